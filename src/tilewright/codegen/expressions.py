@@ -1,0 +1,112 @@
+"""One expression becomes SSA instructions.
+
+The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates, loads
+for one statement only, since a store may follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.codegen.arithmetic import Arithmetic
+from tilewright.codegen.conversions import Conversions
+from tilewright.codegen.functions import Functions
+from tilewright.codegen.memory import Memory
+from tilewright.codegen.types import element_type, value_type, vector_of
+from tilewright.expr.nodes import (
+    And,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Var,
+)
+from tilewright.loops.nodes import Buffer, Load
+from tilewright.report.errors import InternalError
+
+
+class Expressions(Arithmetic, Conversions, Functions, Memory):
+    """Emits expressions into `lines`."""
+
+    def __init__(self, names: Callable[[], int] | None = None) -> None:
+        super().__init__(names)
+        self.pointers: dict[Buffer, str] = {}
+
+    def define(self, var: Var, value: str) -> None:
+        """Gives a variable its value for the rest of the scope."""
+        self.scopes[-1][var] = value
+
+    def begin_statement(self) -> None:
+        """Forgets loaded values: a store may have changed them."""
+        self.statement_values = {}
+
+    def emit(self, root: Expr) -> str:
+        """The SSA name or literal of the value of `root`."""
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            if isinstance(node, Const) or self.known(node) is not None:
+                stack.pop()
+                continue
+            operands = self._operands(node)
+            waiting = [c for c in operands if not isinstance(c, Const) and self.known(c) is None]
+            if waiting:
+                stack.extend(reversed(waiting))
+                continue
+            stack.pop()
+            value = self._instruction(node)
+            fleeting = isinstance(node, Load) or any(c in self.statement_values for c in operands)
+            (self.statement_values if fleeting else self.scopes[-1])[node] = value
+        return self.value(root)
+
+    def _operands(self, node: Expr) -> list[Expr]:
+        """What must be computed before a node: of a load, the parts of its address."""
+        if isinstance(node, Load):
+            return self.prepare(node.buffer.shape, node.indices)[1]
+        return [c for c in node.children() if isinstance(c, Expr)]
+
+    def _instruction(self, node: Expr) -> str:
+        match node:
+            case Load(buffer, indices):
+                return self.load(buffer, self.prepare(buffer.shape, indices)[0])
+            case Binary(a, b):
+                return self.binary(node, a, b)
+            case Compare(a, b):
+                return self.compare(node, a, b)
+            case And(a, b):
+                return self.fresh(f"and {_type(node)} {self.value(a)}, {self.value(b)}")
+            case Or(a, b):
+                return self.fresh(f"or {_type(node)} {self.value(a)}, {self.value(b)}")
+            case Not(a):
+                return self.fresh(f"xor {_type(node)} {self.value(a)}, {self.splat_literal('true', 'i1', node.lanes)}")
+            case Select(c, a, b):
+                return self.select(self.value(c), self.value(a), self.value(b), node.dtype, node.lanes)
+            case Cast(a, to):
+                return self.convert(self.value(a), a.dtype, to, node.lanes)
+            case Call():
+                return self.function(node)
+            case Broadcast(a, n):
+                return self.splat(self.value(a), element_type(a.dtype), n)
+            case Ramp(base, stride, n):
+                return self._ramp(base, stride, n)
+            case Var(name, _, _):
+                raise InternalError(f"the variable {name} has no value here")
+        raise InternalError(f"no instruction for {type(node).__name__}")
+
+    def _ramp(self, base: Expr, stride: Expr, lanes: int) -> str:
+        element = element_type(base.dtype)
+        vector = vector_of(element, lanes)
+        steps = "<" + ", ".join(f"{element} {n}" for n in range(lanes)) + ">"
+        scaled = self.fresh(f"mul {vector} {steps}, {self.splat(self.value(stride), element, lanes)}")
+        return self.fresh(f"add {vector} {scaled}, {self.splat(self.value(base), element, lanes)}")
+
+
+def _type(node: Expr) -> str:
+    return value_type(node.dtype, node.lanes)

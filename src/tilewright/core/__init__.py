@@ -1,0 +1,1 @@
+"""The machinery every level of the compiler is built on: nodes, walks, rewriting, passes."""

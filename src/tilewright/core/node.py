@@ -1,0 +1,313 @@
+"""The node protocol: frozen, slotted records that programs of every level are made of.
+
+A node class is declared by its fields alone, and needs no decorator:
+
+    class Expr(Interned): ...
+    class Add(Expr):
+        a: Expr
+        b: Expr
+    class Var(Expr, interned=False):
+        name: str
+
+Two kinds of class, inherited by subclasses until the class keyword `interned` says otherwise:
+
+- interned (`Interned`): constructing twice with the same fields gives the same object, so `is` is structural equality
+  and hashing costs the same for every size. Nodes that nobody holds are freed. Safe for threads.
+- by identity (`Node`): every construction makes a new object, equal only to itself.
+
+Both are immutable, match positionally (`case Add(a, b)`), and know their `children()`. Fields follow the annotations,
+base classes first; a class attribute is a default; `ClassVar` annotations are no fields. `derived()` declares a slot
+that `__post_init__` fills by `object.__setattr__`, and `reference()` a field whose nodes are not children (a binder, a
+buffer named by a statement). Where an annotation names `float`, `complex` or `bool`, interning tells numbers apart by
+`scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. Hooks of a class, both optional:
+
+    __post_init__(self)        checks the fields, fills derived slots; it runs before anyone else sees the object
+    _key(cls, *fields)         a class method: what interning compares instead of the fields
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator
+from typing import TYPE_CHECKING, Any, Literal, Self, cast, dataclass_transform
+
+_lock = threading.RLock()  # re-entrant: a collection inside the guarded region runs `_forget` on the same thread
+_missing = object()
+_number_annotation = re.compile(r"\b(?:float|complex|bool)\b")
+_leaf_annotation = re.compile(r"(?:int|float|bool|str|bytes|None|tuple|[\s|,.\[\]])*")
+
+
+class _Slot:
+    """What `derived()` and `reference()` leave in a class body for the metaclass to find."""
+
+    __slots__ = ("default", "kind")
+
+    def __init__(self, kind: Literal["derived", "reference"], default: object = _missing) -> None:
+        self.kind = kind
+        self.default = default
+
+
+def derived(*, init: Literal[False] = False) -> Any:
+    """Declares a slot that is no field: `__post_init__` fills it. It is never compared, printed or walked."""
+    return _Slot("derived")
+
+
+def reference(*, default: Any = _missing) -> Any:
+    """Declares a field whose nodes are not children: walks do not enter it, rewriting keeps it as it is."""
+    return _Slot("reference", default)
+
+
+class _Entry(weakref.ref["Node"]):
+    """A weak reference that knows which row of which table it fills."""
+
+    __slots__ = ("key", "table")
+
+    key: Hashable
+    table: dict[Hashable, _Entry]
+
+
+def _forget(entry: weakref.ref[Node]) -> None:
+    assert isinstance(entry, _Entry)
+    with _lock:
+        if entry.table.get(entry.key) is entry:
+            del entry.table[entry.key]
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(derived, reference))
+class NodeMeta(type):
+    """Turns annotations into slots, and makes calls of interned classes look up before they build."""
+
+    _fields: tuple[str, ...]
+    _defaults: dict[str, object]
+    _setters: tuple[Callable[[object, object], None], ...]
+    _child_fields: tuple[str, ...]
+    _number_fields: frozenset[str]
+    _interned: bool
+    _table: dict[Hashable, _Entry]
+    _make_key: Callable[..., Hashable] | None
+    _has_post_init: bool
+
+    def __new__(
+        meta, name: str, bases: tuple[type, ...], namespace: dict[str, Any], interned: bool | None = None
+    ) -> NodeMeta:
+        hints = {f: str(h) for f, h in namespace.get("__annotations__", {}).items() if "ClassVar" not in str(h)}
+        given = {f: namespace.pop(f) for f in hints if f in namespace}
+        inherited = {s for base in bases for b in base.__mro__ for s in getattr(b, "__slots__", ())}
+        declared = tuple(namespace.get("__slots__", ()))
+        namespace["__slots__"] = declared + tuple(f for f in hints if f not in inherited)
+        cls = super().__new__(meta, name, bases, namespace)
+        cls._describe_fields(hints, given)
+        cls._interned = getattr(cls, "_interned", False) if interned is None else interned
+        cls._table = {}
+        cls._make_key = getattr(cls, "_key", cls._key_by_numbers if cls._number_fields else None)
+        cls._has_post_init = hasattr(cls, "__post_init__")
+        return cls
+
+    def __init__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], interned: bool | None = None
+    ) -> None:
+        super().__init__(name, bases, namespace)
+
+    def _describe_fields(cls, hints: dict[str, str], given: dict[str, Any]) -> None:
+        """Computes order, defaults, setters and child fields from the class's own annotations and its bases."""
+        fields = list(getattr(cls, "_fields", ()))
+        defaults = dict(getattr(cls, "_defaults", {}))
+        numbers = set(getattr(cls, "_number_fields", ()))
+        childless = set(fields) - set(getattr(cls, "_child_fields", ()))
+        for field, hint in hints.items():
+            value = given.get(field, _missing)
+            if isinstance(value, dataclasses.Field):
+                raise TypeError(f"{cls.__name__}.{field}: nodes take plain defaults, derived() and reference()")
+            kind = value.kind if isinstance(value, _Slot) else "plain"
+            default = value.default if isinstance(value, _Slot) else value
+            if kind == "derived":
+                continue
+            if field not in fields:
+                fields.append(field)
+            if default is not _missing:
+                defaults[field] = default
+            leaf = kind == "reference" or _leaf_annotation.fullmatch(hint) is not None
+            childless = childless | {field} if leaf else childless - {field}
+            numeric = _number_annotation.search(hint) is not None
+            numbers = numbers | {field} if numeric else numbers - {field}
+        for before, after in itertools.pairwise(fields):
+            if before in defaults and after not in defaults:
+                raise TypeError(f"{cls.__name__}: field {after} without a default follows {before}, which has one")
+        cls._fields = tuple(fields)
+        type.__setattr__(cls, "__match_args__", cls._fields)
+        cls._defaults = defaults
+        cls._setters = tuple(getattr(cls, field).__set__ for field in fields)
+        cls._number_fields = frozenset(numbers)
+        cls._child_fields = tuple(f for f in fields if f not in childless)
+
+    if not TYPE_CHECKING:  # a checker reads the constructor off the fields
+
+        def __call__(cls, *args, **kwargs):
+            if kwargs or len(args) != len(cls._setters):
+                args = cls._bind(args, kwargs)
+            if not cls._interned:
+                return cls._build(args)
+            make_key = cls._make_key
+            key = args if make_key is None else make_key(*args)
+            entry = cls._table.get(key)
+            if entry is not None:
+                node = entry()
+                if node is not None:
+                    return node
+            return cls._publish(key, cls._build(args))
+
+    def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
+        """All fields in order, from positional and named arguments and the defaults."""
+        fields = cls._fields
+        values = dict(zip(fields, args, strict=False))
+        wrong = [name for name in kwargs if name not in fields or name in values]
+        values.update(kwargs)
+        absent = [f for f in fields if f not in values and f not in cls._defaults]
+        if wrong or absent or len(args) > len(fields):
+            raise TypeError(
+                f"{cls.__name__}({', '.join(fields)}) called with {len(args)} positional fields"
+                + (f", unknown or repeated {wrong}" if wrong else "")
+                + (f", without {absent}" if absent else "")
+            )
+        return tuple(values[f] if f in values else cls._defaults[f] for f in fields)
+
+    def _key_by_numbers(cls, *args: object) -> Hashable:
+        numbers = cls._number_fields
+        return tuple([_exact(v) if f in numbers else v for f, v in zip(cls._fields, args, strict=True)])
+
+    def _build(cls, args: tuple[object, ...]) -> Node:
+        node: Node = object.__new__(cast(type[Node], cls))
+        for store, value in zip(cls._setters, args, strict=True):
+            store(node, value)
+        if cls._has_post_init:
+            node.__post_init__()  # type: ignore[attr-defined]
+        return node
+
+    def _publish(cls, key: Hashable, node: Node) -> Node:
+        """Enters a new node in the table, unless another thread was first: then that one's node is the answer."""
+        entry = _Entry(node, _forget)
+        entry.key = key
+        entry.table = cls._table
+        with _lock:
+            present = cls._table.get(key)
+            first = None if present is None else present()
+            if first is not None:
+                return first
+            cls._table[key] = entry
+        return node
+
+
+class Node(metaclass=NodeMeta):
+    """A node equal only to itself. Subclasses say what it means; this one gives construction, children, rebuilding."""
+
+    __slots__ = ("__weakref__",)
+
+    if TYPE_CHECKING:
+
+        def __init_subclass__(cls, *, interned: bool | None = None) -> None: ...
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot assign to {type(self).__name__}.{name}: nodes are immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise dataclasses.FrozenInstanceError(f"cannot delete {type(self).__name__}.{name}: nodes are immutable")
+
+    def __reduce__(self) -> tuple[type[Node], tuple[object, ...]]:
+        return type(self), self.field_values()
+
+    def field_values(self) -> tuple[Any, ...]:
+        """The values of all fields, in the order of the constructor."""
+        return tuple([getattr(self, field) for field in type(self)._fields])
+
+    def children(self) -> tuple[Node, ...]:
+        """The nodes held by the fields, also inside (nested) tuples, in order and with repetitions."""
+        found: list[Node] = []
+        for field in type(self)._child_fields:
+            value = getattr(self, field)
+            if isinstance(value, Node):
+                found.append(value)
+            elif type(value) is tuple:
+                _collect(value, found)
+        return tuple(found)
+
+    def rebuild(self, children: tuple[Node, ...]) -> Self:
+        """This node with other children, given in the order of `children()`; itself when all are the same objects."""
+        old = self.children()
+        if len(old) != len(children):
+            raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
+        if all(a is b for a, b in zip(old, children, strict=True)):
+            return self
+        source = iter(children)
+        child_fields = type(self)._child_fields
+        values = [
+            _refill(value, source) if field in child_fields else value
+            for field, value in zip(type(self)._fields, self.field_values(), strict=True)
+        ]
+        return type(self)(*values)
+
+    def replace(self, **changes: object) -> Self:
+        """This node with some fields changed, by name."""
+        values = dict(zip(type(self)._fields, self.field_values(), strict=True))
+        return type(self)(**{**values, **changes})
+
+    def __repr__(self) -> str:
+        return _brief(self, 3)
+
+
+class Interned(Node, interned=True):
+    """A node that is one object for one content: `is` is structural equality."""
+
+    __slots__ = ()
+
+
+def _collect(values: tuple[object, ...], found: list[Node]) -> None:
+    for value in values:
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            _collect(value, found)
+
+
+def _refill(value: object, source: Iterator[Node]) -> object:
+    if isinstance(value, Node):
+        return next(source)
+    if type(value) is tuple:
+        return tuple([_refill(part, source) for part in value])
+    return value
+
+
+def _exact(value: object) -> Hashable:
+    """A key for the value of a field that may hold numbers, alone or in tuples."""
+    if isinstance(value, int | float | complex):
+        return scalar_key(value)
+    return tuple([_exact(part) for part in value]) if type(value) is tuple else value
+
+
+def _brief(value: object, depth: int) -> str:
+    """A bounded rendering for debuggers: shared graphs and deep chains must not print without end."""
+    if isinstance(value, Node):
+        if depth == 0:
+            return f"{type(value).__name__}(…)"
+        return f"{type(value).__name__}({', '.join(_brief(v, depth - 1) for v in value.field_values())})"
+    if type(value) is tuple:
+        shown = [_brief(v, depth) for v in value[:8]] + (["…"] if len(value) > 8 else [])
+        return f"({', '.join(shown)}{',' if len(shown) == 1 else ''})"
+    return repr(value)
+
+
+def scalar_key(value: bool | int | float | complex) -> Hashable:
+    """What tells Python numbers apart as constants of a program: type and bits.
+
+    1, 1.0 and True differ; 0.0 and -0.0 differ; every NaN is the same.
+    """
+    if isinstance(value, float):
+        if value != value:
+            return (float, "nan")
+        return (float, value) if value else (float, str(value))
+    if isinstance(value, complex):
+        return (complex, scalar_key(value.real), scalar_key(value.imag))
+    return (type(value), value)

@@ -1,0 +1,135 @@
+"""What each operator computes, as NumPy functions over arrays of one element type: the oracle of scalar arithmetic.
+
+Total on purpose: integer division by zero gives 0, shifts past the width give 0 or the sign, float-to-integer casts
+saturate and take NaN to 0. Generated code keeps the same promises, so no input can trap.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.dtypes import DType
+
+Array = Any
+
+
+def _divide(a: Array, b: Array) -> Array:
+    """IEEE division of floats; of integers towards zero, with x / 0 = 0."""
+    if np.asarray(a).dtype.kind not in "iu":
+        return np.divide(a, b)
+    safe = np.where(b == 0, 1, b).astype(np.asarray(b).dtype)
+    quotient = np.floor_divide(a, safe)
+    inexact = quotient * safe != a
+    quotient = np.where((quotient < 0) & inexact, quotient + 1, quotient)
+    return np.where(b == 0, 0, quotient).astype(np.asarray(a).dtype)
+
+
+def _floor_divide(a: Array, b: Array) -> Array:
+    safe = np.where(b == 0, 1, b).astype(np.asarray(b).dtype)
+    return np.where(b == 0, 0, np.floor_divide(a, safe)).astype(np.asarray(a).dtype)
+
+
+def _mod(a: Array, b: Array) -> Array:
+    return np.mod(a, b)  # NumPy gives 0 for an integer modulo 0, as promised
+
+
+def _rem(a: Array, b: Array) -> Array:
+    return np.fmod(a, b)
+
+
+def _shift_left(a: Array, b: Array) -> Array:
+    width = np.asarray(a).dtype.itemsize * 8
+    inside = (b >= 0) & (b < width)
+    amount = np.where(inside, b, 0).astype(np.asarray(b).dtype)
+    return np.where(inside, np.left_shift(a, amount), 0).astype(np.asarray(a).dtype)
+
+
+def _shift_right(a: Array, b: Array) -> Array:
+    width = np.asarray(a).dtype.itemsize * 8
+    amount = np.where((b >= 0) & (b < width), b, width - 1).astype(np.asarray(b).dtype)
+    filled = np.right_shift(a, amount)
+    if np.asarray(a).dtype.kind == "u":
+        filled = np.where((b >= 0) & (b < width), filled, 0)
+    return np.asarray(filled).astype(np.asarray(a).dtype)
+
+
+OPERATORS: dict[str, Callable[[Array, Array], Array]] = {
+    "Add": lambda a, b: np.logical_or(a, b) if np.asarray(a).dtype == bool else np.add(a, b),
+    "Sub": np.subtract,
+    "Mul": lambda a, b: np.logical_and(a, b) if np.asarray(a).dtype == bool else np.multiply(a, b),
+    "Div": _divide,
+    "FloorDiv": _floor_divide,
+    "Mod": _mod,
+    "Rem": _rem,
+    "Min": np.minimum,
+    "Max": np.maximum,
+    "BitAnd": np.bitwise_and,
+    "BitOr": np.bitwise_or,
+    "BitXor": np.bitwise_xor,
+    "Shl": _shift_left,
+    "Shr": _shift_right,
+    "Eq": np.equal,
+    "Ne": np.not_equal,
+    "Lt": np.less,
+    "Le": np.less_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+}
+
+_EXACT: dict[str, Callable[[int, int], int | bool]] = {
+    "Add": operator.add,
+    "Sub": operator.sub,
+    "Mul": operator.mul,
+    "FloorDiv": lambda a, b: a // b if b else 0,
+    "Mod": lambda a, b: a % b if b else 0,
+    "Min": min,
+    "Max": max,
+    "Eq": operator.eq,
+    "Ne": operator.ne,
+    "Lt": operator.lt,
+    "Le": operator.le,
+}
+
+
+def fold(name: str, a: Any, b: Any, dtype: DType) -> Any:
+    """The operator `name` applied to two Python numbers of `dtype`."""
+    if dtype.is_int and name in _EXACT:
+        return _EXACT[name](a, b)
+    with np.errstate(all="ignore"):
+        return OPERATORS[name](np.asarray(a, dtype.numpy), np.asarray(b, dtype.numpy)).item()
+
+
+def to_dtype(value: Any, dtype: DType) -> Any:
+    """`value` as the Python number that an element of `dtype` holds: rounded to a float type, wrapped to an integer."""
+    if dtype.is_bool:
+        return bool(value)
+    if dtype.is_int:
+        wrapped = int(value) & ((1 << dtype.bits) - 1)
+        return wrapped - (1 << dtype.bits) if dtype.kind == "i" and wrapped >> (dtype.bits - 1) else wrapped
+    with np.errstate(all="ignore"):
+        return float(np.asarray(float(value)).astype(dtype.numpy))
+
+
+def convert(value: Array, to: DType) -> Array:
+    """The cast of an array: float to integer towards zero and saturating, NaN to 0; between integers wrapping."""
+    a = np.asarray(value)
+    is_float = a.dtype.kind not in "biu"
+    with np.errstate(all="ignore"):
+        if to.is_bool:
+            return a != 0
+        if not (is_float and to.is_int):
+            return a.astype(to.numpy)
+        wide = np.nan_to_num(np.trunc(a.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
+        inside = (wide >= float(to.min)) & (wide < float(to.max))
+        result = np.where(inside, wide, 0).astype(to.numpy)
+        result = np.where(wide < float(to.min), np.asarray(to.min, to.numpy), result)
+        return np.where(wide >= float(to.max), np.asarray(to.max, to.numpy), result).astype(to.numpy)
+
+
+def convert_number(value: Any, source: DType, to: DType) -> Any:
+    """The cast of one Python number of type `source`."""
+    return convert(np.asarray(value, source.numpy), to).item() if not to.is_float else to_dtype(value, to)

@@ -1,0 +1,342 @@
+"""Reads expressions from text: the inverse of text.py, with the same table of operators.
+
+    parse("i*4 + j", {"i": i, "j": j})
+
+A number without a type takes the type of the other operands, else the type that the surroundings expect, else i64 or,
+with a point or exponent, f32. The nodes are built as they are written: nothing is folded. Parsers of the higher levels
+extend `ExprParser`: they say what names, elements of buffers and module constants are.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr import dtypes, meaning, nodes
+from tilewright.expr.dtypes import DTYPES, DType
+from tilewright.expr.intrinsics import INTRINSICS
+from tilewright.expr.linear import plus, polynomial
+from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, const
+from tilewright.expr.text import COMPARE, INFIX, NEGATE, NOT, PREFIX
+from tilewright.expr.tokens import Token, Tokens
+from tilewright.report.errors import UserError
+
+DEEPEST = 100
+"""How many brackets and functions may stand inside one another."""
+
+Build = Callable[..., Expr]
+
+_infix: dict[str, tuple[Build, int]] = {symbol: (cls, strength) for cls, (symbol, strength) in INFIX.items()}
+_infix[">"] = (lambda a, b: nodes.Lt(b, a), COMPARE)
+_infix[">="] = (lambda a, b: nodes.Le(b, a), COMPARE)
+_comparisons = frozenset(symbol for symbol, (_, strength) in _infix.items() if strength == COMPARE)
+_functions: dict[str, Build] = {word: cls for cls, word in PREFIX.items()}
+_spoken = {"inf": math.inf, "nan": math.nan}
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A number as it was written."""
+
+    token: Token
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What to build of the last `count` values."""
+
+    token: Token
+    build: Build
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An expression of literals only, whose type is not known yet: literals and operations in postfix order."""
+
+    items: tuple[Literal | Operation, ...]
+
+
+Operand = Expr | Pending
+
+
+def parse(text: str, names: Mapping[str, Expr], expected: DType | None = None, source: str | None = None) -> Expr:
+    """The expression in `text`, over the variables in `names`. Raises UserError at the place that cannot be read."""
+    parser = ExprParser(Tokens(text, source, blocks=False), names)
+    e = parser.expression(expected)
+    if parser.tokens.here.kind != "end":
+        raise parser.tokens.error(f"expected the end before {parser.tokens.here}", mend="remove the rest, or join it")
+    return e
+
+
+def _default(operand: Pending) -> DType:
+    """The type of literals that nothing else gives a type."""
+    floating = any(isinstance(i, Literal) and isinstance(i.value, float) for i in operand.items)
+    return dtypes.f32 if floating else dtypes.index
+
+
+class ExprParser:
+    """Reads expressions from tokens. `variable`, `element` and `constant` are for subclasses to extend."""
+
+    def __init__(self, tokens: Tokens, names: Mapping[str, Expr] | None = None) -> None:
+        self.tokens = tokens
+        self.names = names or {}
+        self._depth = 0
+
+    def variable(self, token: Token) -> Expr:
+        """What a name that stands by itself means."""
+        if token.text not in self.names:
+            raise self.unknown(token, "variable", self.names)
+        return self.names[token.text]
+
+    def element(self, token: Token) -> Expr:
+        """The element of the buffer that `token` names; the next token is its `[`."""
+        raise self.tokens.error(f"{token} has no elements here", token, mend="use variables and numbers only")
+
+    def constant(self, at: Token) -> Expr:
+        """The element of a module constant, after `@`."""
+        raise self.tokens.error("module constants have no place here", at, mend="use variables and numbers only")
+
+    def unknown(self, token: Token, what: str, known: Mapping[str, object] | Sequence[str]) -> UserError:
+        """The error for a name that nothing defines, with what may have been meant."""
+        near = difflib.get_close_matches(token.text, list(known), 3, 0.5) or sorted(known)[:8]
+        mend = f"define it, or use one of: {', '.join(near)}" if near else "define it before this line"
+        return self.tokens.error(f"unknown {what} {token}", token, mend=mend)
+
+    def expression(self, expected: DType | None = None) -> Expr:
+        """An expression whose surroundings give the type `expected`, or none."""
+        return self.resolve(self.operand(0), expected)
+
+    def index(self) -> Expr:
+        """An index: an expression, or a slice `a:b` of consecutive ones."""
+        first = self.expression(dtypes.index)
+        colon = self.tokens.accept(":")
+        if colon is None:
+            return first
+        last = self.expression(dtypes.index)
+        length = plus(polynomial(last), polynomial(first), -1)
+        count = length.get((), 0)
+        if length != {(): count} or count < 1 or first.dtype is not dtypes.index or first.lanes != 1:
+            mend = "write the end as the begin plus a number: i:i + 16"
+            raise self.tokens.error("the length of this slice is no positive number", colon, mend=mend)
+        return Ramp(first, const(1), count)
+
+    def indices(self) -> tuple[Expr, ...]:
+        """Indices in square brackets."""
+        return self.listed("[", "]", self.index)
+
+    def listed(self, opening: str, closing: str, read: Callable[[], Expr]) -> tuple[Expr, ...]:
+        """Things between brackets, separated by commas; a comma after the last is allowed."""
+        self.tokens.expect(opening)
+        found: list[Expr] = []
+        while not self.tokens.at(closing):
+            found.append(read())
+            if not self.tokens.accept(","):
+                break
+        self.tokens.expect(closing, f"separate with commas, and close with {closing}")
+        return tuple(found)
+
+    def dtype(self) -> DType:
+        """The name of an element type."""
+        token = self.tokens.name("an element type")
+        if token.text not in DTYPES:
+            raise self.unknown(token, "element type", DTYPES)
+        return DTYPES[token.text]
+
+    def shape(self) -> tuple[Expr, ...]:
+        """Dimensions in square brackets."""
+        return self.listed("[", "]", lambda: self.expression(dtypes.index))
+
+    def resolve(self, operand: Operand, expected: DType | None = None) -> Expr:
+        """The expression itself; of literals only, with the expected type or their default."""
+        if isinstance(operand, Expr):
+            return operand
+        dtype = expected or _default(operand)
+        stack: list[Expr] = []
+        for item in operand.items:
+            if isinstance(item, Literal):
+                stack.append(self._number(item, dtype))
+            else:
+                args = stack[-item.count :]
+                del stack[-item.count :]
+                stack.append(self._build(item.token, item.build, args))
+        return stack[0]
+
+    def operand(self, least: int) -> Operand:
+        """What binds at least as strongly as `least`: one operand, or several joined by operators."""
+        left = self._first()
+        while True:
+            token = self.tokens.here
+            build, strength = _infix.get(token.text, (None, -1)) if token.kind in ("symbol", "name") else (None, -1)
+            if build is None or strength < least:
+                return left
+            self.tokens.take()
+            right = self.operand(strength + 1)
+            if strength == COMPARE and self.tokens.here.kind == "symbol" and self.tokens.here.text in _comparisons:
+                raise self.tokens.error("comparisons do not chain", mend="write a < b and b < c")
+            left = self.combine(token, build, [left, right], strength <= COMPARE)
+
+    def combine(self, token: Token, build: Build, operands: list[Operand], settled: bool = False) -> Operand:
+        """The operation over operands of one type. `settled` operations give a truth value whatever their operands are:
+        they do not pass on the type that is expected."""
+        typed = next((o for o in operands if isinstance(o, Expr)), None)
+        items = tuple(i for o in operands if isinstance(o, Pending) for i in o.items)
+        if typed is None and not settled:
+            return Pending((*items, Operation(token, build, len(operands))))
+        dtype = _default(Pending(items)) if typed is None else typed.dtype
+        return self._build(token, build, [self.resolve(o, dtype) for o in operands])
+
+    def _build(self, token: Token, build: Build, exprs: list[Expr]) -> Expr:
+        for e in exprs[1:]:
+            self._check_alike(token, exprs[0], e)
+        return build(*exprs)
+
+    def _check_alike(self, token: Token, a: Expr, b: Expr) -> None:
+        if a.dtype is not b.dtype:
+            mend = f"convert one of them: {a.dtype}(…) or {b.dtype}(…)"
+            raise self.tokens.error(
+                f"{token} of {a.dtype} and {b.dtype}", token, why="operands have one type", mend=mend
+            )
+        if a.lanes != b.lanes:
+            mend = f"repeat the scalar: broadcast(…, {max(a.lanes, b.lanes)})"
+            raise self.tokens.error(f"{token} of {a.lanes} and {b.lanes} lanes", token, mend=mend)
+
+    def _number(self, literal: Literal, dtype: DType) -> Const:
+        """The constant of a type, if it has that value."""
+        value, token = literal.value, literal.token
+        if dtype.is_bool:
+            raise self.tokens.error("a number where a truth value is needed", token, mend="write true or false")
+        if dtype.is_int:
+            if isinstance(value, float):
+                raise self.tokens.error(f"{value} is no {dtype}", token, mend=f"write an integer, or f32({value})")
+            if not dtype.min <= value <= dtype.max:
+                mend = f"{dtype} holds {dtype.min} to {dtype.max}"
+                raise self.tokens.error(f"{value} is no {dtype}", token, mend=mend)
+            return Const(value, dtype)
+        result = meaning.to_dtype(value, dtype)
+        if math.isinf(result) and token.text != "inf":
+            raise self.tokens.error(f"{token} is too large for {dtype}", token, mend="write inf, or a wider type")
+        return Const(result, dtype)
+
+    def _first(self) -> Operand:
+        """An operand with the operators before it."""
+        self._depth += 1
+        if self._depth > DEEPEST:
+            mend = "name parts with let"
+            raise self.tokens.error(f"more than {DEEPEST} brackets inside one another", mend=mend)
+        token = self.tokens.here
+        result: Operand
+        if token.kind in ("int", "float", "string"):
+            result = self._literal()
+        elif token.kind == "symbol":
+            result = self._symbol(token)
+        elif token.text == "not" and token.kind == "name":
+            self.tokens.take()
+            result = Not(self.resolve(self.operand(NOT), dtypes.bool_))
+        else:
+            result = self._word()
+        self._depth -= 1
+        return result
+
+    def _symbol(self, token: Token) -> Operand:
+        if self.tokens.accept("("):
+            inner = self.operand(0)
+            self.tokens.expect(")", "close the bracket")
+            return inner
+        if self.tokens.accept("@"):
+            return self.constant(token)
+        if token.text == "-":
+            if self._is_literal(self.tokens.ahead(1)):
+                return self._literal()
+            self.tokens.take()
+            return self.combine(token, lambda a: Call(INTRINSICS["neg"], (a,)), [self.operand(NEGATE)])
+        raise self.tokens.error(f"expected an expression before {token}", mend="write a number, a name or a bracket")
+
+    @staticmethod
+    def _is_literal(token: Token) -> bool:
+        return token.kind in ("int", "float") or (token.kind == "name" and token.text in _spoken)
+
+    def _literal(self) -> Pending:
+        """A number, with its sign."""
+        sign = -1 if self.tokens.accept("-") else 1
+        token = self.tokens.take()
+        if token.kind == "name":
+            return Pending((Literal(token, sign * _spoken[token.text]),))
+        if token.kind == "string":
+            raise self.tokens.error("a string is no value here", token, mend="write a number or a name")
+        if len(token.text) > 400:
+            raise self.tokens.error(f"a number of {len(token.text)} digits", token, mend="write a shorter one")
+        value = int(token.text) if token.kind == "int" else float(token.text)
+        return Pending((Literal(token, sign * value),))
+
+    def _word(self) -> Operand:
+        token = self.tokens.name("an expression")
+        if token.text in ("true", "false"):
+            return Const(token.text == "true", dtypes.bool_)
+        if token.text in _spoken:
+            return Pending((Literal(token, _spoken[token.text]),))
+        if self.tokens.at("("):
+            return self._function(token)
+        if self.tokens.at("["):
+            return self.element(token)
+        return self.variable(token)
+
+    def _function(self, token: Token) -> Operand:
+        """A function of its arguments: a conversion, an operator written as a function, or an intrinsic."""
+        name = token.text
+        self.tokens.expect("(")
+        if name in DTYPES:
+            return self._conversion(token, DTYPES[name])
+        if name in ("ramp", "broadcast"):
+            return self._vector(token)
+        args: list[Operand] = []
+        while not self.tokens.at(")"):
+            args.append(self.operand(0))
+            if not self.tokens.accept(","):
+                break
+        self.tokens.expect(")", "separate arguments with commas, and close the bracket")
+        if name == "select":
+            self._check_count(token, args, 3)
+            cond = self.resolve(args[0])
+            return self.combine(token, lambda a, b: Select(cond, a, b), args[1:])
+        if name in _functions:
+            self._check_count(token, args, 2)
+            return self.combine(token, _functions[name], args)
+        fn = INTRINSICS.get(name)
+        if fn is None:
+            known = [*_functions, *INTRINSICS, *DTYPES, "select", "ramp", "broadcast"]
+            raise self.unknown(token, "function", known)
+        self._check_count(token, args, fn.arity)
+        return self.combine(token, lambda *values: Call(fn, values), args, fn.result != "same")
+
+    def _check_count(self, token: Token, args: list[Operand], count: int) -> None:
+        if len(args) != count:
+            mend = f"give it {count}"
+            raise self.tokens.error(f"{token} takes {count} arguments, not {len(args)}", token, mend=mend)
+
+    def _conversion(self, token: Token, dtype: DType) -> Expr:
+        """`f64(0.5)` is the number of that type; `f64(x)` converts."""
+        sign = 1 if self.tokens.at("-") else 0
+        if self._is_literal(self.tokens.ahead(sign)) and self.tokens.ahead(sign + 1).text == ")":
+            value = self.resolve(self._literal(), dtype)
+        else:
+            value = Cast(self.resolve(self.operand(0)), dtype)
+        self.tokens.expect(")", "close the bracket")
+        return value
+
+    def _vector(self, token: Token) -> Operand:
+        """ramp(base, stride, lanes) or broadcast(value, lanes)."""
+        args = [self.operand(0)]
+        self.tokens.expect(",", f"write {token}(…, lanes)")
+        if token.text == "ramp":
+            args.append(self.operand(0))
+            self.tokens.expect(",", "write ramp(base, stride, lanes)")
+        count = self.tokens.integer("a number of lanes")
+        if not 1 <= count <= 4096:
+            raise self.tokens.error(f"a vector of {count} lanes", token, mend="write 1 to 4096 lanes")
+        self.tokens.expect(")", "close the bracket")
+        build: Build = Ramp if token.text == "ramp" else Broadcast
+        return self.combine(token, lambda *values: build(*values, count), args)

@@ -1,0 +1,199 @@
+"""The simplifier of index expressions: a normal form for sums and products, and rules for the rest.
+
+    simplify((i*4 + j) // 4, ranges={j: (0, 3)})      ->  i
+    simplify(min(n - 1, n))                           ->  n - 1
+
+Sums, differences and products become polynomials (linear.py). Floor divisions, remainders, minima, maxima, comparisons
+and selections follow the rules of rules.py, which may ask what is known of the variables: their inclusive ranges, and
+the least value that a variable declares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.expr.linear import Polynomial, expression, plus, polynomial, times
+from tilewright.expr.nodes import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Select,
+    Sub,
+    Var,
+    binary,
+    cast,
+    const,
+    select,
+)
+from tilewright.expr.rules import rules_for
+
+Ranges = Mapping[Var, tuple[Expr, Expr]]
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is known while simplifying. `ranges` are inclusive; an upper end may be an expression over other variables.
+    Variables without a range have at least their `least` value."""
+
+    ranges: Ranges = field(default_factory=dict)
+    memo: dict[Expr, Expr] = field(default_factory=dict)
+    lows: dict[Expr, bool] = field(default_factory=dict)
+
+    def at_least_zero(self, p: Polynomial) -> bool:
+        """Whether p >= 0 can be proved for all values of its variables."""
+        return _at_least_zero(p, self.ranges, 8)
+
+    def nonnegative(self, e: Expr) -> bool:
+        known = self.lows.get(e)
+        if known is None:
+            known = self.lows[e] = self.at_least_zero(polynomial(e))
+        return known
+
+
+def simplify(root: Expr, facts: Facts | None = None) -> Expr:
+    """An equal expression in normal form. Only integer and truth-valued nodes change; floats are left exactly as is."""
+    if isinstance(root, Const | Var):
+        return root
+    facts = facts or Facts()
+    memo = facts.memo
+    stack: list[Expr] = [root]
+    while stack:
+        node = stack[-1]
+        if node in memo:
+            stack.pop()
+            continue
+        waiting = [c for c in node.children() if isinstance(c, Expr) and c not in memo]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        memo[node] = _simplify_node(node, memo, facts)
+    return memo[root]
+
+
+def _simplify_node(node: Expr, memo: dict[Expr, Expr], facts: Facts) -> Expr:
+    children = node.children()
+    fresh = tuple(memo[c] for c in children if isinstance(c, Expr))
+    current = node if all(a is b for a, b in zip(fresh, children, strict=True)) else _rebuild(node, fresh)
+    for _ in range(8):
+        if current.lanes != 1:
+            return current
+        if current.dtype.is_int and isinstance(current, Add | Sub | Mul | Call):
+            return expression(polynomial(current)) if current.dtype.bits == 64 else current
+        for rule in rules_for(current):
+            better = rule(current, facts)
+            if better is not None:
+                break
+        else:
+            return current
+        if isinstance(better, Const | Var):
+            return better
+        if isinstance(better, Add | Sub | Mul):
+            return simplify(better, facts)
+        current = better
+    return current
+
+
+def _rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
+    """The node over simplified children, through the folding constructors where there is one."""
+    match node:
+        case Binary() | Compare():
+            return binary(type(node), children[0], children[1])
+        case Select():
+            return select(children[0], children[1], children[2])
+        case Cast(_, dtype):
+            return cast(children[0], dtype)
+    return node.rebuild(children)
+
+
+def _at_least_zero(p: Polynomial, ranges: Ranges, depth: int) -> bool:
+    """Proves p >= 0 by replacing, one after the other, ranged variables by the end of their range that makes p least,
+    and opaque atoms by their bounds; what remains must have no negative coefficient."""
+    if all(c >= 0 for c in p.values()) and all(_atom_nonnegative(a, ranges, depth) for m in p for a in m):
+        return True
+    if depth == 0:
+        return False
+    for atom in sorted({a for m in p for a in m}, key=lambda a: -a.serial):
+        least = _replace_by_worst(p, atom, ranges, depth)
+        if least is not None:
+            return any(_at_least_zero(q, ranges, depth - 1) for q in least)
+    return False
+
+
+def _replace_by_worst(p: Polynomial, atom: Expr, ranges: Ranges, depth: int) -> list[Polynomial] | None:
+    """Lower bounds of p without `atom`, or None when nothing is known of it or the sign of its factor is not known."""
+    low, highs = bounds_of_atom(atom, ranges)
+    if low is None and not highs:
+        return None
+    factor: Polynomial = {}
+    rest: Polynomial = {}
+    for monomial, c in p.items():
+        count = monomial.count(atom)
+        if count > 1:
+            return None
+        if count:
+            left = list(monomial)
+            left.remove(atom)
+            factor[tuple(left)] = c
+        else:
+            rest[monomial] = c
+    if not factor:
+        return None
+    if all(c > 0 for c in factor.values()):
+        return [plus(rest, times(factor, polynomial(low)))] if low is not None and low is not atom else None
+    if all(c < 0 for c in factor.values()) and highs:
+        return [plus(rest, times(factor, polynomial(h))) for h in highs]
+    return None
+
+
+def bounds_of_atom(atom: Expr, ranges: Ranges) -> tuple[Expr | None, tuple[Expr, ...]]:
+    """(a lower bound, upper bounds) of an atom, inclusive; both may be expressions."""
+    match atom:
+        case Var():
+            if atom in ranges:
+                return ranges[atom][0], (ranges[atom][1],)
+            return (const(atom.least) if atom.least is not None else None), ()
+        case Min(a, b):
+            return (const(0) if _nonneg(a, ranges) and _nonneg(b, ranges) else None), (a, b)
+        case Max(a, b):
+            return (a if isinstance(b, Const) and b.value <= 0 else b), ()
+        case Mod(_, Const(d)) if d > 0:
+            return const(0), (const(d - 1),)
+        case Mod(_, d) if _nonneg(d, ranges):
+            return const(0), (d - 1,)
+        case FloorDiv(a, Const(d)) if d > 0 and _nonneg(a, ranges):
+            return const(0), (a,)
+    return None, ()
+
+
+def _nonneg(e: Expr, ranges: Ranges) -> bool:
+    return _at_least_zero(polynomial(e), ranges, 4)
+
+
+def _atom_nonnegative(atom: Expr, ranges: Ranges, depth: int) -> bool:
+    match atom:
+        case Var():
+            if atom in ranges:
+                return depth > 0 and _nonneg(ranges[atom][0], ranges)
+            return atom.least is not None and atom.least >= 0
+        case Min(a, b):
+            return _nonneg(a, ranges) and _nonneg(b, ranges)
+        case Max(a, b):
+            return _nonneg(a, ranges) or _nonneg(b, ranges)
+        case Mod(_, d):
+            return _nonneg(d, ranges)
+        case FloorDiv(a, d):
+            return _nonneg(a, ranges) and _nonneg(d, ranges)
+        case Select(_, a, b):
+            return _nonneg(a, ranges) and _nonneg(b, ranges)
+    return False

@@ -1,0 +1,427 @@
+"""What operator handlers build with: the graph's operators over tensors of the model.
+
+Every method computes on contents while the model is read when all of its inputs have one, and otherwise adds a node to
+the graph. Handlers therefore never ask which of the two happens: `Shape → Gather → Mul → Reshape` is the same code for
+sizes and for data. Sizes that only the data tells are bound as symbols by `sizes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr, const, select
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.onnx import contents
+from tilewright.frontends.onnx.contents import Content
+from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.nodes import Value
+from tilewright.ops.movement import PadMode
+from tilewright.ops.reduce import ReduceKind
+from tilewright.report.errors import UserError
+from tilewright.types.tensor import dim, shape_of
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+    from tilewright.frontends.onnx.importer import Importer
+
+Size = Expr | int
+
+_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "isnan", "isinf"))
+
+
+class Emit:
+    """The builder of one graph function, with what the node being read is: its opset and how many outputs it wants."""
+
+    def __init__(self, graph: GraphBuilder, importer: Importer) -> None:
+        self.graph = graph
+        self.importer = importer
+        self.opset = 0
+        self.wanted: tuple[bool, ...] = (True,)
+
+    def wants(self, output: int) -> bool:
+        """Whether the node being read has a use for its output number `output`."""
+        return output < len(self.wanted) and self.wanted[output]
+
+    @contextmanager
+    def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:
+        """Operators added inside come from the ONNX node `source`."""
+        before = self.opset, self.wanted
+        self.opset, self.wanted = opset, wanted
+        try:
+            with self.graph.at(source):
+                yield
+        finally:
+            self.opset, self.wanted = before
+
+    def tensor_data(self, proto: TensorProto) -> np.ndarray[Any, Any]:
+        """The data of a tensor in an attribute."""
+        return self.importer.tensor_data(proto)
+
+    # Making tensors
+
+    def of_value(self, value: Value, name: str = "") -> Tensor:
+        return Tensor(self, value.type.dtype, value.type.shape, value=value, name=name)
+
+    def of_array(self, array: np.ndarray[Any, Any], name: str = "constant") -> Tensor:
+        """A constant of the model: held without a copy, entering the graph when it is used as data."""
+        dtype = dtypes.from_numpy(array.dtype)
+        if dtype is None:
+            raise Unsupported(f"constants of element type {array.dtype} are not supported")
+        make = (lambda: self._full(array.item(), dtype)) if array.ndim == 0 else (lambda: self.graph.constant(name, array))
+        content = contents.of_array(array, dtype)
+        return Tensor(self, dtype, shape_of(array.shape), make=make, content=content, array=array, name=name)
+
+    def of_content(self, content: Content, dtype: DType, make: Callable[[], Value] | None = None) -> Tensor:
+        """A tensor whose elements are expressions. `make` says how to compute it as data, where that is not obvious."""
+        array = contents.to_array(content, dtype)
+        if array is not None:
+            return self.of_array(array)
+        return Tensor(
+            self, dtype, shape_of(content.shape), make=make or (lambda: self._index_values(content, dtype)), content=content
+        )
+
+    def of_sizes(self, sizes: Sequence[Size], dtype: DType = dtypes.i64) -> Tensor:
+        """The one-dimensional tensor of these sizes."""
+        return self.cast(self.of_content(contents.of_elements([dim(s) for s in sizes], (len(sizes),)), dtypes.i64), dtype)
+
+    def of_size(self, size: Size, dtype: DType = dtypes.i64) -> Tensor:
+        """The scalar with this size's value."""
+        return self.cast(self.of_content(contents.of_elements([dim(size)], ()), dtypes.i64), dtype)
+
+    def scalar(self, value: Number, dtype: DType) -> Tensor:
+        return self.of_array(np.array(value).astype(dtype.numpy))
+
+    def of_condition(self, cond: Expr) -> Tensor:
+        """The bool scalar that says whether a condition on sizes holds."""
+        return self.of_content(contents.of_elements([simplify(cond)], ()), dtypes.bool_)
+
+    def full(self, shape: Sequence[Size], value: Number, dtype: DType) -> Tensor:
+        """A tensor of one number."""
+        dims = shape_of(shape)
+        static = _static(dims)
+        if static is not None and _count(static) <= contents.most_elements(dtype):
+            held = contents.held_type(dtype) or dtype
+            content = contents.of_elements([const(value, held)] * _count(static), static)
+            return self.of_content(content, dtype, lambda: self._full(value, dtype, dims))
+        return self.of_value(self._full(value, dtype, dims))
+
+    def iota(self, shape: Sequence[Size], axis: int, dtype: DType = dtypes.i64) -> Tensor:
+        """The index along `axis`, as a tensor."""
+        dims = shape_of(shape)
+        static = _static(dims)
+        make = lambda: self.graph.op("iota", shape=dims, axis=axis, dtype=dtype)  # noqa: E731
+        if static is not None and _count(static) <= contents.most_elements(dtype):
+            held = contents.held_type(dtype) or dtype
+            elements = [const(int(i), held) for i in np.indices(static)[axis].reshape(-1)]
+            return Tensor(self, dtype, dims, make=make, content=contents.of_elements(elements, static))
+        return self.of_value(make())
+
+    def _full(self, value: Number, dtype: DType, shape: tuple[Expr, ...] = ()) -> Value:
+        return self.graph.op("full", value=const(value, dtype), shape=shape)
+
+    def _index_values(self, content: Content, dtype: DType) -> Value:
+        flat = content.reshape(-1)
+        values = tuple(select(e, 1, 0) if e.dtype.is_bool else e for e in flat)
+        value = self.graph.op("index_values", values=values, shape=content.shape)
+        return value if dtype is dtypes.i64 else self.graph.op("cast", value, dtype=dtype)
+
+    # Element-wise
+
+    def map(self, name: str, *inputs: Tensor | Number) -> Tensor:
+        """An element-wise operator; numbers take the type of the first tensor among the inputs."""
+        dtype = next(t.dtype for t in inputs if isinstance(t, Tensor) and not (name == "select" and t is inputs[0]))
+        tensors = [t if isinstance(t, Tensor) else self.scalar(t, dtype) for t in inputs]
+        result = dtypes.bool_ if name in _COMPARISONS else dtype
+        content = None
+        if all(t.content is not None for t in tensors):
+            content = contents.apply(name, [t.content for t in tensors if t.content is not None], result)
+        make = lambda: self.graph.op(name, *(t.value for t in tensors))  # noqa: E731
+        if content is None:
+            return self.of_value(make())
+        return self.of_content(content, result, make if result.is_float else None)
+
+    def select(self, cond: Tensor, a: Tensor | Number, b: Tensor | Number) -> Tensor:
+        return self.map("select", cond, a, b)
+
+    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+        if x.dtype is dtype:
+            return x
+        make = lambda: self.graph.op("cast", x.value, dtype=dtype)  # noqa: E731
+        content = None if x.content is None else contents.convert(x.content, x.dtype, dtype)
+        if content is None:
+            return self.of_value(make())
+        return self.of_content(content, dtype, make if dtype.is_float else None)
+
+    # Movement
+
+    def _move(self, x: Tensor, move: Callable[[Content], Content], make: Callable[[], Value]) -> Tensor:
+        """An operator that only moves elements: done on the content where there is one."""
+        if x.content is None:
+            return self.of_value(make())
+        moved = move(x.content)
+        if not isinstance(moved, np.ndarray):  # NumPy unpacks what has no dimensions
+            moved = contents.of_elements([moved], ())
+        if moved.size > contents.most_elements(x.dtype):
+            return self.of_value(make())
+        return self.of_content(moved, x.dtype, make if x.dtype.is_float else None)
+
+    def reshape(self, x: Tensor, shape: Sequence[Size]) -> Tensor:
+        """The same elements in row-major order under another shape; the numbers of elements must agree."""
+        dims = shape_of(shape)
+        if dims == x.shape:
+            return x
+        static = _static(dims)
+        make = lambda: self.graph.op("reshape", x.value, shape=dims)  # noqa: E731
+        if static is None or x.content is None or _count(static) != x.content.size:
+            return self.of_value(make())
+        return self._move(x, lambda c: c.reshape(static), make)
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        order = tuple(perm)
+        if order == tuple(range(x.rank)):
+            return x
+        return self._move(
+            x, lambda c: np.transpose(c, order), lambda: self.graph.op("transpose", x.value, perm=order)
+        )
+
+    def broadcast(self, x: Tensor, shape: Sequence[Size]) -> Tensor:
+        """`x` repeated along dimensions of extent one, and along new leading ones, to `shape`."""
+        dims = shape_of(shape)
+        if dims == x.shape:
+            return x
+        static = _static(dims)
+        make = lambda: self.graph.op("broadcast", x.value, shape=dims)  # noqa: E731
+        if static is None or x.content is None or _count(static) > contents.most_elements(x.dtype):
+            return self.of_value(make())
+        return self._move(x, lambda c: np.broadcast_to(c, static), make)
+
+    def slice(
+        self, x: Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size] | None = None
+    ) -> Tensor:
+        """`x[start + i*step]` for i below size, per dimension; already inside the bounds."""
+        s, n = shape_of(starts), shape_of(sizes)
+        d = shape_of(steps) if steps is not None else (const(1),) * x.rank
+        if n == x.shape and all(e is const(0) for e in s) and all(e is const(1) for e in d):
+            return x
+        make = lambda: self.graph.op("slice", x.value, starts=s, sizes=n, steps=d)  # noqa: E731
+        ranges = [_static(part) for part in (s, n, d)]
+        if x.content is None or any(r is None for r in ranges):
+            return self.of_value(make())
+        rows = np.ix_(*([a + i * b for i in range(c)] for a, c, b in zip(*ranges, strict=True)))  # type: ignore[arg-type]
+        return self._move(x, lambda c: c[tuple(r.astype(np.int64) for r in rows)], make)
+
+    def narrow(self, x: Tensor, axis: int, start: Size, size: Size) -> Tensor:
+        """The part of `x` from `start`, `size` long, along one axis."""
+        starts: list[Size] = [0] * x.rank
+        sizes: list[Size] = list(x.shape)
+        starts[axis], sizes[axis] = start, size
+        return self.slice(x, starts, sizes)
+
+    def flip(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """`x` in reverse order along the axes."""
+        starts = [x.shape[a] - 1 if a in axes else const(0) for a in range(x.rank)]
+        return self.slice(x, starts, x.shape, [-1 if a in axes else 1 for a in range(x.rank)])
+
+    def pad(
+        self, x: Tensor, low: Sequence[Size], high: Sequence[Size], value: Tensor | Number = 0, mode: str = "constant"
+    ) -> Tensor:
+        """`x` with elements added (or, for negative numbers, taken away) before and behind each dimension."""
+        a, b = shape_of(low), shape_of(high)
+        if all(e is const(0) for e in (*a, *b)):
+            return x
+        fill = value if isinstance(value, Tensor) else self.scalar(value, x.dtype)
+        return self.of_value(self.graph.op("pad", x.value, fill.value, low=a, high=b, mode=PadMode(mode)))
+
+    def concat(self, tensors: Sequence[Tensor], axis: int) -> Tensor:
+        """The tensors behind each other along `axis`."""
+        if len(tensors) == 1:
+            return tensors[0]
+        first = tensors[0]
+        make = lambda: self.graph.op("concat", *(t.value for t in tensors), axis=axis)  # noqa: E731
+        if any(t.content is None for t in tensors):
+            return self.of_value(make())
+        try:
+            joined = np.concatenate([t.content for t in tensors if t.content is not None], axis)
+        except ValueError:
+            return self.of_value(make())
+        return self._move(first, lambda _: joined, make)
+
+    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Without the dimensions `axes`, whose extent is one."""
+        return self.reshape(x, [d for a, d in enumerate(x.shape) if a not in axes])
+
+    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """With dimensions of extent one at the places `axes` of the result."""
+        rest = iter(x.shape)
+        return self.reshape(x, [1 if a in axes else next(rest) for a in range(x.rank + len(axes))])
+
+    def align(self, x: Tensor, axis: int, rank: int) -> Tensor:
+        """A one-dimensional tensor laid along `axis` of a result of `rank` dimensions."""
+        return self.unsqueeze(x, [a for a in range(rank) if a != axis])
+
+    # Gathering
+
+    def checked(self, index: Tensor, limit: Size, what: str) -> Tensor:
+        """i64 indices in [0, limit) from indices in [-limit, limit); others fail, constants while the model is read."""
+        bound = dim(limit)
+        if index.array is not None and isinstance(bound, Const):
+            return self._checked_constant(index, int(bound.value), what)
+        wide = self.cast(index, dtypes.i64)
+        return self.of_value(self.graph.op("checked_indices", wide.value, limit=bound, what=what))
+
+    def _checked_constant(self, index: Tensor, limit: int, what: str) -> Tensor:
+        assert index.array is not None
+        array = index.array
+        wrong = array[(array < -limit) | (array >= limit)]
+        if wrong.size:
+            raise self.error(f"index {int(wrong[0])} is outside 0..{limit} in {what}")
+        return self.of_array(np.where(array < 0, array + limit, array).astype(np.int64), index.name or "indices")
+
+    def take(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        """`x` with `axis` replaced by the shape of `index`, whose elements are inside the bounds."""
+        make = lambda: self.graph.op("take", x.value, index.value, axis=axis)  # noqa: E731
+        if index.array is None:
+            return self.of_value(make())
+        rows = index.array
+        return self._move(x, lambda c: np.take(c, rows, axis), make)
+
+    def gather_elements(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
+        """Along `axis` the element that the index at each place names; indices are inside the bounds."""
+        return self.op("gather_elements", x, index, axis=axis)
+
+    # Reductions and the rest
+
+    def reduce(self, kind: str, x: Tensor, axes: Sequence[int], keepdims: bool = False) -> Tensor:
+        """sum, prod, max, min, any or all over the axes."""
+        over = tuple(sorted(axes))
+        if not over:
+            return x
+        attrs = {"kind": ReduceKind(kind), "axes": over, "keepdims": keepdims}
+        make = lambda: self.graph.op("reduce", x.value, **attrs)  # noqa: E731
+        content = None if x.content is None else contents.fold(kind, x.content, over, keepdims, x.dtype)
+        if content is None:
+            return self.of_value(make())
+        return self.of_content(content, x.dtype, make if x.dtype.is_float else None)
+
+    def arg_reduce(self, kind: str, x: Tensor, axis: int, keepdims: bool = False, last: bool = False) -> Tensor:
+        """The i64 index of the greatest or least element along an axis: the first of equal ones, or the last."""
+        return self.op("arg_reduce", x, kind=ReduceKind(kind), axis=axis, keepdims=keepdims, last=last)
+
+    def cumulative(self, kind: str, x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
+        """Sums, products, maxima or minima of all elements up to each one along an axis."""
+        return self.op("cumulative", x, kind=ReduceKind(kind), axis=axis, exclusive=exclusive, reverse=reverse)
+
+    def window(
+        self, kind: str, x: Tensor, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+    ) -> Tensor:
+        """The sum, maximum or minimum of each whole window over the last dimensions, as many as the lists name."""
+        ones = (1,) * (x.rank - len(window))
+        return self.op(
+            "window_reduce",
+            x,
+            kind=ReduceKind(kind),
+            window=(*ones, *window),
+            strides=(*ones, *strides),
+            dilations=(*ones, *dilations),
+        )
+
+    def contract(
+        self, spec: str, *inputs: Tensor, sizes: Sequence[tuple[str, Size]] = (), dtype: DType | None = None
+    ) -> Tensor:
+        """Products summed over the axes that the result does not have (see the operator `contract`)."""
+        extents = tuple((axis, dim(size)) for axis, size in sizes)
+        return self.op("contract", *inputs, spec=spec, sizes=extents, dtype=dtype)
+
+    def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
+        """Any operator of one result."""
+        return self.of_value(self.graph.op(name, *(t.value for t in inputs), **attrs))
+
+    def ops(self, name: str, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
+        """Any operator."""
+        return tuple(self.of_value(v) for v in self.graph.ops(name, *(t.value for t in inputs), **attrs))
+
+    # Sizes
+
+    def sizes(self, x: Tensor, what: str, low: Size = dtypes.i64.min, high: Size = dtypes.i64.max) -> list[Expr]:  # type: ignore[assignment]
+        """The elements of an integer tensor as expressions; those not known are bound as symbols, in [low, high]."""
+        if x.content is None:
+            self._bind(x, what, low, high)
+        assert x.content is not None
+        return [simplify(select(e, 1, 0) if e.dtype.is_bool else e) for e in x.content.reshape(-1)]
+
+    def _bind(self, x: Tensor, what: str, low: Size, high: Size) -> None:
+        static = x.static_shape()
+        if static is None:
+            raise Unsupported(f"{what} must have a constant number of elements, not the shape {_shown(x.shape)}")
+        count = _count(static)
+        if count > contents.MOST_INTEGERS:
+            raise Unsupported(f"{what} has {count} elements; at most {contents.MOST_INTEGERS} sizes can come from data")
+        wide = self.reshape(self.cast(x, dtypes.i64), (count,))
+        name = "".join(c if c.isalnum() else "_" for c in x.name or what.split()[-1])
+        elements: list[Expr] = []
+        for position in range(count):
+            scalar = self.reshape(self.narrow(wide, 0, position, 1), ())
+            label = name if count == 1 else f"{name}{position}"
+            elements.append(self.graph.size(scalar.value, label, low, high, what))
+        x.content = contents.of_elements(elements, static)
+
+    def size(self, x: Tensor, what: str, low: Size = dtypes.i64.min, high: Size = dtypes.i64.max) -> Expr:  # type: ignore[assignment]
+        """The one element of an integer tensor as an expression."""
+        elements = self.sizes(x, what, low, high)
+        if len(elements) != 1:
+            raise self.error(f"{what} must have one element, not {len(elements)}")
+        return elements[0]
+
+    def integers(self, x: Tensor, what: str) -> list[int] | None:
+        """The elements of an integer tensor as numbers, or None when they are not constants of the model."""
+        if x.array is not None:
+            return [int(v) for v in x.array.reshape(-1)]
+        return None
+
+    def require(self, cond: Expr, message: str) -> None:
+        """The call fails with `message` unless `cond` holds; an error at once when it never does."""
+        verdict = simplify(cond)
+        if not isinstance(verdict, Const):
+            self.graph.require(verdict, message)
+        elif not verdict.value:
+            raise self.error(message)
+
+    def error(self, why: str, mend: str | None = None) -> Exception:
+        """The error for a node that contradicts itself or its inputs."""
+        return UserError("cannot read a node of the model", where=self.graph.source, why=why, mend=mend)
+
+    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
+        """An axis in [0, rank), counted from the end when negative."""
+        if not -rank <= axis < rank:
+            raise self.error(f"{what} {axis} is outside {-rank}..{rank} for a tensor of {rank} dimensions")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes in [0, rank), all different."""
+        found = [self.axis(a, rank) for a in axes]
+        if len(set(found)) != len(found):
+            raise self.error(f"the axes {list(axes)} name a dimension twice")
+        return found
+
+
+def _static(shape: tuple[Expr, ...]) -> tuple[int, ...] | None:
+    return tuple(int(d.value) for d in shape if isinstance(d, Const)) if all(isinstance(d, Const) for d in shape) else None
+
+
+def _count(shape: Sequence[int]) -> int:
+    total = 1
+    for extent in shape:
+        total *= extent
+    return total
+
+
+def _shown(shape: Sequence[Expr]) -> str:
+    return f"[{', '.join(str(d) for d in shape)}]"

@@ -1,0 +1,210 @@
+"""External data: where a tensor says its bytes lie, and the files that may hold them.
+
+A model may name only ordinary files with one name each, at or below the model's own folder. The path is opened one
+component at a time, relative to the folder opened before, and never through a symbolic link, so that what was checked
+is what is read. Files are mapped read-only, once each; nothing is read before a tensor is used.
+
+A mapped file must keep its length while the model is open: the operating system ends a process that reads past the
+end of a file which another one has made shorter.
+"""
+
+from __future__ import annotations
+
+import mmap as memory_map
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+
+from tilewright.frontends.onnx.wire import Buffer
+from tilewright.report.errors import UserError
+
+_KEYS = ("location", "offset", "length", "checksum")
+_MAX_DIGITS = 19
+_MADV_DONTNEED = getattr(memory_map, "MADV_DONTNEED", None)
+_MEND_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
+_MEND_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
+_FLAGS = os.O_RDONLY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a tensor says its data lies. A length that was not given is None."""
+
+    location: str
+    offset: int
+    length: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedFile:
+    """A file in memory without a copy. `path` is None for bytes that came from no file."""
+
+    path: str | None
+    data: Buffer
+
+
+def reference(entries: Sequence[tuple[str, str]], where: str) -> Reference:
+    """Read the key-value pairs of a tensor's external data; UserError for unknown, repeated or malformed ones."""
+    found: dict[str, str] = {}
+    for key, value in entries:
+        if key not in _KEYS:
+            why = f"the key {clip(key)} is unknown; ONNX defines {', '.join(_KEYS)}"
+            raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+        if key in found:
+            why = f"the key {clip(key)} is given twice"
+            raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+        found[key] = value
+    if "location" not in found:
+        why = "it names no file: the key 'location' is missing"
+        raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+    offset = _number(found, "offset", where)
+    return Reference(found["location"], offset or 0, _number(found, "length", where))
+
+
+def clip(text: str) -> str:
+    """A name from a file, quoted and short enough for a message."""
+    return repr(text if len(text) <= 80 else text[:77] + "...")
+
+
+def release(data: Buffer) -> None:
+    """Give the pages read so far back to the system's file cache; they come back when they are read again."""
+    if isinstance(data, mmap) and _MADV_DONTNEED is not None:
+        data.madvise(_MADV_DONTNEED)
+
+
+def map_file(path: str) -> MappedFile:
+    """Map the model file itself; the user named it, so links are followed."""
+    try:
+        fd = os.open(path, _FLAGS | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise _unreadable("model file", repr(path), error) from None
+    try:
+        return MappedFile(os.path.abspath(path), _map(fd, os.fstat(fd), "model file", repr(path)))
+    finally:
+        os.close(fd)
+
+
+class ExternalFiles:
+    """The data files of one model, found below `folder` and mapped when first asked for."""
+
+    def __init__(self, folder: str | None) -> None:
+        self.folder = folder
+        self._files: dict[str, MappedFile] = {}
+
+    def get(self, location: str, where: str) -> MappedFile:
+        """The file at a location relative to the model's folder."""
+        if location not in self._files:
+            self._files[location] = self._open(location, where)
+        return self._files[location]
+
+    def opened(self) -> list[MappedFile]:
+        """All files in use, in the order of their locations."""
+        return [self._files[location] for location in sorted(self._files)]
+
+    def _open(self, location: str, where: str) -> MappedFile:
+        parts = _components(location, where)
+        if self.folder is None:
+            raise UserError(
+                f"cannot find the data file {clip(location)}",
+                where=where,
+                why="the model came from memory, without the folder that its external data is relative to",
+                mend="give the folder: from_proto(model, base_dir='…')",
+            )
+        fd = self._descend(parts, location, where)
+        try:
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
+                why = (
+                    f"the file has {status.st_nlink} hard links: another folder's file may lie here under a second name"
+                )
+                raise _refused(location, where, why, _MEND_INLINE)
+            return MappedFile(os.path.join(self.folder, *parts), _map(fd, status, "data file", clip(location), where))
+        finally:
+            os.close(fd)
+
+    def _descend(self, parts: list[str], location: str, where: str) -> int:
+        """Open the last component, each folder on the way relative to the one before and none through a link."""
+        assert self.folder is not None
+        fd = -1
+        try:
+            fd = os.open(self.folder, _FLAGS | os.O_DIRECTORY)
+            for position, part in enumerate(parts):
+                last = position == len(parts) - 1
+                flags = _FLAGS | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
+                try:
+                    inner = os.open(part, flags, dir_fd=fd)
+                except OSError as error:
+                    if _is_link(part, fd):
+                        why = f"{clip('/'.join(parts[: position + 1]))} is a symbolic link"
+                        raise _refused(location, where, why, _MEND_INLINE) from None
+                    raise error
+                os.close(fd)
+                fd = inner
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+            raise _unreadable("data file", clip(location), error, where) from None
+        except UserError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _components(location: str, where: str) -> list[str]:
+    """The path's components; UserError for one that could lead out of the model's folder."""
+    why = None
+    parts = [part for part in location.split("/") if part not in ("", ".")]
+    if location.startswith("/") or "\\" in location or location[1:2] == ":":
+        why = "the path is absolute or not written with '/': it must be relative to the model's folder"
+    elif ".." in parts:
+        why = "the path has a component '..': it must stay in the model's folder"
+    elif "\0" in location:
+        why = "the path has a zero character"
+    elif not parts or location.endswith("/"):
+        why = "the path names no file"
+    if why is not None:
+        raise _refused(location, where, why, _MEND_SAVE)
+    return parts
+
+
+def _number(found: dict[str, str], key: str, where: str) -> int | None:
+    text = found.get(key)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
+        return int(text)
+    why = f"its {key} is {clip(text)}, not a number of bytes in at most {_MAX_DIGITS} decimal digits"
+    raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+
+
+def _map(fd: int, status: os.stat_result, kind: str, name: str, where: str | None = None) -> Buffer:
+    if stat.S_ISDIR(status.st_mode) or not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
+        raise UserError(
+            f"cannot read the {kind} {name}", where=where, why=f"it is {what}", mend="give the path of an ordinary file"
+        )
+    if status.st_size == 0:
+        return b""
+    try:
+        return mmap(fd, status.st_size, access=ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise _unreadable(kind, name, error, where) from None
+
+
+def _is_link(part: str, fd: int) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(part, dir_fd=fd).st_mode)
+    except OSError:
+        return False
+
+
+def _refused(location: str, where: str, why: str, mend: str) -> UserError:
+    return UserError(f"refused to open the data file {clip(location)}", where=where, why=why, mend=mend)
+
+
+def _unreadable(kind: str, name: str, error: OSError | ValueError, where: str | None = None) -> UserError:
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    mend = "check that it exists and that you may read it"
+    return UserError(f"cannot read the {kind} {name}", where=where, why=why, mend=mend)

@@ -1,0 +1,363 @@
+"""ONNX models as graphs: `read` gives a Module of one graph function, `main`.
+
+Nodes are read in order. Each becomes the operators that its handler adds (operators/), or those of its function body.
+What is unsupported anywhere in the model is collected and raised as one error that lists all of it; values that depend
+on something unsupported are followed only as far as their nodes can be checked without them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.frontends.onnx import functions, operators
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
+from tilewright.frontends.onnx.functions import Body
+from tilewright.frontends.onnx.order import check_order
+from tilewright.frontends.onnx.registry import Handler, attribute_values, check_call, find_handler
+from tilewright.frontends.onnx.tensors import ELEMENTS
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.nodes import Module, Value
+from tilewright import ops as _ops  # noqa: F401  fills the registry
+from tilewright.report.errors import InternalError, TilewrightError, UserError, all_of
+from tilewright.types.tensor import TensorType
+
+if TYPE_CHECKING:
+    from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
+
+DEEPEST_CALL = 32
+"""How deep functions may call functions: those of a model and those that ONNX defines."""
+
+MOST_DIMENSIONS = 32
+
+
+class Unread:
+    """Stands for a value that could not be read because something before it is not supported."""
+
+
+UNREAD = Unread()
+
+Known = Tensor | Unread | None
+Scope = dict[str, Known]
+"""Values by name; None for an input of a function that the call leaves out."""
+
+
+def read(model: str | os.PathLike[str] | bytes | ModelProto | ModelFile) -> Module:
+    """The model as a Module: one graph function `main`, its weights as constants that are views of the file.
+
+    Takes a path, a serialised model, a ModelProto, or a file that is already open. UserError for what is wrong with the
+    model; for what is not supported, one UserError that lists everything.
+    """
+    if isinstance(model, ModelFile):
+        file = model
+    elif isinstance(model, bytes | bytearray):
+        file = from_bytes(bytes(model))
+    elif isinstance(model, str | os.PathLike):
+        file = open_model(model)
+    else:
+        file = from_proto(model)
+    return Importer(file).module()
+
+
+class Importer:
+    """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take."""
+
+    def __init__(self, file: ModelFile) -> None:
+        self.file = file
+        self.graph = GraphBuilder("main")
+        self.emit = Emit(self.graph, self)
+        self.problems: list[UserError] = []
+        self.opsets: Mapping[str, int] = {_domain(o.domain): o.version for o in file.proto.opset_import}
+        self.attributes: Mapping[str, AttributeProto] = {}
+        self.scopes: list[Scope] = []
+        self._functions = functions.local_functions(file.proto)
+        self._dims: dict[str, Var] = {}
+        self._depth = 0
+        self._path = ""
+
+    def module(self) -> Module:
+        """The whole model."""
+        proto = self.file.proto.graph
+        check_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer])
+        self.scopes.append({})
+        self._initializers(proto)
+        self._params(proto)
+        self._nodes(proto.node)
+        results = self._results(proto)
+        if self.problems:
+            raise all_of("the model uses what is not supported", _distinct(self.problems))
+        return self.graph.module(results)
+
+    def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The outputs of a sub-graph, which sees the values around it, for these inputs."""
+        if len(inputs) != len(graph.input):
+            raise self.emit.error(f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}")
+        own = [i.name for i in graph.input]
+        check_order(graph.node, own, [t.name for t in graph.initializer])
+        self.scopes.append(dict(zip(own, inputs, strict=True)))
+        try:
+            self._initializers(graph)
+            self._nodes(graph.node)
+            return [self._present(self._find(o.name, f"the outputs of {clip(graph.name)}")) for o in graph.output]
+        finally:
+            self.scopes.pop()
+
+    def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
+        """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
+        return self.file.tensor(tensor)
+
+    def _present(self, known: Known) -> Tensor:
+        if not isinstance(known, Tensor):
+            raise _AlreadyReported
+        return known
+
+    # The model's interface
+
+    def _initializers(self, proto: GraphProto) -> None:
+        scope = self.scopes[-1]
+        for tensor in proto.initializer:
+            try:
+                scope[tensor.name] = self.emit.of_array(self.file.tensor(tensor), tensor.name)
+            except UserError as error:
+                self.problems.append(error)
+                scope[tensor.name] = UNREAD
+        for sparse in proto.sparse_initializer:
+            where = f"initializer {clip(sparse.values.name)}"
+            self.problems.append(UserError("sparse initializers are not supported", where=where))
+            scope[sparse.values.name] = UNREAD
+
+    def _params(self, proto: GraphProto) -> None:
+        """The graph's inputs; one with an initializer of its name is that constant."""
+        scope = self.scopes[-1]
+        for info in proto.input:
+            if info.name in scope:
+                continue
+            type = self._type_of(info)
+            scope[info.name] = UNREAD if type is None else self.emit.of_value(self.graph.param(info.name, type), info.name)
+
+    def _type_of(self, info: ValueInfoProto) -> TensorType | None:
+        """The declared type of an input; None (and a problem) when inputs of that kind are not supported."""
+        where = f"input {clip(info.name)}"
+        kind = info.type.WhichOneof("value")
+        if kind != "tensor_type":
+            why = f"its type is {kind.removesuffix('_type') if kind else 'not declared'}"
+            self.problems.append(UserError("only tensors can be inputs", where=where, why=why))
+            return None
+        element = ELEMENTS.get(info.type.tensor_type.elem_type)
+        if element is None:
+            self.problems.append(_element_problem(info.type.tensor_type.elem_type, where))
+            return None
+        if not info.type.tensor_type.HasField("shape"):
+            mend = "declare the shape of the input; dimensions may be names"
+            self.problems.append(UserError("an input without a rank is not supported", where=where, mend=mend))
+            return None
+        dims = info.type.tensor_type.shape.dim
+        if len(dims) > MOST_DIMENSIONS:
+            raise UserError("an input has too many dimensions", where=where, why=f"it has {len(dims)}")
+        dtype = dtypes.from_numpy(element.dtype)
+        assert dtype is not None
+        return TensorType.of(dtype, [self._dimension(d, f"{info.name}_{n}", where) for n, d in enumerate(dims)])
+
+    def _dimension(self, dimension, name: str, where: str) -> Expr | int:  # type: ignore[no-untyped-def]
+        if dimension.WhichOneof("value") == "dim_value":
+            size = int(dimension.dim_value)
+            if size < 0:
+                raise UserError("an input has a negative dimension", where=where, why=f"it is {size}")
+            return size
+        key = dimension.dim_param or f"?{name}"
+        if key not in self._dims:
+            label = "".join(c if c.isalnum() or c == "_" else "_" for c in dimension.dim_param or name)
+            self._dims[key] = self.graph.symbol(label if not label[:1].isdigit() else f"d{label}")
+        return self._dims[key]
+
+    def _results(self, proto: GraphProto) -> dict[str, Value]:
+        results: dict[str, Value] = {}
+        for info in proto.output:
+            tensor = self._find(info.name, "the model's outputs")
+            if info.name in results:
+                raise UserError("two outputs have the same name", why=f"{clip(info.name)} is listed twice")
+            if not isinstance(tensor, Tensor):
+                continue
+            _check_declared(info, tensor)
+            with self.graph.at(f"output {clip(info.name)}"):
+                results[info.name] = tensor.value
+        return results
+
+    # Nodes
+
+    def _nodes(self, nodes: Sequence[NodeProto]) -> None:
+        for node in nodes:
+            self._node(node)
+
+    def _find(self, name: str, user: str) -> Known:
+        for scope in reversed(self.scopes):
+            if name in scope:
+                return scope[name]
+        raise UserError(f"the value {clip(name)} is not defined", where=user, why="no input, initializer or node has it")
+
+    def _node(self, node: NodeProto) -> None:
+        source = f"{self._path}{_source(node)}"
+        given = functions.resolve(node.attribute, self.attributes)
+        inputs = [self._find(name, source) if name else None for name in node.input]
+        outputs: Sequence[Tensor | None] | None = None
+        try:
+            outputs = self._call(node, given, inputs, source)
+        except Unsupported as error:
+            self._problem(f"{node.op_type} is not supported here", source, error.why, error.mend)
+        except _AlreadyReported:
+            outputs = None
+        for n, name in enumerate(node.output):
+            if name:
+                self.scopes[-1][name] = UNREAD if outputs is None else self._output(node, outputs, n, source)
+
+    def _output(self, node: NodeProto, outputs: Sequence[Tensor | None], n: int, source: str) -> Known:
+        tensor = outputs[n] if n < len(outputs) else None
+        if tensor is None:
+            self._problem(f"{node.op_type} is not supported here", source, f"its output {n} is not supported")
+            return UNREAD
+        if not tensor.name:
+            tensor.name = node.output[n]
+        return tensor
+
+    def _call(
+        self, node: NodeProto, given: Mapping[str, AttributeProto], inputs: list[Known], source: str
+    ) -> Sequence[Tensor | None] | None:
+        """The outputs of a node, by its own function, its handler, or the body that ONNX gives for it; None where they
+        depend on what is not supported."""
+        domain = _domain(node.domain)
+        unread = any(i is UNREAD for i in inputs)
+        tensors = [i if isinstance(i, Tensor) else None for i in inputs]
+        local = self._functions.get((domain, node.op_type, node.overload))
+        if local is not None:
+            return None if unread else self._expand(functions.local_body(local, given, self.opsets), tensors, source)
+        version = self.opsets.get(domain)
+        if version is None:
+            why = f"the model does not import the operator set {clip(domain or 'ai.onnx')}"
+            raise UserError(f"cannot tell what {node.op_type} means", where=source, why=why)
+        handler = find_handler(domain, node.op_type, version)
+        if handler is None:
+            return self._standard(node, given, version, None if unread else tensors, source)
+        problems = check_call(handler, [i is not None for i in inputs], given)
+        for why in problems:
+            self._problem(f"{node.op_type} is not supported here", source, why)
+        if problems or unread:
+            return None
+        with self.emit.node(source, version, tuple(bool(name) for name in node.output)):
+            return self._handle(handler, tensors, given, source)
+
+    def _standard(
+        self,
+        node: NodeProto,
+        given: Mapping[str, AttributeProto],
+        version: int,
+        inputs: list[Tensor | None] | None,
+        source: str,
+    ) -> Sequence[Tensor | None] | None:
+        """The outputs of a node without a handler, by the body that ONNX gives for it."""
+        domain = _domain(node.domain)
+        if not functions.has_standard_body(node.op_type, version, domain):
+            name = f"{domain}.{node.op_type}" if domain else node.op_type
+            self._problem(f"the operator {name} is not supported", source, f"opset {version} is imported")
+            return None
+        if inputs is None:
+            return None
+        body = functions.standard_body(node, given, version, domain, inputs)
+        if body is None:
+            raise Unsupported("ONNX gives no definition of it for these inputs")
+        return self._expand(body, inputs, source)
+
+    def _handle(
+        self, handler: Handler, inputs: list[Tensor | None], given: Mapping[str, AttributeProto], source: str
+    ) -> Sequence[Tensor | None]:
+        most = handler.inputs[1]
+        arguments = inputs if most is None else inputs[:most]
+        try:
+            results = handler.function(self.emit, *arguments, **attribute_values(handler, given))
+        except (TilewrightError, Unsupported, _AlreadyReported):
+            raise
+        except Exception as error:
+            raise InternalError(f"the handler of {source} failed", why=f"{type(error).__name__}: {error}") from error
+        return results if isinstance(results, tuple) else (results,)
+
+    def _expand(self, body: Body, inputs: list[Tensor | None], source: str) -> Sequence[Tensor | None]:
+        """The outputs of a function for these inputs."""
+        names = list(body.proto.input)
+        if self._depth >= DEEPEST_CALL:
+            raise UserError("functions call each other too deeply", where=source, why=f"more than {DEEPEST_CALL} calls")
+        if len(inputs) > len(names):
+            raise UserError("a function is called with too many inputs", where=source, why=f"it takes {len(names)}")
+        check_order(body.proto.node, names, [])
+        scope: Scope = dict.fromkeys(names)
+        scope.update(zip(names, inputs, strict=False))
+        before = self.scopes, self.opsets, self.attributes, self._path
+        self.scopes, self.opsets, self.attributes = [scope], body.opsets, body.attributes
+        self._path = f"{source} › "
+        self._depth += 1
+        try:
+            self._nodes(body.proto.node)
+            return [self._present(self._find(name, source)) for name in body.proto.output]
+        finally:
+            self.scopes, self.opsets, self.attributes, self._path = before
+            self._depth -= 1
+
+    def _problem(self, what: str, where: str, why: str, mend: str | None = None) -> None:
+        self.problems.append(UserError(what, where=where, why=why, mend=mend))
+
+
+class _AlreadyReported(Exception):
+    """A value is missing because of a problem that is already in the list."""
+
+
+def _source(node: NodeProto) -> str:
+    """How errors and reports name a node: its operator and name, or the first value that it gives."""
+    name = node.name or next((f"→ {o}" for o in node.output if o), "")
+    return f"{node.op_type} {clip(name)}" if name else node.op_type
+
+
+def _domain(domain: str) -> str:
+    return "" if domain == "ai.onnx" else domain
+
+
+def _element_problem(number: int, where: str) -> UserError:
+    from onnx import TensorProto
+
+    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    why = f"it has {names.get(number, f'number {number}')}"
+    return UserError("the element type of a value is not supported", where=where, why=why)
+
+
+def _distinct(problems: list[UserError]) -> list[UserError]:
+    """Each problem once: a function that is called twice has its problems twice."""
+    return list({str(p): p for p in problems}.values())
+
+
+def _check_declared(info: ValueInfoProto, tensor: Tensor) -> None:
+    """The declared type of an output must not contradict the one that was found."""
+    if info.type.WhichOneof("value") != "tensor_type":
+        return
+    declared = info.type.tensor_type
+    element = ELEMENTS.get(declared.elem_type)
+    where = f"output {clip(info.name)}"
+    what = "an output is declared with another type than it has"
+    if declared.elem_type and (element is None or element.dtype != tensor.dtype.numpy):
+        name = "another type" if element is None else element.name
+        raise UserError(what, where=where, why=f"it is declared as {name}, but its elements are {tensor.dtype}")
+    if not declared.HasField("shape"):
+        return
+    dims = declared.shape.dim
+    if len(dims) != tensor.rank:
+        why = f"it is declared with {len(dims)} dimensions, but has {tensor.rank}"
+        raise UserError(what, where=where, why=why)
+    for n, (dimension, extent) in enumerate(zip(dims, tensor.shape, strict=True)):
+        if dimension.WhichOneof("value") == "dim_value" and isinstance(extent, Const):
+            if dimension.dim_value != extent.value:
+                why = f"dimension {n} is declared as {dimension.dim_value}, but is {extent}"
+                raise UserError(what, where=where, why=why)

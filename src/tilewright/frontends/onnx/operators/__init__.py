@@ -1,0 +1,37 @@
+"""The handlers of ONNX operators, one file per family; importing the package registers all of them."""
+
+from __future__ import annotations
+
+from tilewright.frontends.onnx.operators import (
+    activation,
+    control,
+    convolution,
+    elementwise,
+    gather,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    quantization,
+    reduction,
+    resize,
+    shape,
+    softmax,
+)
+
+__all__ = [
+    "activation",
+    "control",
+    "convolution",
+    "elementwise",
+    "gather",
+    "matmul",
+    "movement",
+    "normalization",
+    "pooling",
+    "quantization",
+    "reduction",
+    "resize",
+    "shape",
+    "softmax",
+]

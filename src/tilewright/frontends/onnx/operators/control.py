@@ -1,0 +1,170 @@
+"""Control flow: branches decided while the model is read, and loops whose number of steps is constant, unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+
+if TYPE_CHECKING:
+    from onnx import GraphProto
+
+MOST_STEPS = 256
+"""How many steps of a loop are unrolled."""
+
+
+@handles("If")
+def if_(b: Emit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
+    """The branch that the condition takes, where it is known; else both, if that is safe, and a selection."""
+    taken = _truth(b, cond)
+    if taken is not None:
+        return tuple(b.importer.body(then_branch if taken else else_branch, []))
+    before = len(b.graph.nodes)
+    results = [b.importer.body(branch, []) for branch in (then_branch, else_branch)]
+    for pair in zip(*results, strict=True):
+        if pair[0].shape != pair[1].shape or pair[0].dtype is not pair[1].dtype:
+            raise Unsupported("the branches of an If with a condition from data must give tensors of the same type")
+        for tensor in pair:
+            tensor.value  # noqa: B018  makes its nodes, which are looked at next
+    if any(node.op.name in _UNSAFE for node in b.graph.nodes[before:]):
+        raise Unsupported("a branch of an If with a condition from data has checks that the other branch may fail")
+    return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*results, strict=True))
+
+
+_UNSAFE = frozenset(("size", "require", "checked_indices", "compact"))
+
+
+def _truth(b: Emit, cond: Tensor) -> bool | None:
+    """The condition, when it is a constant of the model or of its shapes."""
+    if cond.content is None or cond.content.size != 1:
+        return None
+    element = cond.content.reshape(-1)[0]
+    return bool(element.value) if isinstance(element, Const) else None
+
+
+@handles("Loop")
+def loop(
+    b: Emit, trips: Tensor | None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
+) -> tuple[Tensor, ...]:
+    """The body repeated; its first output says whether to go on, the next are carried, the others are stacked."""
+    most = None
+    if trips is not None:
+        counts = b.integers(trips, "the trip count")
+        if counts is None:
+            raise Unsupported("a Loop whose trip count comes from data is not supported")
+        most = counts[0]
+    carried, steps = list(initial), 0
+    stacks: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(initial))]
+    going = True if cond is None else _truth(b, cond)
+    while going and (most is None or steps < most):
+        if steps >= MOST_STEPS:
+            raise Unsupported(f"a Loop of more than {MOST_STEPS} steps is not supported")
+        proceed, *rest = b.importer.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
+        carried = rest[: len(carried)]
+        for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
+            stack.append(b.unsqueeze(tensor, [0]))
+        steps += 1
+        going = _truth(b, proceed)
+    if going is None:
+        raise Unsupported("a Loop whose condition comes from data is not supported")
+    if not steps and stacks:
+        raise Unsupported("a Loop without a step has outputs of unknown type")
+    return *carried, *(b.concat(stack, 0) for stack in stacks)
+
+
+def _condition(b: Emit, value: bool) -> Tensor:
+    return b.scalar(value, dtypes.bool_)
+
+
+@handles("Scan", since=9)
+def scan(
+    b: Emit,
+    *inputs: Tensor,
+    body: GraphProto,
+    num_scan_inputs: int,
+    scan_input_axes: Ints | None = None,
+    scan_input_directions: Ints | None = None,
+    scan_output_axes: Ints | None = None,
+    scan_output_directions: Ints | None = None,
+) -> tuple[Tensor, ...]:
+    """The body for each slice along the scanned axes, with states carried from one to the next."""
+    states, sequences = list(inputs[: len(inputs) - num_scan_inputs]), inputs[len(inputs) - num_scan_inputs :]
+    outputs = len(body.output) - len(states)
+    if not sequences or outputs < 0:
+        raise b.error("Scan needs sequences to scan, and an output for each state")
+    axes = [b.axis(a, x.rank) for a, x in zip(scan_input_axes or (0,) * len(sequences), sequences, strict=True)]
+    back = scan_input_directions or (0,) * len(sequences)
+    states, stacks = _scanned(b, body, states, sequences, axes, back, outputs)
+    results = []
+    into = scan_output_axes or (0,) * outputs
+    for stack, axis, reverse in zip(stacks, into, scan_output_directions or (0,) * outputs, strict=True):
+        along = b.axis(axis, stack[0].rank + 1)
+        parts = [b.unsqueeze(t, [along]) for t in (reversed(stack) if reverse else stack)]
+        results.append(b.concat(parts, along))
+    return *states, *results
+
+
+def _scanned(
+    b: Emit,
+    body: GraphProto,
+    states: list[Tensor],
+    sequences: Sequence[Tensor],
+    axes: Sequence[int],
+    back: Sequence[int],
+    outputs: int,
+) -> tuple[list[Tensor], list[list[Tensor]]]:
+    """The last states, and the outputs of each step."""
+    steps = steps_of(sequences[0], axes[0], "Scan")
+    stacks: list[list[Tensor]] = [[] for _ in range(outputs)]
+    for step in range(steps):
+        slices = [
+            at(b, x, axis, steps - 1 - step if reverse else step)
+            for x, axis, reverse in zip(sequences, axes, back, strict=True)
+        ]
+        results = b.importer.body(body, [*states, *slices])
+        states = results[: len(states)]
+        for stack, tensor in zip(stacks, results[len(states) :], strict=True):
+            stack.append(tensor)
+    return states, stacks
+
+
+def steps_of(x: Tensor, axis: int, what: str) -> int:
+    """The constant number of steps along an axis."""
+    extent = x.shape[axis]
+    if not isinstance(extent, Const):
+        raise Unsupported(f"{what} over a dimension that is not constant is not supported")
+    if not 1 <= extent.value <= MOST_STEPS:
+        raise Unsupported(f"{what} of {extent} steps is not supported; 1 to {MOST_STEPS} are")
+    return int(extent.value)
+
+
+def at(b: Emit, x: Tensor, axis: int, place: int) -> Tensor:
+    """The slice of `x` at one place of an axis, without that axis."""
+    return b.squeeze(b.narrow(x, axis, place, 1), [axis])
+
+
+@handles("Scan", until=8)
+def scan_batched(
+    b: Emit, lengths: Tensor | None, *inputs: Tensor, body: GraphProto, num_scan_inputs: int, directions: Ints | None = None
+) -> tuple[Tensor, ...]:
+    """Scan of opset 8: each sample of the batch by itself, the scanned axis behind the batch."""
+    if lengths is not None:
+        raise Unsupported("Scan with sequence lengths is not supported")
+    batch = steps_of(inputs[0], 0, "Scan of opset 8")
+    rows = []
+    for sample in range(batch):
+        rows.append(
+            scan(
+                b,
+                *(at(b, x, 0, sample) for x in inputs),
+                body=body,
+                num_scan_inputs=num_scan_inputs,
+                scan_input_directions=directions,
+            )
+        )
+    return tuple(b.concat([b.unsqueeze(t, [0]) for t in column], 0) for column in zip(*rows, strict=True))

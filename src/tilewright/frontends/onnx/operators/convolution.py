@@ -1,0 +1,219 @@
+"""Convolutions: padding, then a contraction with windowed index maps. Layout: batch, channels, spatial dimensions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Expr, const, maximum
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.onnx.emit import Emit, Size
+from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
+
+AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The windows over the spatial dimensions: their sizes, distances and dilations, and the padding before and behind."""
+
+    kernel: Ints
+    strides: Ints
+    dilations: Ints
+    low: tuple[Expr, ...]
+    high: tuple[Expr, ...]
+
+    def spans(self) -> list[int]:
+        """How many elements a window reaches over, per dimension."""
+        return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
+
+
+def windows(
+    b: Emit,
+    extents: Sequence[Expr],
+    kernel: Sequence[int],
+    strides: Ints | None,
+    dilations: Ints | None,
+    pads: Ints | None,
+    auto_pad: str,
+) -> Windows:
+    """The attributes that convolutions and pools share, with their defaults, checked, and automatic padding computed."""
+    n = len(extents)
+    ones = (1,) * n
+    steps, apart = strides or ones, dilations or ones
+    amounts = pads or (0,) * (2 * n)
+    if auto_pad not in AUTO_PADS:
+        raise Unsupported(f"auto_pad is {auto_pad!r}, not one of {', '.join(AUTO_PADS)}")
+    for name, values, count in (
+        ("kernel_shape", kernel, n), ("strides", steps, n), ("dilations", apart, n), ("pads", amounts, 2 * n)
+    ):  # fmt: skip
+        if len(values) != count:
+            raise b.error(f"{name} has {len(values)} entries for {n} spatial dimensions")
+        if name != "pads" and any(v < 1 for v in values):
+            raise b.error(f"{name} {list(values)} has an entry below 1")
+    if auto_pad in ("NOTSET", "VALID"):
+        used = amounts if auto_pad == "NOTSET" else (0,) * (2 * n)
+        low, high = [const(a) for a in used[:n]], [const(a) for a in used[n:]]
+        return Windows(tuple(kernel), steps, apart, tuple(low), tuple(high))
+    both = [_same_padding(*row) for row in zip(extents, kernel, steps, apart, strict=True)]
+    less, more = [simplify(t // 2) for t in both], [simplify(t - t // 2) for t in both]
+    low, high = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
+    return Windows(tuple(kernel), steps, apart, tuple(low), tuple(high))
+
+
+def _same_padding(extent: Expr, kernel: int, stride: int, dilation: int) -> Expr:
+    """How much padding gives ceil(extent / stride) windows."""
+    count = (extent + (stride - 1)) // stride
+    return simplify(maximum((count - 1) * stride + ((kernel - 1) * dilation + 1) - extent, 0))
+
+
+def padded(b: Emit, x: Tensor, low: Sequence[Size], high: Sequence[Size], value: Number = 0) -> Tensor:
+    """The tensor with its spatial dimensions padded."""
+    zeros: list[Size] = [0] * (x.rank - len(low))
+    return b.pad(x, [*zeros, *low], [*zeros, *high], value)
+
+
+def convolve(b: Emit, x: Tensor, w: Tensor, view: Windows, group: int, dtype: DType | None = None) -> Tensor:
+    """The sum over channels and window of x times w. w: output channels, input channels of a group, window."""
+    source = padded(b, x, view.low, view.high)
+    n = x.rank - 2
+    spatial, window = [f"s{d}" for d in range(n)], [f"k{d}" for d in range(n)]
+    index = " ".join(
+        f"{s}{_times(stride)}+{k}{_times(dilation)}"
+        for s, k, stride, dilation in zip(spatial, window, view.strides, view.dilations, strict=True)
+    )
+    sizes = [
+        (s, (extent - span) // stride + 1)
+        for s, extent, span, stride in zip(spatial, source.shape[2:], view.spans(), view.strides, strict=True)
+    ]
+    s, k = " ".join(spatial), " ".join(window)
+    if group == 1:
+        return b.contract(f"n c {index}, o c {k} -> n o {s}", source, w, sizes=sizes, dtype=dtype)
+    channels = w.shape[1]
+    apart = b.reshape(source, (x.shape[0], group, channels, *source.shape[2:]))
+    grouped = b.reshape(w, (group, w.shape[0] // group, *w.shape[1:]))
+    result = b.contract(f"n g c {index}, g o c {k} -> n g o {s}", apart, grouped, sizes=sizes, dtype=dtype)
+    return b.reshape(result, (x.shape[0], w.shape[0], *result.shape[3:]))
+
+
+def _times(factor: int) -> str:
+    return "" if factor == 1 else f"*{factor}"
+
+
+def window_of(b: Emit, x: Tensor, w: Tensor, kernel_shape: Ints | None, group: int) -> Ints:
+    """The window's sizes from the weights, which must be constant and agree with the attribute."""
+    if x.rank < 3 or w.rank != x.rank:
+        raise b.error(f"input and weights have {x.rank} and {w.rank} dimensions; both need batch, channels and a space")
+    shape = w.static_shape()
+    if shape is None:
+        raise Unsupported("the shape of the weights must be constant")
+    if kernel_shape is not None and tuple(kernel_shape) != shape[2:]:
+        raise b.error(f"kernel_shape is {list(kernel_shape)}, but the weights have the window {list(shape[2:])}")
+    if group < 1 or shape[0] % group:
+        raise b.error(f"{shape[0]} channels of the weights cannot be split into {group} groups")
+    return shape[2:]
+
+
+@handles("Conv")
+def conv(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    kernel = window_of(b, x, w, kernel_shape, group)
+    view = windows(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    y = convolve(b, x, w, view, group)
+    return y if bias is None else y + b.align(bias, 1, y.rank)
+
+
+@handles("ConvTranspose")
+def conv_transpose(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """The gradient of a convolution: zeros are put between the input's elements, and the flipped window slides over it."""
+    n = x.rank - 2
+    kernel = window_of(b, x, w, kernel_shape, group)
+    view = windows(b, x.shape[2:], kernel, strides, dilations, pads, "NOTSET" if output_shape else auto_pad)
+    extra = output_padding or (0,) * n
+    wanted = None if output_shape is None else tuple(output_shape[-n:])
+    low, high = _outer_padding(x, view, extra, wanted, auto_pad)
+    zeros = _spread(b, x, view.strides)
+    around_low = [span - 1 - p for span, p in zip(view.spans(), low, strict=True)]
+    around_high = [span - 1 - p + e for span, p, e in zip(view.spans(), high, extra, strict=True)]
+    flat = Windows(kernel, (1,) * n, view.dilations, _sizes(around_low), _sizes(around_high))
+    y = convolve(b, zeros, _flipped(b, w, group), flat, group)
+    return y if bias is None else y + b.align(bias, 1, y.rank)
+
+
+def _sizes(amounts: Sequence[Size]) -> tuple[Expr, ...]:
+    return tuple(simplify(a) if isinstance(a, Expr) else const(a) for a in amounts)
+
+
+def _outer_padding(
+    x: Tensor, view: Windows, extra: Ints, wanted: Ints | None, auto_pad: str
+) -> tuple[list[Expr], list[Expr]]:
+    """How much of the full result is cut off before and behind, from pads, auto_pad or the wanted output shape."""
+    if wanted is None and auto_pad in ("NOTSET", "VALID"):
+        return list(view.low), list(view.high)
+    low, high = [], []
+    for d, (extent, stride, span) in enumerate(zip(x.shape[2:], view.strides, view.spans(), strict=True)):
+        target: Expr = extent * stride if wanted is None else const(wanted[d])
+        total = simplify((extent - 1) * stride + extra[d] + span - target)
+        if wanted is None:
+            total = simplify(maximum(total, 0))
+        small, large = simplify(total // 2), simplify(total - total // 2)
+        first, last = (small, large) if auto_pad == "SAME_UPPER" else (large, small)
+        low.append(first)
+        high.append(last)
+    return low, high
+
+
+def _spread(b: Emit, x: Tensor, strides: Ints) -> Tensor:
+    """stride - 1 zeros between neighbouring elements of the spatial dimensions."""
+    if math.prod(strides) == 1:
+        return x
+    shape: list[Size] = list(x.shape[:2])
+    high: list[Size] = [0, 0]
+    full: list[Size] = list(x.shape[:2])
+    sizes: list[Size] = list(x.shape[:2])
+    for extent, stride in zip(x.shape[2:], strides, strict=True):
+        shape += [extent, 1]
+        high += [0, stride - 1]
+        full.append(extent * stride)
+        sizes.append((extent - 1) * stride + 1)
+    apart = b.reshape(x, shape)
+    wide = b.reshape(b.pad(apart, [0] * apart.rank, high), full)
+    return b.slice(wide, [0] * x.rank, sizes)
+
+
+def _flipped(b: Emit, w: Tensor, group: int) -> Tensor:
+    """Weights (input channels, output channels of a group, window) as those of the convolution, the window reversed."""
+    turned = b.flip(w, range(2, w.rank))
+    inputs, outputs = w.shape[0] // group, w.shape[1]
+    apart = b.reshape(turned, (group, inputs, outputs, *w.shape[2:]))
+    moved = b.transpose(apart, (0, 2, 1, *range(3, apart.rank)))
+    return b.reshape(moved, (outputs * group, inputs, *w.shape[2:]))
+

@@ -1,0 +1,126 @@
+"""Matrix products: MatMul, Gemm, and any sum of products that an Einsum equation names."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.registry import handles
+from tilewright.frontends.onnx.values import Tensor
+
+
+@handles("MatMul")
+def matmul(b: Emit, x: Tensor, y: Tensor) -> Tensor:
+    return matrix_product(b, x, y)
+
+
+def matrix_product(b: Emit, x: Tensor, y: Tensor, dtype: DType | None = None) -> Tensor:
+    """NumPy's matmul: the last two dimensions are matrices (one-dimensional operands are vectors), others broadcast."""
+    if not x.rank or not y.rank:
+        raise b.error("MatMul takes no scalars")
+    batch = max(x.rank, y.rank, 2) - 2
+    letters = string.ascii_lowercase[:batch]
+    if batch > 20:
+        raise b.error(f"MatMul of {batch} batch dimensions")
+    left = letters[batch - max(x.rank - 2, 0) :] + ("yk" if x.rank > 1 else "k")
+    right = letters[batch - max(y.rank - 2, 0) :] + ("kz" if y.rank > 1 else "k")
+    out = letters + ("y" if x.rank > 1 else "") + ("z" if y.rank > 1 else "")
+    return product_of(b, [(x, left), (y, right)], out, dtype)
+
+
+def product_of(b: Emit, operands: Sequence[tuple[Tensor, str]], out: str, dtype: DType | None = None) -> Tensor:
+    """The contraction over single-letter axes, where an axis of extent one in some operands broadcasts to the others."""
+    extents: dict[str, Expr] = {}
+    for x, letters in operands:
+        for letter, extent in zip(letters, x.shape, strict=True):
+            if not _is_one(extents.setdefault(letter, extent)):
+                continue
+            extents[letter] = extent
+    tensors, specs = [], []
+    for x, letters in operands:
+        alone = [n for n, e in enumerate(x.shape) if _is_one(e) and not _is_one(extents[letters[n]])]
+        tensors.append(b.squeeze(x, alone))
+        specs.append("".join(letter for n, letter in enumerate(letters) if n not in alone))
+    present = set("".join(specs))
+    inner = "".join(letter for letter in out if letter in present)
+    result = b.contract(f"{','.join(specs)}->{inner}", *tensors, dtype=dtype)
+    return b.unsqueeze(result, [n for n, letter in enumerate(out) if letter not in present])
+
+
+def _is_one(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value == 1
+
+
+@handles("Gemm", since=7)
+def gemm(
+    b: Emit,
+    x: Tensor,
+    y: Tensor,
+    z: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """alpha * x @ y + beta * z, either operand possibly transposed."""
+    if x.rank != 2 or y.rank != 2:
+        raise b.error(f"Gemm takes matrices, not tensors of {x.rank} and {y.rank} dimensions")
+    product = b.contract(f"{'ki' if transA else 'ik'},{'jk' if transB else 'kj'}->ij", x, y)
+    scaled = product if alpha == 1 else _scaled(b, product, alpha)
+    if z is None or beta == 0:
+        return scaled
+    return scaled + (z if beta == 1 else _scaled(b, z, beta))
+
+
+def _scaled(b: Emit, x: Tensor, factor: float) -> Tensor:
+    return x * factor if x.dtype.is_float else x * int(factor)
+
+
+@handles("Einsum")
+def einsum(b: Emit, *operands: Tensor, equation: str) -> Tensor:
+    """The sum of products that the equation names; "..." stands for dimensions that broadcast."""
+    text = equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(operands):
+        raise b.error(f"the equation {equation!r} has {len(terms)} operands, not {len(operands)}")
+    spare = [c for c in string.ascii_letters if c not in text]
+    wide = max((x.rank - len(t) + 3 for x, t in zip(operands, terms, strict=True) if "..." in t), default=0)
+    if not 0 <= wide <= len(spare):
+        raise b.error(f"the equation {equation!r} does not fit the operands")
+    dots = "".join(spare[:wide])
+    labelled = [(x, _labels(b, x, t, dots, equation)) for x, t in zip(operands, terms, strict=True)]
+    if arrow:
+        out = right.replace("...", dots)
+    else:
+        every = "".join(t for _, t in labelled)
+        out = dots + "".join(sorted(c for c in set(every) - set(dots) if every.count(c) == 1))
+    return _pairwise(b, labelled, out)
+
+
+def _labels(b: Emit, x: Tensor, term: str, dots: str, equation: str) -> str:
+    """One letter for each dimension of the operand."""
+    given = term.replace("...", "")
+    count = x.rank - len(given) if "..." in term else 0
+    labels = term.replace("...", dots[len(dots) - count :] if count else "")
+    if count < 0 or len(labels) != x.rank or not labels.isalpha() and labels:
+        raise b.error(f"{term!r} in the equation {equation!r} does not fit an operand of {x.rank} dimensions")
+    return labels
+
+
+def _pairwise(b: Emit, operands: list[tuple[Tensor, str]], out: str) -> Tensor:
+    """From left to right, two operands at a time; an axis is summed with its last operand."""
+    first, *rest = operands
+    if not rest:
+        return product_of(b, [first], out)
+    for n, operand in enumerate(rest):
+        if n == len(rest) - 1:
+            return product_of(b, [first, operand], out)
+        needed = set(out).union(*(t for _, t in rest[n + 1 :]))
+        between = "".join(dict.fromkeys(c for c in first[1] + operand[1] if c in needed))
+        first = (product_of(b, [first, operand], between), between)
+    raise AssertionError

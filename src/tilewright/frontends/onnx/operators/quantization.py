@@ -1,0 +1,203 @@
+"""Quantized tensors: conversions, and products and convolutions of integers. Sums of products are kept in i32."""
+
+from __future__ import annotations
+
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, equal
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
+from tilewright.frontends.onnx.operators.elementwise import dtype_of
+from tilewright.frontends.onnx.operators.matmul import matrix_product
+from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+
+
+def saturated(b: Emit, x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
+    """round(x) + zero, clipped to the range of an integer type; halves round to even."""
+    whole = b.map("round", x)
+    if zero is not None:
+        whole = whole + b.cast(zero, x.dtype)
+    low, high = float(dtype.min), float(dtype.max)
+    return b.cast(b.map("min", b.map("max", whole, low), high), dtype)
+
+
+def laid_out(b: Emit, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """A scale or zero point beside the tensor it is for: one for all, one for each place of the axis, or one for each
+    block of `block` elements along it."""
+    if block:
+        along = b.axis(axis, x.rank)
+        apart = b.unsqueeze(parameter, [along + 1])
+        wide = b.broadcast(apart, [*apart.shape[: along + 1], block, *apart.shape[along + 2 :]])
+        merged = b.reshape(wide, [*parameter.shape[:along], parameter.shape[along] * block, *parameter.shape[along + 1 :]])
+        b.require(equal(merged.shape[along], x.shape[along]), "blocks of scales cover {0} elements of {1}")
+        return merged
+    count = parameter.static_shape()
+    if parameter.rank == 0 or count == (1,):
+        return b.reshape(parameter, ())
+    if parameter.rank != 1:
+        raise b.error(f"the scale has {parameter.rank} dimensions; it must be a number or one for each place of an axis")
+    return b.align(parameter, b.axis(axis, x.rank), x.rank)
+
+
+@handles("QuantizeLinear")
+def quantize_linear(
+    b: Emit,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+    saturate: int = 1,
+) -> Tensor:
+    """round(x / scale) + zero, clipped to the type of the zero point (u8 without one)."""
+    dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else dtypes.u8
+    if not dtype.is_int:
+        raise Unsupported(f"quantized elements of type {dtype} are not supported")
+    wide = dtype_of(precision) if precision else scale.dtype
+    spread = b.cast(laid_out(b, scale, x, axis, block_size), wide)
+    offset = None if zero is None else laid_out(b, zero, x, axis, block_size)
+    return saturated(b, b.cast(x, wide) / spread, offset, dtype)
+
+
+@handles("DequantizeLinear")
+def dequantize_linear(
+    b: Emit,
+    x: Tensor,
+    scale: Tensor,
+    zero: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+) -> Tensor:
+    """(x - zero) * scale"""
+    whole = b.cast(x, dtypes.i32)
+    if zero is not None:
+        whole = whole - b.cast(laid_out(b, zero, x, axis, block_size), dtypes.i32)
+    result = b.cast(whole, scale.dtype) * laid_out(b, scale, x, axis, block_size)
+    return b.cast(result, dtype_of(output_dtype)) if output_dtype else result
+
+
+@handles("DynamicQuantizeLinear")
+def dynamic_quantize_linear(b: Emit, x: Tensor) -> tuple[Tensor, ...]:
+    """u8 over the range of x and zero: the quantized tensor, its scale and its zero point."""
+    axes = list(range(x.rank))
+    high = b.map("max", b.reduce("max", x, axes), 0)
+    low = b.map("min", b.reduce("min", x, axes), 0)
+    scale = (high - low) / 255
+    safe = b.select(b.map("eq", scale, 0), b.scalar(1, x.dtype), scale)
+    zero = b.cast(b.map("round", b.map("min", b.map("max", -(low / safe), 0), 255)), dtypes.u8)
+    return saturated(b, x / safe, zero, dtypes.u8), scale, zero
+
+
+def _centred(b: Emit, x: Tensor, zero: Tensor | None) -> Tensor:
+    """x - zero as i32; x itself without a zero point, to be converted by the contraction."""
+    if zero is None or _is_zero(zero):
+        return x
+    return b.cast(x, dtypes.i32) - b.cast(zero, dtypes.i32)
+
+
+def _is_zero(x: Tensor) -> bool:
+    return x.array is not None and not x.array.any()
+
+
+def _row_scale(b: Emit, parameter: Tensor | None, x: Tensor, along: int) -> Tensor | None:
+    """A parameter of a matrix: one number, or one for each row (column) of x."""
+    if parameter is None or parameter.rank != 1:
+        return parameter
+    if parameter.shape == (Const(1, dtypes.index),):
+        return b.reshape(parameter, ())
+    return b.align(parameter, x.rank + along, x.rank)
+
+
+@handles("MatMulInteger")
+def matmul_integer(
+    b: Emit, x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None
+) -> Tensor:
+    left = _centred(b, x, _row_scale(b, x_zero, x, -2))
+    return matrix_product(b, left, _centred(b, y, _row_scale(b, y_zero, y, -1)), dtypes.i32)
+
+
+@handles("QLinearMatMul")
+def qlinear_matmul(
+    b: Emit,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    y: Tensor,
+    y_scale: Tensor,
+    y_zero: Tensor,
+    out_scale: Tensor,
+    out_zero: Tensor,
+) -> Tensor:
+    total = matmul_integer(b, x, y, x_zero, y_zero)
+    left, right = _row_scale(b, x_scale, x, -2), _row_scale(b, y_scale, y, -1)
+    assert left is not None and right is not None
+    scale = b.cast(left, dtypes.f32) * b.cast(right, dtypes.f32) / b.cast(b.reshape(out_scale, ()), dtypes.f32)
+    return saturated(b, b.cast(total, dtypes.f32) * scale, b.reshape(out_zero, ()), out_zero.dtype)
+
+
+@handles("ConvInteger")
+def conv_integer(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    x_zero: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """The convolution of x - x_zero with w - w_zero; padding adds zeros after the subtraction."""
+    kernel = window_of(b, x, w, kernel_shape, group)
+    view = windows(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)
+    centre = w_zero if w_zero is None or w_zero.rank == 0 else laid_out(b, w_zero, w, 0, 0)
+    source = _centred(b, x, None if x_zero is None else b.reshape(x_zero, ()))
+    return convolve(b, source, _centred(b, w, centre), view, group, dtypes.i32)
+
+
+@handles("QLinearConv")
+def qlinear_conv(
+    b: Emit,
+    x: Tensor,
+    x_scale: Tensor,
+    x_zero: Tensor,
+    w: Tensor,
+    w_scale: Tensor,
+    w_zero: Tensor,
+    out_scale: Tensor,
+    out_zero: Tensor,
+    bias: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    total = conv_integer(
+        b,
+        x,
+        w,
+        x_zero,
+        w_zero,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
+    if bias is not None:
+        total = total + b.align(bias, 1, total.rank)
+    scale = b.reshape(x_scale, ()) * laid_out(b, w_scale, total, 1, 0) / b.reshape(out_scale, ())
+    return saturated(b, b.cast(total, dtypes.f32) * scale, b.reshape(out_zero, ()), out_zero.dtype)

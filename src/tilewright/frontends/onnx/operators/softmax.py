@@ -1,0 +1,63 @@
+"""Softmax and its relatives. Before opset 13 they work on a matrix: all dimensions from `axis` on are one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tilewright.expr.nodes import Expr, const
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.registry import handles
+from tilewright.frontends.onnx.values import Tensor
+
+
+def softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
+    """exp(x - max) / sum(exp(x - max)) along one axis."""
+    e = b.map("exp", x - b.reduce("max", x, [axis], keepdims=True))
+    return e / b.reduce("sum", e, [axis], keepdims=True)
+
+
+def log_softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
+    """x - max - log(sum(exp(x - max))) along one axis."""
+    shifted = x - b.reduce("max", x, [axis], keepdims=True)
+    return shifted - b.map("log", b.reduce("sum", b.map("exp", shifted), [axis], keepdims=True))
+
+
+def hardmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:
+    """1 at the first maximum along one axis, 0 elsewhere."""
+    best = b.arg_reduce("max", x, axis, keepdims=True)
+    return b.cast(b.map("eq", b.align(b.iota((x.shape[axis],), 0), axis, x.rank), best), x.dtype)
+
+
+_ALONG = {"Softmax": softmax_along, "LogSoftmax": log_softmax_along, "Hardmax": hardmax_along}
+
+
+def _current(along: Callable[[Emit, Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    def handler(b: Emit, x: Tensor, *, axis: int = -1) -> Tensor:
+        return along(b, x, b.axis(axis, x.rank))
+
+    return handler
+
+
+def _flattening(along: Callable[[Emit, Tensor, int], Tensor]) -> Callable[..., Tensor]:
+    def handler(b: Emit, x: Tensor, *, axis: int = 1) -> Tensor:
+        first = x.rank if axis == x.rank else b.axis(axis, x.rank)
+        if first == x.rank - 1:
+            return along(b, x, first)
+        rows, columns = product(x.shape[:first]), product(x.shape[first:])
+        return b.reshape(along(b, b.reshape(x, (rows, columns)), 1), x.shape)
+
+    return handler
+
+
+def product(extents: Sequence[Expr]) -> Expr:
+    """The number of elements of a shape."""
+    total: Expr = const(1)
+    for extent in extents:
+        total = total * extent
+    return total
+
+
+for _name, _along in _ALONG.items():
+    handles(_name, until=12)(_flattening(_along))
+    handles(_name, since=13)(_current(_along))
+

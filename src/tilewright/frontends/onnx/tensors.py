@@ -1,0 +1,167 @@
+"""What a TensorProto says about itself: element type, shape, size, and the elements it holds in typed fields.
+
+The promise: a shape is checked in exact integers before any array of it exists, and elements that do not fit their
+declared type, or are too few or too many, are an error and never truncated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+
+from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.onnx.limits import MAX_RANK, Limits
+from tilewright.report.errors import UserError
+
+if TYPE_CHECKING:
+    from onnx import TensorProto
+
+_MEND_CONVERT = (
+    "convert the tensor to a supported type (bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64)"
+)
+_MEND_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Element:
+    """An ONNX element type: its NumPy type, the typed field its values lie in, and the type they have there."""
+
+    name: str
+    dtype: np.dtype
+    field: str
+    stored: np.dtype
+
+
+def _element(name: str, dtype: object, field: str, stored: str) -> Element:
+    return Element(name, np.dtype(dtype), field, np.dtype(stored))  # type: ignore[call-overload]
+
+
+ELEMENTS = {
+    1: _element("float32", "<f4", "float_data", "<f4"),
+    2: _element("uint8", "u1", "int32_data", "<i4"),
+    3: _element("int8", "i1", "int32_data", "<i4"),
+    4: _element("uint16", "<u2", "int32_data", "<i4"),
+    5: _element("int16", "<i2", "int32_data", "<i4"),
+    6: _element("int32", "<i4", "int32_data", "<i4"),
+    7: _element("int64", "<i8", "int64_data", "<i8"),
+    9: _element("bool", "?", "int32_data", "<i4"),
+    10: _element("float16", "<f2", "int32_data", "<i4"),
+    11: _element("float64", "<f8", "double_data", "<f8"),
+    12: _element("uint32", "<u4", "uint64_data", "<u8"),
+    13: _element("uint64", "<u8", "uint64_data", "<u8"),
+    16: _element("bfloat16", ml_dtypes.bfloat16, "int32_data", "<i4"),
+}
+"""TensorProto.DataType → element type, for the types this compiler knows."""
+
+_FIELDS = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
+
+
+def element_of(tensor: TensorProto, where: str) -> Element:
+    """The tensor's element type; UserError if it has none that is supported."""
+    found = ELEMENTS.get(tensor.data_type)
+    if found is not None:
+        return found
+    from onnx import TensorProto
+
+    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    why = f"its element type is {names.get(tensor.data_type, 'unknown')} (number {tensor.data_type})"
+    raise UserError("the element type of a tensor is not supported", where=where, why=why, mend=_MEND_CONVERT)
+
+
+def shape_of(tensor: TensorProto, element: Element, limits: Limits, where: str) -> tuple[tuple[int, ...], int]:
+    """The tensor's shape and its size in bytes; UserError for shapes that no array can have."""
+    rank = len(tensor.dims)
+    if rank > MAX_RANK:
+        raise bad_tensor("has a wrong shape", where, f"it has {rank} dimensions; at most {MAX_RANK} are possible")
+    shape = tuple(tensor.dims)
+    nbytes = element.dtype.itemsize
+    for dim in shape:
+        if dim < 0:
+            raise bad_tensor("has a wrong shape", where, f"its shape is {list(shape)}: a dimension is negative")
+        nbytes *= dim or 1
+    if nbytes > limits.tensor_bytes:
+        raise UserError(
+            "a tensor is too large",
+            where=where,
+            why=f"{list(shape)} {element.name} elements are {nbytes} bytes, past tensor_bytes = {limits.tensor_bytes}",
+            mend="if you trust the file, open it with a higher limit: open_model(path, Limits(tensor_bytes=…))",
+        )
+    return shape, 0 if 0 in shape else nbytes
+
+
+def data_in_proto(tensor: TensorProto, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> np.ndarray:
+    """The elements of a tensor that carries them itself, as a read-only array."""
+    used = typed_fields(tensor)
+    raw = tensor.raw_data
+    if len(used) + bool(raw) > 1:
+        both = " and ".join([*used, *(["raw_data"] if raw else [])])
+        raise bad_tensor("has ambiguous data", where, f"it holds elements in {both}")
+    if used and used[0] != element.field:
+        why = f"elements of {element.name} belong in {element.field} or raw_data, but it has {used[0]}"
+        raise bad_tensor("has data of another type", where, why)
+    if used:
+        return _typed(tensor, element, shape, nbytes // element.dtype.itemsize, where)
+    check_length(len(raw), element, shape, nbytes, where)
+    return view(raw, 0, element, shape, where)
+
+
+def typed_fields(tensor: TensorProto) -> list[str]:
+    """The names of the typed fields that hold elements."""
+    return [field for field in _FIELDS if len(getattr(tensor, field))]
+
+
+def view(buffer: object, offset: int, element: Element, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """A read-only array over bytes of a buffer, which need not be aligned to the element's size."""
+    if 0 in shape:
+        array = np.empty(shape, element.dtype)
+        array.flags.writeable = False
+        return array
+    count = 1
+    for dim in shape:
+        count *= dim
+    if element.name == "bool" and int(np.frombuffer(buffer, np.uint8, count, offset).max()) > 1:  # type: ignore[call-overload]
+        raise bad_tensor("has wrong data", where, "it is a bool tensor with bytes other than 0 and 1")
+    flat: np.ndarray = np.frombuffer(buffer, element.dtype, count, offset)  # type: ignore[call-overload]
+    return flat.reshape(shape)
+
+
+def check_length(have: int, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> None:
+    """Does a tensor's data have the length that its type and shape ask for?"""
+    if have != nbytes:
+        why = f"{list(shape)} elements of {element.name} are {nbytes} bytes, but it has {have}"
+        raise bad_tensor("has data of the wrong length", where, why)
+
+
+def check_count(tensor: TensorProto, element: Element, shape: tuple[int, ...], count: int, where: str) -> None:
+    """Does a tensor's typed field have the number of elements that its shape asks for?"""
+    have = len(getattr(tensor, element.field))
+    if have != count:
+        why = f"{list(shape)} are {count} elements, but {element.field} has {have}"
+        raise bad_tensor("has data of the wrong length", where, why)
+
+
+def bad_tensor(problem: str, where: str, why: str) -> UserError:
+    """The error for a tensor that contradicts itself."""
+    return UserError(f"a tensor {problem}", where=where, why=why, mend=_MEND_EXPORT)
+
+
+def tensor_name(tensor: TensorProto, source: str) -> str:
+    """How errors call a tensor: its name and its model."""
+    return f"tensor {clip(tensor.name)} in {source}" if tensor.name else f"a tensor without a name in {source}"
+
+
+def _typed(tensor: TensorProto, element: Element, shape: tuple[int, ...], count: int, where: str) -> np.ndarray:
+    """Elements from a typed field: one field element each; the 16-bit floats as their bit patterns."""
+    check_count(tensor, element, shape, count, where)
+    stored = np.fromiter(getattr(tensor, element.field), element.stored, count)
+    bits = np.dtype(np.uint16) if element.name in ("float16", "bfloat16") else element.dtype
+    low, high = (0, 1) if bits.kind == "b" else (0, 0) if bits.kind == "f" else (np.iinfo(bits).min, np.iinfo(bits).max)
+    if bits.kind != "f" and count and not (low <= int(stored.min()) and int(stored.max()) <= high):
+        why = f"{element.field} has elements outside {low} … {high}, the values of {element.name}"
+        raise bad_tensor("has wrong data", where, why)
+    array = stored.astype(bits, copy=False).view(element.dtype).reshape(shape)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,126 @@
+"""Builds graph functions: every node typed when it is added, undecided requirements turned into nodes.
+
+g = GraphBuilder("main")
+n = g.symbol("n")
+x = g.param("x", TensorType.of(f32, (n, 784)))
+w = g.constant("w", array)
+y = g.op("relu", g.op("contract", x, w, spec="ik,kj->ij"))
+module = g.module({"y": y})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
+from tilewright.graph.symbolic import Require, Size
+from tilewright.report.errors import InternalError
+from tilewright.types.tensor import TensorType
+
+
+class GraphBuilder:
+    """Collects nodes of one function. `source` names the front-end operator the nodes added now come from."""
+
+    def __init__(self, name: str = "main") -> None:
+        self.name = name
+        self.symbols: list[Var] = []
+        self.params: list[Value] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[str, np.ndarray[Any, Any]] = {}
+        self.source = ""
+        self._required: set[Expr] = set()
+
+    @contextmanager
+    def at(self, source: str) -> Iterator[None]:
+        """Nodes added inside come from the front-end operator `source`."""
+        before, self.source = self.source, source
+        try:
+            yield
+        finally:
+            self.source = before
+
+    def symbol(self, name: str) -> Var:
+        """A dimension that the parameters' shapes bind."""
+        var = Var(name)
+        self.symbols.append(var)
+        return var
+
+    def param(self, name: str, type: TensorType) -> Value:
+        value = Value(name, type)
+        self.params.append(value)
+        return value
+
+    def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value:
+        """The module constant `name` (made unique), held without a copy."""
+        from_array = dtypes.from_numpy(array.dtype)
+        if from_array is None:
+            raise InternalError(f"constant {name} has the element type {array.dtype}, which has no counterpart")
+        unique, count = name, 0
+        while unique in self.constants:
+            count += 1
+            unique = f"{name}.{count}"
+        self.constants[unique] = array
+        type = TensorType.of(from_array, array.shape)
+        return self.op("constant", name=unique, type=type, value_name=name)
+
+    def scalar(self, value: float | bool, dtype: dtypes.DType) -> Value:
+        """A constant of no dimensions."""
+        return self.op("full", value=const(value, dtype), shape=())
+
+    def op(self, op: str, *inputs: Value, value_name: str = "", **attrs: Any) -> Value:
+        """Adds a node with one result and returns it."""
+        (result,) = self.ops(op, *inputs, value_name=value_name, **attrs)
+        return result
+
+    def ops(self, op: str, *inputs: Value, value_name: str = "", **attrs: Any) -> tuple[Value, ...]:
+        """Adds a node and returns its results."""
+        kind = REGISTRY[op]
+        record = kind.attributes(**attrs) if attrs else _default(kind.attributes)
+        context = TypeContext(op, self.source)
+        types = kind.infer(context, tuple(v.type for v in inputs), record)
+        for cond, message in context.requirements:
+            self.require(cond, message)
+        outputs = tuple(Value(value_name or op, t) for t in types)
+        self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
+        return outputs
+
+    def require(self, cond: Expr, message: str) -> None:
+        """The call fails with `message` unless `cond` holds; asked once for each condition."""
+        if cond not in self._required:
+            self._required.add(cond)
+            self.nodes.append(Node(REGISTRY["require"], (), Require(cond, message), (), (), self.source))
+
+    def size(self, scalar: Value, name: str, low: Expr | int, high: Expr | int, what: str) -> Var:
+        """A symbol with the run-time value of an i64 scalar, which the call checks to lie in [low, high]."""
+        attrs = Size(as_expr(low), as_expr(high), what)
+        symbol = attrs.symbol(name)
+        self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
+        return symbol
+
+    def function(self, results: Mapping[str, Value]) -> GraphFunction:
+        return GraphFunction(
+            self.name,
+            tuple(self.symbols),
+            tuple(self.params),
+            tuple(self.nodes),
+            tuple(results.values()),
+            tuple(results),
+        )
+
+    def module(self, results: Mapping[str, Value] | Sequence[Value]) -> Module:
+        """A module of this one function; unnamed results are called by their values' names."""
+        if not isinstance(results, Mapping):
+            results = {f"{v.name}{n}" if n else v.name: v for n, v in enumerate(results)}
+        function = self.function(results)
+        return Module({function.name: function}, dict(self.constants), function.name)
+
+
+def _default(attributes: type[Attributes]) -> Attributes:
+    return NO_ATTRIBUTES if attributes is Attributes else attributes()

@@ -1,0 +1,152 @@
+"""The evaluator of graph functions: the oracle, in NumPy, of everything that is compiled from them.
+
+    evaluate(module, {"x": array})           ->  {"y": array}
+    evaluate(module, [array])                ->  {"y": array}        inputs in the order of the parameters
+
+The shapes of the inputs bind the symbols. Every result of every node is checked against its type, so an operator whose
+type rule and meaning disagree shows itself. Inputs that do not fit are a UserError, values that break a check of the
+program a RuntimeFault.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr import evaluate as expressions
+from tilewright.expr.nodes import Compare, Expr, Var
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.symbolic import Call, Constant, Require, Size
+from tilewright.loops import evaluate as loops
+from tilewright.loops.nodes import Function
+from tilewright.report.errors import InternalError, RuntimeFault, UserError
+from tilewright.types.tensor import TensorType
+
+Array = np.ndarray[Any, Any]
+Inputs = Mapping[str, Any] | Sequence[Any]
+Symbols = dict[Var, int]
+
+
+def evaluate(module: Module, inputs: Inputs) -> dict[str, Array]:
+    """The results of the entry function, a graph, by their public names."""
+    graph = module.graph
+    symbols: Symbols = {}
+    values = bind(graph, arrays_in_order(graph, inputs), symbols)
+    for node in graph.nodes:
+        for value, array in zip(node.outputs, run_node(module, node, values, symbols), strict=True):
+            check_result(node, value, array, symbols)
+            values[value] = array
+    return {name: values[v] for name, v in zip(graph.result_names, graph.results, strict=True)}
+
+
+def arrays_in_order(graph: GraphFunction, inputs: Inputs) -> list[Array]:
+    """The inputs as arrays, in the order of the parameters."""
+    names = [p.name for p in graph.params]
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            why = f"its inputs are {_list(names)}"
+            raise UserError(f"{graph.name} takes {len(names)} inputs, not {len(inputs)}", why=why)
+        return [np.asarray(x) for x in inputs]
+    if set(inputs) != set(names):
+        wrong = [f"{n} is missing" for n in names if n not in inputs]
+        wrong += [f"there is no input {n}" for n in inputs if n not in names]
+        raise UserError(f"cannot call {graph.name}", why="; ".join(wrong), mend=f"give {_list(names)}")
+    return [np.asarray(inputs[n]) for n in names]
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names) or "none"
+
+
+def bind(graph: GraphFunction, arrays: Sequence[Array], symbols: Symbols) -> dict[Value, Array]:
+    """The parameters' values; gives the symbols that stand alone in a shape the size there, then checks every size."""
+    for param, array in zip(graph.params, arrays, strict=True):
+        if array.dtype != param.type.dtype.numpy or array.ndim != param.type.rank:
+            raise _misfit(param, array)
+        for extent, size in zip(param.type.shape, array.shape, strict=True):
+            if isinstance(extent, Var):
+                symbols.setdefault(extent, size)
+    for param, array in zip(graph.params, arrays, strict=True):
+        if shape_under(param.type, symbols) != array.shape:
+            known = ", ".join(f"{s.name} = {n}" for s, n in symbols.items())
+            raise _misfit(param, array, f" with {known}" if known else "")
+    for symbol, size in symbols.items():
+        if symbol.least is not None and size < symbol.least:
+            raise UserError(f"the size {symbol.name} is {size}", why=f"{graph.name} takes at least {symbol.least}")
+    return dict(zip(graph.params, arrays, strict=True))
+
+
+def _misfit(param: Value, array: Array, known: str = "") -> UserError:
+    came = f"{array.dtype}{list(array.shape)}"
+    return UserError(f"the input {param.name} does not fit", why=f"it is {came}, and {param.type} is expected{known}")
+
+
+def shape_under(type: TensorType, symbols: Symbols) -> tuple[int, ...]:
+    """The shape as numbers."""
+    return tuple([int(expressions.evaluate(d, symbols)) for d in type.shape])
+
+
+def run_node(module: Module, node: Node, values: Mapping[Value, Array], symbols: Symbols) -> tuple[Array, ...]:
+    """The results of a node. Binds the symbols that it binds; raises RuntimeFault for a check that fails."""
+    inputs = tuple([values[v] for v in node.inputs])
+    match node.attrs:
+        case Constant(name):
+            return (module.constants[name],)
+        case Size():
+            (symbol,) = node.binds
+            symbols[symbol] = checked_size(node, int(inputs[0]), symbols)
+            return ()
+        case Require(cond, message):
+            check_condition(node, cond, message, symbols)
+            return ()
+        case Call():
+            return run_call(module, node, inputs, symbols)
+    with np.errstate(all="ignore"):
+        return node.op.meaning(inputs, node.attrs.evaluated(symbols))
+
+
+def checked_size(node: Node, size: int, symbols: Symbols) -> int:
+    """The size, when it lies between its bounds."""
+    attrs = node.attrs
+    assert isinstance(attrs, Size)
+    low, high = (int(expressions.evaluate(e, symbols)) for e in (attrs.low, attrs.high))
+    if not low <= size <= high:
+        raise RuntimeFault(f"the number of {attrs.what} is {size}, outside {low}..{high}", where=node.source or None)
+    return size
+
+
+def check_condition(node: Node, cond: Expr, message: str, symbols: Symbols) -> None:
+    """Raises RuntimeFault unless the condition holds; the message is given the sides of a comparison."""
+    if not expressions.evaluate(cond, symbols):
+        sides = [expressions.evaluate(e, symbols) for e in (cond.a, cond.b)] if isinstance(cond, Compare) else []
+        text = re.sub(r"\{([01])\}", lambda m: str(sides[int(m[1])]) if sides else m[0], message)
+        raise RuntimeFault(text, where=node.source or None)
+
+
+def run_call(module: Module, node: Node, inputs: tuple[Array, ...], symbols: Symbols) -> tuple[Array, ...]:
+    """Runs a loops function on copies of the inputs, so that it can break no value of the graph."""
+    attrs = node.attrs
+    assert isinstance(attrs, Call)
+    callee = module.functions[attrs.callee]
+    assert isinstance(callee, Function)
+    sizes = [int(expressions.evaluate(e, symbols)) for e in attrs.symbols]
+    outputs = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in attrs.types])
+    buffers = [*(np.array(x) for x in inputs), *outputs]
+    named = dict(zip([s.name for s in callee.symbols], sizes, strict=True))
+    functions = {name: f for name, f in module.functions.items() if isinstance(f, Function)}
+    loops.evaluate(callee, buffers, named, functions, module.constants)
+    return outputs
+
+
+def check_result(node: Node, value: Value, array: Array, symbols: Symbols) -> None:
+    """The result has the element type and shape of the value: else the operator breaks its own type rule."""
+    shape = shape_under(value.type, symbols)
+    if array.dtype != value.type.dtype.numpy or array.shape != shape:
+        raise InternalError(
+            f"{node.op.name} gave {array.dtype}{list(array.shape)} for {value.name}",
+            where=node.source or None,
+            why=f"its type is {value.type}, here {value.type.dtype}{list(shape)}",
+        )

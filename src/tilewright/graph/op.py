@@ -1,0 +1,145 @@
+"""What an operator is: the protocol that every operator kind in `ops/` implements, and the registry of them.
+
+One object per operator kind. It gives, for a frozen attribute record:
+
+    infer    its type rule: output types from input types, with errors in the user's terms
+    meaning  what it computes, as a NumPy function: the oracle
+    define   how it is computed, as blocks at the loops level, with no decision about speed in it
+
+Attributes are typed records whose fields may be expressions over the graph's symbols; `meaning` gets the record with
+every expression evaluated to a number.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tilewright.core.node import Interned
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Eq, Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.graph.attributes import RecordMeta, field_key
+from tilewright.loops.build import Builder
+from tilewright.loops.nodes import Buffer
+from tilewright.report.errors import UserError
+from tilewright.types.tensor import TensorType
+
+Arrays = tuple[np.ndarray[Any, Any], ...]
+
+
+class Pattern(Enum):
+    """What fusion may do with an operator.
+
+    MAP     every output element is one expression of input elements: consumers can inline it, reductions can take it in
+    REDUCE  accumulates over axes; a map over its output can join as an epilogue
+    VIEW    the same memory under another shape: no code at all
+    OPAQUE  anything else: keeps a kernel of its own (maps can still be inlined into what it reads)
+    SHAPE   binds or checks symbols, or names a constant: no kernel
+    """
+
+    MAP = "map"
+    REDUCE = "reduce"
+    VIEW = "view"
+    OPAQUE = "opaque"
+    SHAPE = "shape"
+
+
+class Attributes(Interned, metaclass=RecordMeta):
+    """The attributes of an operator without any. Operators with attributes declare a subclass with typed fields:
+    int, float, bool, str, DType, Enum, Expr, Const, TensorType, or tuples of these; see attributes.py."""
+
+    @classmethod
+    def _key(cls, *fields: Any) -> Hashable:
+        return field_key(fields)
+
+    def evaluated(self, symbols: Mapping[Var, int]) -> Attributes:
+        """The record with every expression replaced by the constant it has under `symbols`."""
+        return type(self)(*(_evaluated(v, symbols) for v in self.field_values()))
+
+
+def _evaluated(value: Any, symbols: Mapping[Var, int]) -> Any:
+    if isinstance(value, Const):
+        return value
+    if isinstance(value, Expr):
+        return const(evaluate(value, symbols), value.dtype)
+    if isinstance(value, TensorType):
+        return TensorType(value.dtype, _evaluated(value.shape, symbols))
+    if isinstance(value, tuple):
+        return tuple(_evaluated(v, symbols) for v in value)
+    return value
+
+
+NO_ATTRIBUTES = Attributes()
+
+
+@dataclass(slots=True)
+class TypeContext:
+    """What a type rule may ask and require while it runs. `requirements` collects equalities it could not decide."""
+
+    op: str
+    source: str = ""
+    requirements: list[tuple[Expr, str]] = field(default_factory=list)
+
+    def require_equal(self, a: Expr, b: Expr, what: str) -> None:
+        """`a` and `b` must be the same size: an error when they never are, a run-time requirement when undecided."""
+        if a is b:
+            return
+        verdict = simplify(Eq(a, b))
+        if isinstance(verdict, Const):
+            if not verdict.value:
+                raise self.error(f"{what} differ: {a} and {b}")
+        else:
+            self.requirements.append((verdict, f"{what} differ: {{0}} and {{1}}"))
+
+    def require(self, cond: Expr, what: str) -> None:
+        """`cond` must hold: an error when it never does, a run-time requirement when undecided."""
+        verdict = simplify(cond)
+        if not isinstance(verdict, Const):
+            self.requirements.append((verdict, what))
+        elif not verdict.value:
+            raise self.error(what)
+
+    def error(self, why: str, mend: str | None = None) -> UserError:
+        """The error for this operator: what and where are filled in."""
+        return UserError(f"cannot type {self.op}", where=self.source or None, why=why, mend=mend)
+
+
+class Op(ABC):
+    """An operator kind. Subclasses are instantiated once and registered."""
+
+    name: str
+    attributes: type[Attributes] = Attributes
+    pattern: Pattern = Pattern.OPAQUE
+
+    @abstractmethod
+    def infer(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
+        """The output types. Raises `context.error(...)` for inputs it does not take."""
+
+    @abstractmethod
+    def meaning(self, inputs: Arrays, attrs: Any) -> Arrays:
+        """The outputs, computed by NumPy. Expressions in `attrs` are constants here."""
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        """Adds the blocks that compute `outputs` from `inputs` to `build`. SHAPE operators have none."""
+        raise UserError(f"{self.name} computes nothing by itself", why="it only binds or names something")
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+REGISTRY: dict[str, Op] = {}
+"""Every operator kind by name; `tilewright.ops` fills it."""
+
+
+def register(op: Op) -> Op:
+    """Puts an operator kind into the registry and returns it."""
+    if op.name in REGISTRY:
+        raise ValueError(f"operator {op.name} is registered twice")
+    REGISTRY[op.name] = op
+    return op

@@ -1,0 +1,210 @@
+"""Editing programs: find a loop or block, put another statement in a place, rename what a copy defines.
+
+Statements are immutable, so each edit returns a program that shares what did not change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder, transform
+from tilewright.expr.nodes import Expr
+from tilewright.loops.nodes import (
+    Alloc,
+    Axis,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Let,
+    Load,
+    Reserve,
+    Seq,
+    Stmt,
+    Store,
+    View,
+    seq,
+)
+
+
+def statements(root: Stmt) -> Iterator[Stmt]:
+    """Every statement in `root`, outer before inner, in program order."""
+    stack: list[Stmt] = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(c for c in reversed(node.children()) if isinstance(c, Stmt))
+
+
+def expressions(root: Stmt) -> Iterator[Expr]:
+    """Every distinct expression in `root`."""
+    for node in preorder(root):
+        if isinstance(node, Expr):
+            yield node
+
+
+def loads(root: Node) -> Iterator[Load]:
+    """Every distinct load in a statement or expression."""
+    for node in preorder(root):
+        if isinstance(node, Load):
+            yield node
+
+
+def blocks(root: Stmt) -> list[Block]:
+    return [s for s in statements(root) if isinstance(s, Block)]
+
+
+def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
+    """The statements from `root` down to and including `target`; empty when it is not there."""
+    parents: dict[Stmt, Stmt | None] = {root: None}
+    for node in statements(root):
+        if node is target:
+            path: list[Stmt] = []
+            step: Stmt | None = node
+            while step is not None:
+                path.append(step)
+                step = parents[step]
+            return tuple(reversed(path))
+        for child in node.children():
+            if isinstance(child, Stmt):
+                parents[child] = node
+    return ()
+
+
+def loops_around(root: Stmt, target: Stmt) -> list[For]:
+    """The loops around `target`, outermost first."""
+    return [s for s in path_to(root, target)[:-1] if isinstance(s, For)]
+
+
+def replace(root: Stmt, old: Stmt, fresh: Stmt) -> Stmt:
+    """`root` with the statement `old` replaced; sequences that arise inside sequences are spliced."""
+
+    def change(node: Stmt) -> Stmt:
+        if node is old:
+            return fresh
+        children = node.children()
+        made = tuple(changed.get(c, c) if isinstance(c, Stmt) else c for c in children)
+        if isinstance(node, Seq):
+            return seq(*[s for s in made if isinstance(s, Stmt)]) if made != children else node
+        return node.rebuild(made)
+
+    changed: dict[Node, Stmt] = {}
+    for node in reversed(path_to(root, old)):
+        assert isinstance(node, Stmt)
+        changed[node] = change(node)
+    return changed.get(root, root)
+
+
+def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """`root` rewritten bottom-up: `change` sees each statement after its inner statements. Expressions stay."""
+
+    def step(node: Node) -> Node:
+        if isinstance(node, Seq):
+            flat = seq(*node.body) if any(isinstance(s, Seq) for s in node.body) else node
+            return change(flat)
+        return change(node) if isinstance(node, Stmt) else node
+
+    return transform_statements(root, step)
+
+
+def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
+    """A transform that does not descend into expressions."""
+    children = root.children()
+    made = tuple(transform_statements(c, change) if isinstance(c, Stmt) else c for c in children)
+    node = root if all(a is b for a, b in zip(children, made, strict=True)) else root.rebuild(made)
+    result = change(node)
+    assert isinstance(result, Stmt)
+    return result
+
+
+def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    """`root` with every whole expression (an index, a value, a bound, a condition) replaced by change(expression)."""
+
+    def step(node: Node) -> Node:
+        children = node.children()
+        made = tuple(change(c) if isinstance(c, Expr) else c for c in children)
+        return node if all(a is b for a, b in zip(children, made, strict=True)) else node.rebuild(made)
+
+    def deep(node: Node) -> Node:
+        if isinstance(node, Block):
+            axes = tuple(a.replace(binding=change(a.binding)) for a in node.axes)
+            node = node.replace(axes=axes)
+        return step(node)
+
+    return transform_statements(root, deep)
+
+
+def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
+    """`root` with variables (or whole expressions) replaced wherever they are used."""
+    memo: dict[Node, Node] = dict(values)
+    return map_expressions(root, lambda e: transform(e, lambda n: n, memo))
+
+
+def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
+    """`root` with buffers replaced by others of the same rank wherever they are read, written or passed."""
+
+    def of_expression(e: Node) -> Node:
+        return e.replace(buffer=values[e.buffer]) if isinstance(e, Load) and e.buffer in values else e
+
+    memo: dict[Node, Node] = {}
+
+    def of_statement(node: Node) -> Node:
+        if isinstance(node, Store | Alloc) and node.buffer in values:
+            return node.replace(buffer=values[node.buffer])
+        if isinstance(node, View):
+            buffer, source = values.get(node.buffer, node.buffer), values.get(node.source, node.source)
+            return View(buffer, source) if (buffer, source) != (node.buffer, node.source) else node
+        if isinstance(node, CallFunction):
+            return node.replace(arguments=tuple(values.get(b, b) for b in node.arguments))
+        return node
+
+    return transform_statements(map_expressions(root, lambda e: transform(e, of_expression, memo)), of_statement)
+
+
+def fresh_copy(root: Stmt) -> Stmt:
+    """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew."""
+    variables: dict[Expr, Expr] = {}
+    buffers: dict[Buffer, Buffer] = {}
+    for node in statements(root):
+        if isinstance(node, For | Let):
+            variables[node.var] = node.var.replace()
+        elif isinstance(node, Block):
+            variables.update({a.var: a.var.replace() for a in node.axes})
+        elif isinstance(node, Alloc | View):
+            buffers[node.buffer] = node.buffer.replace()
+
+    def rename(node: Node) -> Node:
+        if isinstance(node, For | Let):
+            return node.replace(var=variables[node.var])
+        if isinstance(node, Block):
+            return node.replace(axes=tuple(a.replace(var=variables[a.var]) for a in node.axes))
+        return node
+
+    copy = transform_statements(substitute_expressions(root, variables), rename)
+    return substitute_buffers(copy, buffers) if buffers else copy
+
+
+def allocations(root: Stmt) -> list[Buffer]:
+    """The buffers that `root` allocates, in program order."""
+    return [s.buffer for s in statements(root) if isinstance(s, Alloc)]
+
+
+__all__ = [
+    "Axis",
+    "Reserve",
+    "allocations",
+    "blocks",
+    "expressions",
+    "fresh_copy",
+    "loads",
+    "loops_around",
+    "map_expressions",
+    "map_statements",
+    "path_to",
+    "replace",
+    "statements",
+    "substitute_buffers",
+    "substitute_expressions",
+    "transform_statements",
+]

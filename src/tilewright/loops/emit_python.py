@@ -1,0 +1,285 @@
+"""Turns a loops function into Python source for the evaluator, one line for each statement and each shared value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.core.walk import postorder
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Mod,
+    Mul,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Sub,
+    Var,
+)
+from tilewright.loops.decompose import decompose
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Reserve,
+    Seq,
+    Stmt,
+    Store,
+    While,
+)
+from tilewright.loops.scalar_meaning import CONVERSIONS, SCALAR, fault, out_of_bounds, vector_index
+from tilewright.loops.text import constants_of
+from tilewright.report.errors import InternalError
+
+DEEPEST = 12
+"""Loops inside one another in one Python function: Python allows 20."""
+
+_SYMBOLS = {"Eq": "==", "Ne": "!=", "Lt": "<", "Le": "<=", "Add": "+", "Sub": "-", "Mul": "*", "Div": "/"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """A function as a Python callable: run(machine, *symbols, *arrays, *constants)."""
+
+    run: Callable[..., None]
+    constants: tuple[Buffer, ...]
+    source: str
+
+
+def compile_function(function: Function) -> Compiled:
+    """The function as Python. `init` means what decompose.py says."""
+    constants = constants_of(function)
+    emitter = _Emitter()
+    names = [emitter.name(v) for v in function.symbols]
+    names += [emitter.name(b) for b in (*function.params, *constants)]
+    emitter.line(f"def run(machine{''.join(', ' + n for n in names)}):")
+    emitter.depth = 1
+    for buffer in (*function.params, *constants):
+        emitter.extents(buffer)
+    emitter.statement(decompose(function).body)
+    emitter.line("return")
+    source = "\n".join(emitter.lines)
+    exec(compile(source, f"<evaluator of {function.name}>", "exec"), emitter.namespace)
+    return Compiled(emitter.namespace["run"], constants, source)
+
+
+class _Emitter:
+    """Writes Python for statements. Expressions become text; what is used twice in a statement gets a name."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+        self.loops = 0
+        self.count = 0
+        self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
+        self.names: dict[Var | Buffer, str] = {}
+        self.held: dict[object, str] = {}
+
+    def line(self, text: str) -> None:
+        self.lines.append(" " * self.depth + text)
+
+    def fresh(self, letter: str) -> str:
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def name(self, node: Var | Buffer) -> str:
+        known = self.names.get(node)
+        if known is None:
+            known = self.names[node] = self.fresh("b" if isinstance(node, Buffer) else "v")
+        return known
+
+    def hold(self, value: object, key: object = None) -> str:
+        """A name in the namespace for a Python object; numbers are told apart by the node they stand for, their key."""
+        key = value if key is None else key
+        known = self.held.get(key)
+        if known is None:
+            known = self.held[key] = self.fresh("k")
+            self.namespace[known] = value
+        return known
+
+    def extents(self, buffer: Buffer) -> None:
+        name = self.name(buffer)
+        targets = "".join(f"{name}_{d}, " for d in range(len(buffer.shape)))
+        if targets:
+            self.line(f"{targets}= {name}.shape")
+
+    def body(self, statement: Stmt) -> None:
+        self.depth += 1
+        before = len(self.lines)
+        self.statement(statement)
+        if len(self.lines) == before:
+            self.line("pass")
+        self.depth -= 1
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Seq(body):
+                for part in body:
+                    self.statement(part)
+            case For():
+                self.loop(s)
+            case Block(_, axes, body, _, where):
+                values = self.values(*(a.binding for a in axes))
+                for axis, value in zip(axes, values, strict=True):
+                    self.line(f"{self.name(axis.var)} = {value}")
+                if where is None:
+                    self.statement(body)
+                else:
+                    self.line(f"if {self.values(where)[0]}:")
+                    self.body(body)
+            case Alloc(buffer, _):
+                shape = "".join(f", {v}" for v in self.values(*buffer.shape))
+                self.line(f"{self.name(buffer)} = machine.alloc({self.hold(buffer)}{shape})")
+                self.extents(buffer)
+            case Let(var, value):
+                self.line(f"{self.name(var)} = {self.values(value)[0]}")
+            case Store():
+                self.store(s)
+            case If(cond, then, otherwise):
+                self.line(f"if {self.values(cond)[0]}:")
+                self.body(then)
+                if otherwise is not None:
+                    self.line("else:")
+                    self.body(otherwise)
+            case _:
+                self.other(s)
+
+    def other(self, s: Stmt) -> None:
+        match s:
+            case While(cond, body):
+                self.line("while True:")
+                self.depth += 1
+                self.line(f"if not ({self.values(cond)[0]}): break")
+                self.depth -= 1
+                self.loops += 1
+                self.body(body)
+                self.loops -= 1
+            case Assert(cond, message, values):
+                condition, *shown = self.values(cond, *values)
+                self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
+            case Reserve(size):
+                self.line(f"machine.reserved = max(machine.reserved, {self.values(size)[0]})")
+            case CallFunction(callee, symbols, arguments):
+                numbers = "".join(v + ", " for v in self.values(*symbols))
+                buffers = "".join(self.name(b) + ", " for b in arguments)
+                self.line(f"machine.call_named({callee!r}, ({numbers}), ({buffers}))")
+            case _:
+                raise InternalError(f"the evaluator does not know {type(s).__name__}")
+
+    def loop(self, s: For) -> None:
+        begin, end = self.values(s.begin, s.end)
+        if self.loops == DEEPEST:
+            part, before = self.fresh("part"), self.loops
+            self.line(f"def {part}({self.name(s.var)}):")
+            self.loops = 0
+            self.body(s.body)
+            self.loops = before
+            self.line(f"for {self.name(s.var)} in range({begin}, {end}): {part}({self.name(s.var)})")
+            return
+        self.line(f"for {self.name(s.var)} in range({begin}, {end}):")
+        self.loops += 1
+        self.body(s.body)
+        self.loops -= 1
+
+    def store(self, s: Store) -> None:
+        *indices, value = self.values(*s.indices, s.value)
+        lanes = max((i.lanes for i in s.indices), default=1)
+        self.line(f"{self.name(s.buffer)}[{self.place(s.buffer, indices, lanes)}] = {value}")
+
+    def values(self, *roots: Expr) -> list[str]:
+        """Python for the values of expressions. Nodes used more than once are computed on lines before."""
+        uses: dict[Expr, int] = dict.fromkeys(roots, 0)
+        order = [n for n in postorder(roots) if isinstance(n, Expr)]
+        for node in order:
+            for child in node.children():
+                assert isinstance(child, Expr)
+                uses[child] = uses.get(child, 0) + 1
+        for root in roots:
+            uses[root] += 1
+        made: dict[Expr, str] = {}
+        for node in order:
+            text = self.expression(node, made)
+            if (uses[node] > 1 or len(text) > 400) and not isinstance(node, Const | Var):
+                shared = self.fresh("t")
+                self.line(f"{shared} = {text}")
+                text = shared
+            made[node] = text
+        return [made[r] for r in roots]
+
+    def expression(self, e: Expr, made: dict[Expr, str]) -> str:
+        if isinstance(e, Load):
+            return self.load(e, made)
+        args = [made[c] for c in e.children() if isinstance(c, Expr)]
+        match e:
+            case Const(value, dtype):
+                if dtype.is_float:
+                    return self.hold(dtype.numpy.type(value), e)
+                return repr(bool(value) if dtype.is_bool else int(value))
+            case Var():
+                return self.name(e)
+            case Binary(a, _) | Compare(a, _) | And(a, _) | Or(a, _):
+                return self.operator(e, a, args)
+            case Not():
+                return f"(not {args[0]})" if e.lanes == 1 else f"(~{args[0]})"
+            case Select():
+                return f"{self.hold(SCALAR.select if e.lanes == 1 else SCALAR.select_lanes)}({', '.join(args)})"
+            case Cast(a, dtype):
+                return f"{self.hold(CONVERSIONS.cast(a.dtype, dtype, e.lanes))}({args[0]})"
+            case Call(fn, operands):
+                return f"{self.hold(SCALAR.intrinsic(fn, operands[0].dtype, e.lanes))}({', '.join(args)})"
+            case Ramp(_, _, count):
+                return f"{self.hold(SCALAR.ramp(e.dtype, count))}({args[0]}, {args[1]})"
+            case Broadcast(_, count):
+                return f"{self.hold(SCALAR.broadcast(e.dtype, count))}({args[0]})"
+        raise InternalError(f"the evaluator does not know {type(e).__name__}")
+
+    def operator(self, e: Expr, a: Expr, args: list[str]) -> str:
+        name = type(e).__name__
+        if e.lanes == 1 and name in _SYMBOLS and not (name == "Div" and not a.dtype.is_float) and not a.dtype.is_bool:
+            text = f"({args[0]} {_SYMBOLS[name]} {args[1]})"
+            wraps = a.dtype.is_int and isinstance(e, Add | Sub | Mul)
+            return f"{self.hold(SCALAR.wrapping(a.dtype))}{text}" if wraps else text
+        if e.lanes == 1 and isinstance(e, FloorDiv | Mod) and a.dtype is dtypes.index:
+            divisor = e.b
+            if isinstance(divisor, Const) and divisor.value > 0:
+                return f"({args[0]} {'//' if isinstance(e, FloorDiv) else '%'} {args[1]})"
+        return f"{self.hold(SCALAR.operator(name, a.dtype, e.lanes))}({args[0]}, {args[1]})"
+
+    def load(self, e: Load, made: dict[Expr, str]) -> str:
+        indices = [made[i] for i in e.indices]
+        element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
+        return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
+
+    def place(self, buffer: Buffer, indices: list[str], lanes: int) -> str:
+        """The indices as a tuple, each tested against its extent on the way."""
+        if not indices:
+            return "()"
+        name, tests, places = self.name(buffer), [], []
+        if lanes > 1:
+            return f"vec({self.hold(buffer)}, {name}, {', '.join(indices)})"
+        for d, index in enumerate(indices):
+            simple = index.isalnum()
+            place = index if simple else self.fresh("i")
+            places.append(place)
+            tests.append(f"(0 <= {index if simple else f'({place} := {index})'} < {name}_{d})")
+        inside, joined = " & ".join(tests), ", ".join(places)
+        return f"({joined},) if {inside} else oob({self.hold(buffer)}, {name}, {joined})"

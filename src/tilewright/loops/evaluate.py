@@ -1,0 +1,130 @@
+"""The evaluator of loops functions: plain Python over NumPy arrays, the oracle of everything below.
+
+    evaluate(softmax, {"x": x, "y": y})        # y is written in place
+
+Each function is turned once into Python source that does what the program says, one statement after the other: floats
+are NumPy scalars of their type, integers Python integers wrapped to their width, vectors NumPy arrays. `parallel`,
+`vectorize` and `unroll` loops run in order. Both sides of `select`, `and` and `or` are evaluated. An index outside its
+buffer is an InternalError that names both; a failed `assert` is a RuntimeFault. Fresh buffers hold a pattern that is
+neither zero nor small, so that reading what nobody wrote shows.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.evaluate import evaluate as evaluate_expr
+from tilewright.expr.nodes import Var
+from tilewright.loops.emit_python import Compiled, compile_function
+from tilewright.loops.nodes import Buffer, Function
+from tilewright.report.errors import InternalError, UserError
+from tilewright.types.scopes import Scope
+
+Array = np.ndarray[Any, Any]
+
+_compiled: weakref.WeakKeyDictionary[Function, Compiled] = weakref.WeakKeyDictionary()
+
+
+def evaluate(
+    function: Function,
+    arrays: Mapping[str, Array] | Sequence[Array],
+    symbols: Mapping[str, int] | None = None,
+    module: Mapping[str, Function] | None = None,
+    constants: Mapping[str, Array] | None = None,
+) -> None:
+    """Runs a function on one array for each parameter, by name or in order; outputs are written in place.
+
+    Symbols are bound from the arrays' shapes; those that no parameter has as a dimension come from `symbols`. `module`
+    holds the functions that are called, `constants` the module constants. Raises UserError when arrays do not fit.
+    """
+    given = [_named(arrays, p) for p in function.params] if isinstance(arrays, Mapping) else list(arrays)
+    if len(given) != len(function.params):
+        raise UserError(f"{function.name} takes {len(function.params)} arrays, not {len(given)}")
+    bound = bind_symbols(function, given, symbols or {})
+    with np.errstate(all="ignore"):
+        _Machine(module or {}, constants or {}).call(function, bound, given)
+
+
+def bind_symbols(function: Function, arrays: Sequence[Array], symbols: Mapping[str, int]) -> dict[Var, int]:
+    """The value of each symbol, from the shapes of the arrays; checks every dimension and element type."""
+    bound = {v: int(symbols[v.name]) for v in function.symbols if v.name in symbols}
+    for param, array in zip(function.params, arrays, strict=True):
+        if array.dtype != param.dtype.numpy or array.ndim != len(param.shape):
+            have, want = f"{array.dtype}{list(array.shape)}", f"{param.dtype}[{', '.join(map(str, param.shape))}]"
+            raise UserError(f"{param.name} of {function.name} is {have}", why=f"it must be {want}", mend="convert it")
+        for extent, size in zip(param.shape, array.shape, strict=True):
+            if isinstance(extent, Var) and extent in function.symbols:
+                bound.setdefault(extent, size)
+    missing = [v.name for v in function.symbols if v not in bound]
+    if missing:
+        mend = f"pass symbols={{{', '.join(f'{m!r}: …' for m in missing)}}}"
+        raise UserError(f"{function.name}: no shape says what {', '.join(missing)} is", mend=mend)
+    for param, array in zip(function.params, arrays, strict=True):
+        want_shape = tuple(int(evaluate_expr(d, bound)) for d in param.shape)
+        if want_shape != array.shape:
+            shape = ", ".join(str(d) for d in param.shape)
+            why = f"[{shape}] is {list(want_shape)} here"
+            raise UserError(
+                f"{param.name} of {function.name} has the shape {list(array.shape)}", why=why, mend="fit it"
+            )
+    return bound
+
+
+def _named(arrays: Mapping[str, Array], param: Buffer) -> Array:
+    if param.name not in arrays:
+        raise UserError(f"no array for {param.name}", mend=f"given are: {', '.join(arrays)}")
+    return arrays[param.name]
+
+
+class _Machine:
+    """One run: the functions that can be called and the constants, and the fresh buffers."""
+
+    def __init__(self, module: Mapping[str, Function], constants: Mapping[str, Array]) -> None:
+        self.module = module
+        self.constants = constants
+        self.reserved = 0
+
+    def call(self, function: Function, symbols: Mapping[Var, int], arrays: Sequence[Array]) -> None:
+        compiled = _compiled.get(function)
+        if compiled is None:
+            compiled = _compiled[function] = compile_function(function)
+        held = [self.constant(b) for b in compiled.constants]
+        compiled.run(self, *(symbols[v] for v in function.symbols), *arrays, *held)
+
+    def call_named(self, name: str, values: Sequence[int], arrays: Sequence[Array]) -> None:
+        """A call statement: shapes were checked by no one yet, so they are checked here."""
+        if name not in self.module:
+            raise InternalError(f"call of {name}, which the module does not hold")
+        function = self.module[name]
+        if len(values) != len(function.symbols) or len(arrays) != len(function.params):
+            raise InternalError(f"call of {name} with {len(values)} symbols and {len(arrays)} buffers")
+        symbols = dict(zip(function.symbols, values, strict=True))
+        for param, array in zip(function.params, arrays, strict=True):
+            shape = tuple(int(evaluate_expr(d, symbols)) for d in param.shape)
+            if shape != array.shape or array.dtype != param.dtype.numpy:
+                raise InternalError(f"call of {name}: {param.name} gets {array.dtype}{list(array.shape)}, not {shape}")
+        self.call(function, symbols, arrays)
+
+    def constant(self, buffer: Buffer) -> Array:
+        if buffer.name not in self.constants:
+            raise UserError(f"no value for the constant {buffer.name}", mend="pass it in constants=")
+        return self.constants[buffer.name]
+
+    def alloc(self, buffer: Buffer, *shape: int) -> Array:
+        """A fresh buffer full of a pattern: 0xA5 in integers, NaN in floats, true in truth values."""
+        if any(d < 0 for d in shape):
+            raise InternalError(f"{buffer.name} allocated with the shape {list(shape)}")
+        fresh = np.empty(shape, buffer.dtype.numpy)
+        if buffer.scope is Scope.CONSTANT:
+            fresh[...] = self.constant(buffer)
+        elif buffer.dtype.is_float:
+            fresh[...] = np.nan
+        elif buffer.dtype.is_bool:
+            fresh[...] = True
+        else:
+            fresh.view(np.uint8 if fresh.ndim else fresh.dtype)[...] = 0xA5 if fresh.ndim else 0x25
+        return fresh

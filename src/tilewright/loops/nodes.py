@@ -1,0 +1,212 @@
+"""Tensor programs: buffers, loops, blocks, statements, functions.
+
+    func dense[n](x: f32[n, 64], w: f32[64, 10], y: f32[n, 10]):
+      for i in 0..n, j in 0..10, k in 0..64:
+        block dot(vi = i, vj = j, reduce vk = k):
+          init: y[vi, vj] = 0.0
+          y[vi, vj] = y[vi, vj] + x[vi, vk] * w[vk, vj]
+
+A *block* is the unit that schedules reason about. It runs once for each point of its axes; its axes are bound to
+expressions over the loop variables around it. Spatial axes name independent points; along reduce axes the body
+accumulates, and `init` runs before the first of them. Statements are told apart by identity; expressions are interned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from tilewright.core.node import Node, reference
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Expr, Var
+from tilewright.report.errors import InternalError
+from tilewright.types.scopes import Scope
+
+
+class Buffer(Node):
+    """A dense row-major array of `dtype` and `shape` in a memory `scope`. Told apart by identity."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Expr, ...]
+    scope: Scope = Scope.ARGUMENT
+
+
+class Load(Expr):
+    """One element of a buffer, or a vector of elements when the indices have lanes."""
+
+    buffer: Buffer = reference()
+    indices: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.indices) != len(self.buffer.shape):
+            raise InternalError(f"{self.buffer.name} has {len(self.buffer.shape)} dimensions, not {len(self.indices)}")
+        self._typed(self.buffer.dtype, max((i.lanes for i in self.indices), default=1))
+
+
+class LoopKind(Enum):
+    """How a loop's iterations run. The value is the word programs print."""
+
+    SERIAL = "for"
+    PARALLEL = "parallel"
+    VECTORIZE = "vectorize"
+    UNROLL = "unroll"
+    THREAD = "bind"
+
+
+class AxisKind(Enum):
+    """What a block axis is: independent points, or the points of an accumulation."""
+
+    SPATIAL = "spatial"
+    REDUCE = "reduce"
+
+
+class Stmt(Node):
+    """A statement."""
+
+
+class Seq(Stmt):
+    """Statements one after the other. An `Alloc` or `Let` among them holds to the end of the sequence."""
+
+    body: tuple[Stmt, ...]
+
+
+class For(Stmt):
+    """`body` for var = begin, begin + 1, … end - 1. A THREAD loop names its GPU axis (`blockIdx.x` …)."""
+
+    var: Var = reference()
+    begin: Expr
+    end: Expr
+    kind: LoopKind
+    body: Stmt
+    thread: str = ""
+
+
+class Axis(Node):
+    """A block axis: its variable, its kind, and the expression over loop variables it is bound to."""
+
+    var: Var = reference()
+    kind: AxisKind
+    binding: Expr
+
+
+class Block(Stmt):
+    """One computation over its axes. Runs only where `where` (over loop variables and axes) holds; `init` runs before
+    `body` at the first point of the reduce axes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    body: Stmt
+    init: Stmt | None = None
+    where: Expr | None = None
+
+    @property
+    def spatial(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.axes if a.kind is AxisKind.SPATIAL)
+
+    @property
+    def reduce(self) -> tuple[Axis, ...]:
+        return tuple(a for a in self.axes if a.kind is AxisKind.REDUCE)
+
+
+class Alloc(Stmt):
+    """A buffer that lives to the end of the sequence; in the arena at byte `offset` once memory is planned."""
+
+    buffer: Buffer = reference()
+    offset: Expr | None = None
+
+
+class Reserve(Stmt):
+    """The call needs an arena of at least `bytes`; code generation returns to the caller for more when it is smaller."""
+
+    bytes: Expr
+
+
+class View(Stmt):
+    """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
+    the shape of `buffer`."""
+
+    buffer: Buffer = reference()
+    source: Buffer = reference()
+
+
+class Publish(Stmt):
+    """Hands a result whose size only the call knows to the caller: the buffer's address in place `argument` of the
+    caller's pointers, its dimensions from place `symbol` on of the caller's sizes."""
+
+    buffer: Buffer = reference()
+    argument: int
+    symbol: int
+
+
+class Let(Stmt):
+    """Names a value to the end of the sequence."""
+
+    var: Var = reference()
+    value: Expr
+
+
+class Store(Stmt):
+    """buffer[indices] = value; with vector indices, lane by lane in ascending order."""
+
+    buffer: Buffer = reference()
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+class If(Stmt):
+    """One of two statements."""
+
+    cond: Expr
+    then: Stmt
+    otherwise: Stmt | None = None
+
+
+class While(Stmt):
+    """`body` as long as `cond`, evaluated anew before each turn, holds."""
+
+    cond: Expr
+    body: Stmt
+
+
+class Assert(Stmt):
+    """Ends the call with a runtime fault unless `cond` holds. `{0}`, `{1}` … in the message stand for the values."""
+
+    cond: Expr
+    message: str
+    values: tuple[Expr, ...] = ()
+
+
+class CallFunction(Stmt):
+    """Calls the loops function `callee` with its symbols and its buffers; outputs are among the buffers."""
+
+    callee: str
+    symbols: tuple[Expr, ...]
+    arguments: tuple[Buffer, ...] = reference()
+
+
+class Function(Node):
+    """A loops function: `symbols` are its integer parameters (dimensions), `params` its buffers, of which the last
+    `outputs` are written. `source` names the front-end operators it was made from."""
+
+    name: str
+    symbols: tuple[Var, ...] = reference()
+    params: tuple[Buffer, ...] = reference()
+    body: Stmt
+    outputs: int = 1
+    source: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return printer[0](self)
+
+
+printer: list[Callable[[Function], str]] = []
+"""The function that prints a function: text.py, which needs the nodes, puts itself here."""
+
+
+def seq(*statements: Stmt) -> Stmt:
+    """The statements one after the other, nested sequences without allocations spliced, a single one as itself."""
+    flat: list[Stmt] = []
+    for s in statements:
+        flat.extend(s.body) if isinstance(s, Seq) else flat.append(s)
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))

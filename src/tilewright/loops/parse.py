@@ -1,0 +1,451 @@
+"""Reads loops functions from text; the grammar is in text.py.
+
+Whatever the text is, the answer is a function or a UserError that shows the line. A function that was read need not be
+a valid program: verify.py says whether it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Add, Expr, Var
+from tilewright.expr.parse import ExprParser
+from tilewright.expr.tokens import Token, Tokens
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Axis,
+    AxisKind,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Reserve,
+    Seq,
+    Stmt,
+    Store,
+    While,
+)
+from tilewright.loops.text import KEYWORDS, written_last
+from tilewright.types.scopes import Scope
+
+DEEPEST = 60
+"""How many bodies may stand inside one another."""
+
+_SCOPES = {s.value: s for s in Scope}
+_LOOPS = {k.value: k for k in LoopKind}
+
+
+def parse(text: str, source: str | None = None) -> Function:
+    """The one function in `text`; `source` names the text in errors."""
+    functions = parse_all(text, source)
+    if len(functions) != 1:
+        tokens = Tokens(text, source)
+        mend = "use parse_all for several functions" if functions else "write func name(…): …"
+        raise tokens.error(f"{len(functions)} functions, not one", tokens.here, mend=mend)
+    return functions[0]
+
+
+def parse_all(text: str, source: str | None = None) -> tuple[Function, ...]:
+    """All functions in `text`, in order."""
+    tokens = Tokens(text, source)
+    found: list[Function] = []
+    while tokens.here.kind != "end":
+        found.append(FunctionParser(tokens).function())
+    return tuple(found)
+
+
+class FunctionParser(ExprParser):
+    """Reads one function from tokens that begin with `func`."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self._visible: list[dict[str, Var | Buffer]] = [{}]
+        self._constants: dict[str, Buffer] = {}
+        self._bodies = 0
+
+    # names
+
+    def variable(self, token: Token) -> Expr:
+        found = self._look_up(token, "variable")
+        if isinstance(found, Buffer):
+            indices = ", ".join("i" for _ in found.shape)
+            raise self.tokens.error(
+                f"{token} is a buffer, no value", token, mend=f"name one element: {token}[{indices}]"
+            )
+        return found
+
+    def element(self, token: Token) -> Expr:
+        buffer = self._look_up(token, "buffer")
+        if isinstance(buffer, Var):
+            raise self.tokens.error(f"{token} is a variable, no buffer", token, mend=f"write {token} without indices")
+        return self._load(buffer, token)
+
+    def constant(self, at: Token) -> Expr:
+        buffer, token = self._constant_buffer()
+        return self._load(buffer, token)
+
+    def _look_up(self, token: Token, what: str) -> Var | Buffer:
+        for names in reversed(self._visible):
+            if token.text in names:
+                return names[token.text]
+        kind = Var if what == "variable" else Buffer
+        known = [name for names in self._visible for name, found in names.items() if isinstance(found, kind)]
+        raise self.unknown(token, what, known)
+
+    def _define(self, token: Token, found: Var | Buffer) -> None:
+        """Makes a name visible to the end of the innermost body."""
+        if token.text in KEYWORDS:
+            raise self.tokens.error(f"{token} is a word of the language", token, mend="choose another name")
+        if any(token.text in names for names in self._visible):
+            raise self.tokens.error(f"{token} is defined already", token, mend="choose another name")
+        self._visible[-1][token.text] = found
+
+    def _constant_buffer(self) -> tuple[Buffer, Token]:
+        name, token = self.tokens.quoted_name("a constant")
+        if name not in self._constants:
+            mend = f"declare it at the head of the function: constant @{token}: f32[…]"
+            raise self.tokens.error(f"unknown constant {token}", token, mend=mend)
+        return self._constants[name], token
+
+    # parts
+
+    def _load(self, buffer: Buffer, token: Token) -> Expr:
+        return Load(buffer, self._indices(buffer, token))
+
+    def _indices(self, buffer: Buffer, token: Token) -> tuple[Expr, ...]:
+        indices = self.indices()
+        if len(indices) != len(buffer.shape):
+            why = f"{token} has {len(buffer.shape)} dimensions"
+            mend = "give one index for each dimension"
+            raise self.tokens.error(f"{len(indices)} indices for {token}", token, why=why, mend=mend)
+        return indices
+
+    def _binder(self, least: int | None, what: str) -> tuple[Token, Var]:
+        """A variable that is not visible yet: its name, and type or least value where they are written."""
+        token = self.tokens.name(what)
+        if self.tokens.accept(":"):
+            return token, Var(token.text, self.dtype())
+        if self.tokens.accept(">="):
+            sign = -1 if self.tokens.accept("-") else 1
+            if sign < 0 and self.tokens.accept("inf"):
+                least = None
+            else:
+                least = sign * self.tokens.integer("a least value")
+        return token, Var(token.text, dtypes.index, least)
+
+    def _buffer(self, scope: Scope) -> Callable[[Scope | None], Buffer]:
+        """NAME: TYPE; the buffer is made when its scope is known."""
+        token = self.tokens.name("a buffer")
+        self.tokens.expect(":", f"write the type: {token}: f32[…]")
+        dtype, shape = self.dtype(), self.shape()
+
+        def make(given: Scope | None) -> Buffer:
+            buffer = Buffer(token.text, dtype, shape, given or scope)
+            self._define(token, buffer)
+            return buffer
+
+        return make
+
+    def _scope(self) -> Scope | None:
+        if not self.tokens.accept("in"):
+            return None
+        token = self.tokens.name("a scope")
+        if token.text not in _SCOPES:
+            raise self.unknown(token, "scope", _SCOPES)
+        return _SCOPES[token.text]
+
+    # functions
+
+    def function(self) -> Function:
+        self.tokens.expect("func", "begin a function with func")
+        name, _ = self.tokens.quoted_name("a function")
+        symbols: list[Var] = []
+        if self.tokens.at("["):
+            self.listed("[", "]", lambda: self._symbol_of(symbols))
+        params: list[Buffer] = []
+        modes: list[str] = []
+        opening = self.tokens.here
+        self.tokens.expect("(", "write the parameters in brackets")
+        while not self.tokens.at(")"):
+            moded = self.tokens.at("out", "inout") and self.tokens.ahead(1).kind == "name"
+            modes.append(self.tokens.take().text if moded else "")
+            make = self._buffer(Scope.ARGUMENT)
+            params.append(make(self._scope()))
+            if not self.tokens.accept(","):
+                break
+        self.tokens.expect(")", "separate parameters with commas, and close the bracket")
+        source, body = self._function_body()
+        made = Function(name, tuple(symbols), tuple(params), body, 0, source)
+        return made.replace(outputs=self._outputs(made, modes, opening))
+
+    def _symbol_of(self, symbols: list[Var]) -> Var:
+        token, var = self._binder(0, "a symbol")
+        self._define(token, var)
+        symbols.append(var)
+        return var
+
+    def _outputs(self, f: Function, modes: list[str], opening: Token) -> int:
+        if not any(modes):
+            return written_last(f)
+        count = modes.count("out")
+        if "out" in modes[: len(modes) - count]:
+            raise self.tokens.error("an output before another parameter", opening, mend="put the out parameters last")
+        return count
+
+    def _function_body(self) -> tuple[tuple[str, ...], Stmt]:
+        """The source and constants at the head of the body, and its statements."""
+        source: list[str] = []
+        self.tokens.expect(":", "end the line with :")
+        several = self._open()
+        if self.tokens.at("source") and self.tokens.ahead(1).kind == "string":
+            self.tokens.take()
+            source.append(self.tokens.string())
+            while self.tokens.accept(","):
+                source.append(self.tokens.string())
+            self._end_line()
+        while self.tokens.at("constant") and self.tokens.ahead(1).text == "@":
+            self.tokens.take()
+            self.tokens.take()
+            name, token = self.tokens.quoted_name("a constant")
+            if name in self._constants:
+                raise self.tokens.error(f"{token} is defined already", token, mend="choose another name")
+            self.tokens.expect(":", f"write the type: @{token}: f32[…]")
+            self._constants[name] = Buffer(name, self.dtype(), self.shape(), Scope.CONSTANT)
+            self._end_line()
+        return tuple(source), self._close(several)
+
+    # bodies
+
+    def _body(self) -> Stmt:
+        """`:` and the statements under it."""
+        self.tokens.expect(":", "end the line with :")
+        return self._close(self._open())
+
+    def _open(self) -> bool:
+        """Enters a body; whether it consists of indented lines."""
+        self._visible.append({})
+        self._bodies += 1
+        if self._bodies > DEEPEST:
+            raise self.tokens.error(f"more than {DEEPEST} bodies inside one another", mend="move some into a function")
+        if self.tokens.here.kind != "line":
+            return False
+        self.tokens.take()
+        self.tokens.expect_kind("indent", "a body", "indent the statements of the body, or write pass")
+        return True
+
+    def _close(self, several: bool) -> Stmt:
+        """The statements of the body that was entered."""
+        found: list[Stmt] = []
+        while not (several and self.tokens.here.kind == "dedent"):
+            found.extend(self._statement())
+            if not several:
+                break
+        if several:
+            self.tokens.take()
+        self._bodies -= 1
+        self._visible.pop()
+        return found[0] if len(found) == 1 else Seq(tuple(found))
+
+    def _end_line(self) -> None:
+        self.tokens.expect_kind("line", "the end of the line", "put each statement on its own line")
+
+    def _statement(self) -> list[Stmt]:
+        token = self.tokens.here
+        read = _STATEMENTS.get(token.text) if token.kind == "name" else None
+        if read is not None:
+            self.tokens.take()
+            return read(self)
+        if token.kind == "name" or token.text == "@":
+            return [self._assignment()]
+        known = ", ".join(sorted(_STATEMENTS))
+        raise self.tokens.error(f"expected a statement before {token}", mend=f"begin with a buffer or one of: {known}")
+
+    def _assignment(self) -> Stmt:
+        if self.tokens.accept("@"):
+            buffer, token = self._constant_buffer()
+        else:
+            token = self.tokens.take()
+            if not self.tokens.at("["):
+                near = self.unknown(token, "statement", list(_STATEMENTS))
+                raise (
+                    near
+                    if token.text not in self._visible_names()
+                    else self.tokens.error(
+                        f"expected [ before {self.tokens.here}", mend=f"name the element to store to: {token}[…]"
+                    )
+                )
+            found = self._look_up(token, "buffer")
+            if isinstance(found, Var):
+                raise self.tokens.error(f"{token} is a variable, no buffer", token, mend="store to a buffer's element")
+            buffer = found
+        indices = self._indices(buffer, token)
+        operator = self.tokens.here
+        if self.tokens.accept("+="):
+            old = Load(buffer, indices)
+            value = self.combine(operator, Add, [old, self.operand(0)])
+        else:
+            self.tokens.expect("=", "write = and the value to store")
+            value = self.operand(0)
+        self._end_line()
+        return Store(buffer, indices, self.resolve(value, buffer.dtype))
+
+    def _visible_names(self) -> set[str]:
+        return {name for names in self._visible for name in names}
+
+    # statements that begin with a word
+
+    def _loop(self, word: str) -> list[Stmt]:
+        kind, thread = _LOOPS[word], ""
+        if kind is LoopKind.THREAD:
+            thread = self.tokens.name("a GPU axis").text
+            self.tokens.expect("=", "write bind blockIdx.x = i in 0..n")
+        self._visible.append({})
+        heads: list[tuple[Var, Expr, Expr]] = []
+        while True:
+            token, var = self._binder(0, "a loop variable")
+            self.tokens.expect("in", f"write the range: {token} in 0..n")
+            begin = self.expression(dtypes.index)
+            self.tokens.expect("..", f"write the range: {token} in 0..n")
+            end = self.expression(dtypes.index)
+            self._define(token, var)
+            heads.append((var, begin, end))
+            if kind is LoopKind.THREAD or not self.tokens.accept(","):
+                break
+        nest = self._body()
+        self._visible.pop()
+        for var, begin, end in reversed(heads):
+            nest = For(var, begin, end, kind, nest, thread)
+        return [nest]
+
+    def _block(self) -> list[Stmt]:
+        name, _ = self.tokens.quoted_name("a block")
+        self.tokens.expect("(", "write the axes in brackets, or ()")
+        axes: list[Axis] = []
+        tokens: list[Token] = []
+        while not self.tokens.at(")"):
+            kind = AxisKind.REDUCE if self.tokens.accept("reduce") else AxisKind.SPATIAL
+            token, var = self._binder(0, "a block axis")
+            self.tokens.expect("=", f"bind the axis: {token} = i")
+            axes.append(Axis(var, kind, self.expression(dtypes.index)))
+            tokens.append(token)
+            if not self.tokens.accept(","):
+                break
+        self.tokens.expect(")", "separate axes with commas, and close the bracket")
+        self._visible.append({})
+        for token, axis in zip(tokens, axes, strict=True):
+            self._define(token, axis.var)
+        where = self.expression(dtypes.bool_) if self.tokens.accept("where") else None
+        self.tokens.expect(":", "end the line with :")
+        several = self._open()
+        init = self._body() if self.tokens.accept("init") else None
+        body = self._close(several)
+        self._visible.pop()
+        return [Block(name, tuple(axes), body, init, where)]
+
+    def _alloc(self) -> list[Stmt]:
+        makers = [self._buffer(Scope.ARENA)]
+        while self.tokens.accept(","):
+            makers.append(self._buffer(Scope.ARENA))
+        scope = self._scope()
+        at = self.tokens.accept("at")
+        offset = self.expression(dtypes.index) if at else None
+        if at and len(makers) > 1:
+            raise self.tokens.error("one offset for several buffers", at, mend="allocate each on its own line")
+        self._end_line()
+        return [Alloc(make(scope), offset) for make in makers]
+
+    def _let(self) -> list[Stmt]:
+        token, var = self._binder(None, "a name")
+        self.tokens.expect("=", f"write let {token} = value")
+        value = self.expression(None)
+        self._end_line()
+        if value.dtype is not dtypes.index:
+            var = Var(token.text, value.dtype)
+        self._define(token, var)
+        return [Let(var, value)]
+
+    def _if(self) -> list[Stmt]:
+        cond = self.expression(dtypes.bool_)
+        then = self._body()
+        otherwise = self._body() if self.tokens.accept("else") else None
+        return [If(cond, then, otherwise)]
+
+    def _while(self) -> list[Stmt]:
+        return [While(self.expression(dtypes.bool_), self._body())]
+
+    def _assert(self) -> list[Stmt]:
+        cond = self.expression(dtypes.bool_)
+        self.tokens.expect(",", 'give a message: assert cond, "message"')
+        message = self.tokens.string()
+        values: list[Expr] = []
+        while self.tokens.accept(","):
+            values.append(self.expression(None))
+        self._end_line()
+        return [Assert(cond, message, tuple(values))]
+
+    def _reserve(self) -> list[Stmt]:
+        size = self.expression(dtypes.index)
+        self._end_line()
+        return [Reserve(size)]
+
+    def _call(self) -> list[Stmt]:
+        callee, _ = self.tokens.quoted_name("a function")
+        symbols: tuple[Expr, ...] = ()
+        if self.tokens.at("["):
+            symbols = self.listed("[", "]", lambda: self.expression(dtypes.index))
+        self.tokens.expect("(", "write the buffers in brackets")
+        arguments: list[Buffer] = []
+        while not self.tokens.at(")"):
+            arguments.append(self._argument())
+            if not self.tokens.accept(","):
+                break
+        self.tokens.expect(")", "separate buffers with commas, and close the bracket")
+        self._end_line()
+        return [CallFunction(callee, symbols, tuple(arguments))]
+
+    def _argument(self) -> Buffer:
+        if self.tokens.accept("@"):
+            return self._constant_buffer()[0]
+        token = self.tokens.name("a buffer")
+        found = self._look_up(token, "buffer")
+        if isinstance(found, Var):
+            raise self.tokens.error(
+                f"{token} is a variable, no buffer", token, mend="pass numbers as symbols: call f[n](x)"
+            )
+        return found
+
+    def _pass(self) -> list[Stmt]:
+        self._end_line()
+        return []
+
+    def _scoped(self) -> list[Stmt]:
+        body = self._body()
+        return [body if isinstance(body, Seq) else Seq((body,))]
+
+
+_STATEMENTS: dict[str, Callable[[FunctionParser], list[Stmt]]] = {
+    "block": FunctionParser._block,
+    "alloc": FunctionParser._alloc,
+    "let": FunctionParser._let,
+    "if": FunctionParser._if,
+    "while": FunctionParser._while,
+    "assert": FunctionParser._assert,
+    "reserve": FunctionParser._reserve,
+    "call": FunctionParser._call,
+    "pass": FunctionParser._pass,
+    "scope": FunctionParser._scoped,
+}
+
+
+def _reading_loop(word: str) -> Callable[[FunctionParser], list[Stmt]]:
+    return lambda parser: parser._loop(word)
+
+
+_STATEMENTS.update({word: _reading_loop(word) for word in _LOOPS})

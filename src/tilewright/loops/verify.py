@@ -1,0 +1,362 @@
+"""Says whether a loops function is a valid program, and if not, at which line of its text and why.
+
+The laws: everything is defined once, before its use and around it. Indices, bounds, sizes and axes are i64 scalars;
+conditions are truth values; a store has its buffer's type, one index for each dimension, and as many lanes as its
+indices. A block binds each axis to an expression without loads; with reduce axes its body accumulates (reads what it
+stores), `init` only stores, and needs a reduce axis. Register buffers have constant shapes, only arena buffers offsets.
+An affine index that some iteration takes outside its buffer is an error; one that cannot be proved inside is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from tilewright.core.node import Node
+from tilewright.core.walk import postorder, preorder, substitute
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.simplify import simplify
+from tilewright.expr.verify import ill_typed
+from tilewright.loops.bounds import Reach
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Reserve,
+    Seq,
+    Stmt,
+    Store,
+    While,
+)
+from tilewright.loops.text import describe
+from tilewright.report.errors import InternalError, TilewrightError
+from tilewright.report.snippet import Snippet
+from tilewright.types.scopes import Scope
+
+
+def verify(
+    function: Function, module: Mapping[str, Function] | None = None, family: type[TilewrightError] = InternalError
+) -> None:
+    """Raises the first error, at its line; of the family UserError when a user wrote the program. `module` holds the
+    functions that calls name; without it calls are not compared with what they call."""
+    try:
+        _Verifier(module).function(function)
+    except _Fault as fault:
+        where = _place(function, fault)
+        raise family(f"invalid program: {fault.what}", where=where, why=fault.why, mend=fault.mend) from None
+
+
+class _Fault(Exception):
+    """What is wrong at a node; `part` is the expression or text to mark on its line."""
+
+    def __init__(
+        self, at: Node, what: str, *, part: Expr | str | None = None, why: str | None = None, mend: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.at = at
+        self.what = what
+        self.part = part
+        self.why = why
+        self.mend = mend
+
+
+def _place(function: Function, fault: _Fault) -> Snippet:
+    text = describe(function)
+    line = text.lines.get(fault.at, 1)
+    part = fault.part
+    if isinstance(part, Expr):
+        part = text.printer.text(part, dtypes.index)
+    start = text.text.split("\n")[line - 1].find(part) if part else -1
+    if part is None or start < 0:
+        return Snippet(text.text, line)
+    return Snippet(text.text, line, start + 1, start + 1 + len(part))
+
+
+class _Verifier:
+    """Walks a function in program order, with what is visible at each place. Statements nest no deeper than loops do."""
+
+    def __init__(self, module: Mapping[str, Function] | None) -> None:
+        self.module = module
+        self.visible: set[Node] = set()
+        self.defined: set[Node] = set()
+        self.reach = Reach()
+        self.checked: set[Expr] = set()
+
+    def function(self, f: Function) -> None:
+        for symbol in f.symbols:
+            self.define(f, symbol)
+            self.expect(f, symbol, dtypes.index, "a symbol")
+        for param in f.params:
+            self.define(f, param)
+            self.shape(param, param)
+            if param.scope is Scope.REGISTER:
+                raise _Fault(param, f"the parameter {param.name} is in registers", mend="pass it in another scope")
+        if not 0 <= f.outputs <= len(f.params):
+            raise _Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
+        self.statement(f.body)
+
+    # names
+
+    def define(self, at: Node, found: Var | Buffer) -> None:
+        if found in self.defined:
+            raise _Fault(at, f"{found.name} is defined twice", mend="make a new variable for each definition")
+        self.defined.add(found)
+        self.visible.add(found)
+
+    def see(self, at: Node, found: Var | Buffer) -> None:
+        free = isinstance(found, Buffer) and found.scope is Scope.CONSTANT
+        if found not in self.visible and not free:
+            again = found in self.defined
+            why = "what defines it ended above this line" if again else "nothing defines it before this line"
+            raise _Fault(at, f"{found.name} is not defined here", part=found.name, why=why)
+
+    def body(self, s: Stmt) -> None:
+        """A statement in a region of its own."""
+        before = set(self.visible)
+        self.statement(s)
+        self.visible = before
+
+    # expressions
+
+    def value(self, at: Node, root: Expr) -> None:
+        """All nodes of an expression: types once, visibility at each use."""
+        for e in postorder(root):
+            if isinstance(e, Var):
+                self.see(at, e)
+            elif isinstance(e, Load):
+                self.see(at, e.buffer)
+                self.indices(at, e.buffer, e.indices)
+            if isinstance(e, Expr) and e not in self.checked:
+                wrong = ill_typed(e)
+                if wrong is not None:
+                    raise _Fault(at, wrong, part=e)
+                self.checked.add(e)
+
+    def expect(self, at: Node, e: Expr, dtype: dtypes.DType, what: str) -> None:
+        """A visible scalar of a type."""
+        self.value(at, e)
+        if e.dtype is not dtype or e.lanes != 1:
+            found = str(e.dtype) if e.lanes == 1 else f"a vector of {e.lanes} lanes"
+            raise _Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=f"convert it: {dtype}(…)")
+
+    def indices(self, at: Node, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
+        if len(indices) != len(buffer.shape):
+            raise _Fault(at, f"{len(indices)} indices for {buffer.name}", why=f"it has {len(buffer.shape)} dimensions")
+        lanes = {i.lanes for i in indices if i.lanes != 1}
+        if len(lanes) > 1:
+            raise _Fault(at, f"indices of {buffer.name} with {' and '.join(map(str, sorted(lanes)))} lanes")
+        for index, extent in zip(indices, buffer.shape, strict=True):
+            if index.dtype is not dtypes.index:
+                why, mend = f"indices are {dtypes.index}", f"convert it: {dtypes.index}(…)"
+                raise _Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, mend=mend)
+            outside = self.reach.outside(index, extent)
+            if outside is not None:
+                why = f"it reaches {outside}, and the indices of this dimension are 0..{extent}"
+                raise _Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend="shorten the loop")
+
+    def shape(self, at: Node, buffer: Buffer) -> None:
+        for extent in buffer.shape:
+            self.expect(at, extent, dtypes.index, f"a dimension of {buffer.name}")
+            known = simplify(extent)
+            if isinstance(known, Const) and known.value < 0:
+                raise _Fault(at, f"{buffer.name} has a negative dimension", part=extent, why=f"it is {known.value}")
+            if buffer.scope is Scope.REGISTER and not isinstance(known, Const):
+                raise _Fault(at, f"{buffer.name} is in registers, but its shape is not constant", part=extent)
+
+    # statements
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Seq(body):
+                before = set(self.visible)
+                for part in body:
+                    self.statement(part)
+                self.visible = before
+            case For():
+                self.loop(s)
+            case Block():
+                self.block(s)
+            case Alloc():
+                self.alloc(s)
+            case Let(var, value):
+                self.let(s, var, value)
+            case Store():
+                self.store(s)
+            case If(cond, then, otherwise):
+                self.expect(s, cond, dtypes.bool_, "the condition")
+                with self.reach.guarded():
+                    self.body(then)
+                    if otherwise is not None:
+                        self.body(otherwise)
+            case While(cond, body):
+                self.expect(s, cond, dtypes.bool_, "the condition")
+                with self.reach.guarded():
+                    self.body(body)
+            case Assert():
+                self.assertion(s)
+            case Reserve(size):
+                self.expect(s, size, dtypes.index, "the number of bytes")
+            case CallFunction():
+                self.call(s)
+            case _:
+                raise _Fault(s, f"{type(s).__name__} is no statement of this level")
+
+    def loop(self, s: For) -> None:
+        self.expect(s, s.begin, dtypes.index, "the begin of a loop")
+        self.expect(s, s.end, dtypes.index, "the end of a loop")
+        extent = simplify(s.end - s.begin)
+        if isinstance(extent, Const) and extent.value < 0:
+            why = f"it would run {extent.value} times"
+            raise _Fault(s, f"the loop {s.var.name} ends before it begins", why=why, mend="let it end at its begin")
+        if (s.kind is LoopKind.THREAD) != bool(s.thread):
+            raise _Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
+        before = set(self.visible)
+        self.define(s, s.var)
+        if s.var.dtype is not dtypes.index:
+            raise _Fault(s, f"the loop variable {s.var.name} is {s.var.dtype}", why=f"it must be {dtypes.index}")
+        with self.reach.loop(s):
+            self.statement(s.body)
+        self.visible = before
+
+    def block(self, s: Block) -> None:
+        before = set(self.visible)
+        for axis in s.axes:
+            self.expect(axis, axis.binding, dtypes.index, f"the binding of {axis.var.name}")
+            loaded = next((e for e in preorder(axis.binding) if isinstance(e, Load)), None)
+            if loaded is not None:
+                mend = "name the value with let, and bind the axis to the name"
+                raise _Fault(
+                    axis, f"the binding of {axis.var.name} reads {loaded.buffer.name}", part=axis.binding, mend=mend
+                )
+        for axis in s.axes:
+            self.define(axis, axis.var)
+            if axis.var.dtype is not dtypes.index:
+                raise _Fault(axis, f"the axis {axis.var.name} is {axis.var.dtype}", why=f"it must be {dtypes.index}")
+        if s.where is not None:
+            self.expect(s, s.where, dtypes.bool_, "the predicate")
+        with self.reach.block(s):
+            if s.init is not None:
+                self.init(s, s.init)
+            if s.reduce:
+                self.accumulates(s)
+            self.body(s.body)
+        self.visible = before
+
+    def init(self, s: Block, init: Stmt) -> None:
+        if not s.reduce:
+            mend = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
+            raise _Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
+        reduced = {a.var for a in s.reduce}
+        for node in preorder(init):
+            if isinstance(node, Var) and node in reduced:
+                raise _Fault(
+                    init,
+                    f"init uses the reduce axis {node.name}",
+                    part=node.name,
+                    why="it runs once for all its points",
+                )
+            if isinstance(node, Stmt) and not isinstance(node, Seq | Store | For | Block):
+                raise _Fault(node, f"init of block {s.name} does more than store")
+        self.body(init)
+
+    def accumulates(self, s: Block) -> None:
+        """Some buffer is both read and stored to, or a call may do so."""
+        nodes = list(preorder(s.body))
+        stored = {n.buffer for n in nodes if isinstance(n, Store)}
+        if any(isinstance(n, CallFunction) or (isinstance(n, Load) and n.buffer in stored) for n in nodes):
+            return
+        axis = s.reduce[0]
+        why = "each of its points would overwrite the one before"
+        mend = f"accumulate, or make the axis spatial: {axis.var.name} = …"
+        raise _Fault(
+            axis, f"block {s.name} has the reduce axis {axis.var.name}, but accumulates nothing", why=why, mend=mend
+        )
+
+    def alloc(self, s: Alloc) -> None:
+        buffer = s.buffer
+        if buffer.scope in (Scope.ARGUMENT, Scope.CONSTANT):
+            mend = "allocate in arena, stack, register or shared"
+            raise _Fault(s, f"{buffer.name} cannot be allocated in {buffer.scope.value}", mend=mend)
+        self.shape(s, buffer)
+        if s.offset is not None:
+            self.expect(s, s.offset, dtypes.index, "the offset")
+            if buffer.scope is not Scope.ARENA:
+                raise _Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset)
+        self.define(s, buffer)
+
+    def let(self, s: Let, var: Var, value: Expr) -> None:
+        self.value(s, value)
+        if value.lanes != 1 or value.dtype is not var.dtype:
+            raise _Fault(s, f"{var.name} is {var.dtype}, its value {value.dtype} with {value.lanes} lanes")
+        self.define(s, var)
+
+    def store(self, s: Store) -> None:
+        self.see(s, s.buffer)
+        if s.buffer.scope is Scope.CONSTANT:
+            raise _Fault(s, f"a store to the constant {s.buffer.name}", mend="store to another buffer")
+        for index in s.indices:
+            self.value(s, index)
+        self.indices(s, s.buffer, s.indices)
+        self.value(s, s.value)
+        if s.value.dtype is not s.buffer.dtype:
+            why, mend = f"{s.buffer.name} holds {s.buffer.dtype}", f"convert it: {s.buffer.dtype}(…)"
+            raise _Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, mend=mend)
+        lanes = max((i.lanes for i in s.indices), default=1)
+        if s.value.lanes != lanes:
+            raise _Fault(s, f"a store of {s.value.lanes} lanes to {lanes} elements of {s.buffer.name}")
+
+    def assertion(self, s: Assert) -> None:
+        self.expect(s, s.cond, dtypes.bool_, "the condition")
+        for value in s.values:
+            self.value(s, value)
+        for number in re.findall(r"\{(\d+)\}", s.message):
+            if int(number) >= len(s.values):
+                why = f"there are {len(s.values)} values"
+                raise _Fault(
+                    s, f"the message shows a value {{{number}}} that is not given", part=f"{{{number}}}", why=why
+                )
+
+    def call(self, s: CallFunction) -> None:
+        for value in s.symbols:
+            self.expect(s, value, dtypes.index, "a symbol of the call")
+        for buffer in s.arguments:
+            self.see(s, buffer)
+        if self.module is None:
+            return
+        callee = self.module.get(s.callee)
+        if callee is None:
+            known = ", ".join(sorted(self.module)[:8])
+            raise _Fault(s, f"no function {s.callee}", part=s.callee, mend=f"call one of: {known}" if known else None)
+        for what, have, want in (
+            ("symbols", len(s.symbols), len(callee.symbols)),
+            ("buffers", len(s.arguments), len(callee.params)),
+        ):
+            if have != want:
+                raise _Fault(s, f"{s.callee} takes {want} {what}, not {have}")
+        values: dict[Expr, Expr] = dict(zip(callee.symbols, s.symbols, strict=True))
+        for position, (buffer, param) in enumerate(zip(s.arguments, callee.params, strict=True)):
+            self.argument(s, buffer, param, values)
+            written = position >= len(callee.params) - callee.outputs
+            if written and (buffer.scope is Scope.CONSTANT or s.arguments.count(buffer) > 1):
+                again = "a constant" if buffer.scope is Scope.CONSTANT else "passed twice"
+                raise _Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
+
+    def argument(self, s: CallFunction, buffer: Buffer, param: Buffer, values: Mapping[Expr, Expr]) -> None:
+        shape = tuple(simplify(substitute(d, values)) for d in param.shape)
+        wanted = f"{param.dtype}[{', '.join(map(str, shape))}]"
+        if buffer.dtype is not param.dtype or len(buffer.shape) != len(shape):
+            raise _Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
+        for have, want in zip(buffer.shape, shape, strict=True):
+            difference = simplify(have - want)
+            if isinstance(difference, Const) and difference.value:
+                why = f"{have} is not {want}"
+                raise _Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name, why=why)

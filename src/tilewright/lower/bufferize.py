@@ -1,0 +1,238 @@
+"""The graph of calls becomes a loops function: buffers in an arena, calls in order, sizes computed at run time.
+
+    y: f32[n, 10] = call(x, w, callee="dense", …)      =>      reserve n*64
+                                                               alloc h: f32[n, 16] in arena at 0
+                                                               call dense(x, w, h)
+                                                               call softmax(h, y)
+
+Afterwards the module is made of loops functions alone, and its entry is all that code generation sees of the model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.core.node import Node as CoreNode
+from tilewright.core.walk import preorder, substitute
+from tilewright.expr.nodes import And, Compare, Expr, Le, Var, const
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.symbolic import Call, Constant, Require, Size
+from tilewright.loops.edit import map_statements, statements
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Buffer,
+    CallFunction,
+    Function,
+    Let,
+    Load,
+    Publish,
+    Reserve,
+    Stmt,
+    View,
+    seq,
+)
+from tilewright.lower.plan_memory import Life, plan_memory
+from tilewright.report.errors import InternalError
+from tilewright.types.scopes import Scope
+
+
+def bufferize(module: Module) -> Module:
+    """The module with a loops function for its entry."""
+    graph = module.graph
+    lifted = {name: _lift_temporaries(f) if isinstance(f, Function) else (f, ()) for name, f in module.functions.items()}
+    made = module
+    for function, _ in lifted.values():
+        if isinstance(function, Function):
+            made = made.with_function(function)
+    temporaries = {name: extra for name, (_, extra) in lifted.items()}
+    return made.with_function(_Main(module, graph, temporaries).build())
+
+
+def _lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]:
+    """(the function with its arena buffers as parameters, in front of the outputs' end; those buffers)."""
+    extra = tuple(s.buffer for s in statements(function.body) if isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA)
+    if not extra:
+        return function, ()
+    from_arena = set(extra)
+
+    body = map_statements(
+        function.body, lambda s: seq() if isinstance(s, Alloc) and s.buffer in from_arena else s
+    )
+    params = (*function.params[: -function.outputs], *extra, *function.params[-function.outputs :])
+    return function.replace(body=body, params=params), extra
+
+
+@dataclass(slots=True)
+class _Step:
+    """A statement of the main function before memory is planned, and the buffers it touches."""
+
+    statement: Stmt
+    touches: tuple[Buffer, ...] = ()
+    binds: Var | None = None
+
+
+class _Main:
+    """Builds the loops function of the entry."""
+
+    def __init__(self, module: Module, graph: GraphFunction, temporaries: dict[str, tuple[Buffer, ...]]) -> None:
+        self.module = module
+        self.graph = graph
+        self.temporaries = temporaries
+        self.buffers: dict[Value, Buffer] = {}
+        self.root: dict[Buffer, Buffer] = {}
+        self.steps: list[_Step] = []
+        self.constants: list[Buffer] = []
+
+    def build(self) -> Function:
+        symbols = set(self.graph.symbols)
+        params = [self._buffer(v, Scope.ARGUMENT) for v in self.graph.params]
+        outputs = [Buffer(name, v.type.dtype, v.type.shape) for name, v in self._results()]
+        self._place_results(outputs, symbols)
+        for node in self.graph.nodes:
+            self._node(node)
+        for step in self._publish(outputs, symbols):
+            self.steps.append(step)
+        body = self._with_memory()
+        all_params = (*params, *self.constants, *outputs)
+        return Function(self.graph.name, self.graph.symbols, all_params, body, len(outputs))
+
+    def _results(self) -> list[tuple[str, Value]]:
+        return list(zip(self.graph.result_names, self.graph.results, strict=True))
+
+    def _buffer(self, value: Value, scope: Scope) -> Buffer:
+        buffer = Buffer(value.name, value.type.dtype, value.type.shape, scope)
+        self.buffers[value] = buffer
+        self.root[buffer] = buffer
+        return buffer
+
+    def _place_results(self, outputs: list[Buffer], symbols: set[Var]) -> None:
+        """A result whose size is known on entry is written where the caller wants it: its value, or the value it is a
+        view of, is the output itself."""
+        maker = {v: node for node in self.graph.nodes for v in node.outputs}
+        for value, out in zip(self.graph.results, outputs, strict=True):
+            if is_sized_late(value, symbols):
+                continue
+            base = value
+            while maker[base].op.name == "reshape":
+                (base,) = maker[base].inputs
+            self.root[out] = out
+            if base is value:
+                self.buffers[value] = out
+            else:
+                self.buffers[base] = Buffer(base.name, base.type.dtype, base.type.shape, Scope.ARENA)
+                self.root[self.buffers[base]] = out
+                self.steps.append(_Step(View(self.buffers[base], out)))
+
+    def _node(self, node: Node) -> None:
+        match node.attrs:
+            case Constant(name, type):
+                buffer = Buffer(name, type.dtype, type.shape, Scope.CONSTANT)
+                self.buffers[node.outputs[0]] = self.root[buffer] = buffer
+                self.constants.append(buffer)
+            case Size():
+                self._size(node, node.attrs)
+            case Require(cond, message):
+                sides = (cond.a, cond.b) if isinstance(cond, Compare) else ()
+                self.steps.append(_Step(Assert(cond, _with_place(message, node), sides)))
+            case Call():
+                self._call(node, node.attrs)
+            case _ if node.op.name == "reshape":
+                self._view(node)
+            case _:
+                raise InternalError(f"{node.op.name} is in no kernel")
+
+    def _size(self, node: Node, attrs: Size) -> None:
+        (symbol,) = node.binds
+        source = self.buffers[node.inputs[0]]
+        value = Load(source, tuple(const(0) for _ in source.shape))
+        self.steps.append(_Step(Let(symbol, value), (source,), symbol))
+        cond = And(Le(attrs.low, symbol), Le(symbol, attrs.high))
+        message = _with_place(f"{attrs.what} is {{0}}, outside {{1}} to {{2}}", node)
+        self.steps.append(_Step(Assert(cond, message, (symbol, attrs.low, attrs.high))))
+
+    def _view(self, node: Node) -> None:
+        source, (out,) = self.buffers[node.inputs[0]], node.outputs
+        if out in self.buffers:
+            return
+        buffer = Buffer(out.name, out.type.dtype, out.type.shape, source.scope)
+        self.buffers[out] = buffer
+        self.root[buffer] = self.root[source]
+        self.steps.append(_Step(View(buffer, source), (source,)))
+
+    def _call(self, node: Node, attrs: Call) -> None:
+        callee = self.module.functions[attrs.callee]
+        assert isinstance(callee, Function)
+        values: dict[CoreNode, CoreNode] = dict(zip(callee.symbols, attrs.symbols, strict=True))
+        inputs = tuple(self.buffers[v] for v in node.inputs)
+        scratch = []
+        for temporary in self.temporaries[attrs.callee]:
+            shape = tuple(substitute(d, values) for d in temporary.shape)
+            buffer = temporary.replace(shape=shape, scope=Scope.ARENA)
+            self.root[buffer] = buffer
+            scratch.append(buffer)
+        outputs = tuple(self.buffers[v] if v in self.buffers else self._buffer(v, Scope.ARENA) for v in node.outputs)
+        arguments = (*inputs, *scratch, *outputs)
+        self.steps.append(_Step(CallFunction(attrs.callee, attrs.symbols, arguments), arguments))
+
+    def _publish(self, outputs: list[Buffer], symbols: set[Var]) -> list[_Step]:
+        """Results sized by the call: their place among the caller's pointers and sizes."""
+        place = len(self.graph.symbols)
+        made = []
+        for n, value in enumerate(self.graph.results):
+            if is_sized_late(value, symbols):
+                buffer = self.buffers[value]
+                made.append(_Step(Publish(buffer, len(self.graph.params) + n, place), (buffer,)))
+                place += value.type.rank
+        return made
+
+    def _with_memory(self) -> Stmt:
+        """The steps with arena buffers given places: reserved in stages, allocated where they are first used."""
+        bound_at: dict[Var, int] = {}
+        for step in self.steps:
+            if step.binds is not None:
+                bound_at[step.binds] = len(bound_at) + 1
+        layout = plan_memory(self._lives(), bound_at)
+        made: list[Stmt] = [] if _is_zero(layout.totals[0]) else [Reserve(layout.totals[0])]
+        placed: set[Buffer] = set()
+        stage = 0
+        pending: Expr | None = None
+        for step in self.steps:
+            if pending is not None and not isinstance(step.statement, Assert):
+                made.append(Reserve(pending))
+                pending = None
+            for buffer in step.touches:
+                root = self.root[buffer]
+                if root in layout.offsets and root not in placed:
+                    placed.add(root)
+                    made.append(Alloc(root, layout.offsets[root]))
+            made.append(step.statement)
+            if step.binds is not None:
+                stage += 1
+                pending = layout.totals[stage] if layout.totals[stage] is not layout.totals[stage - 1] else None
+        return seq(*made)
+
+    def _lives(self) -> list[Life]:
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for n, step in enumerate(self.steps):
+            for buffer in step.touches:
+                root = self.root[buffer]
+                if root.scope is Scope.ARENA:
+                    first.setdefault(root, n)
+                    last[root] = n
+        return [Life(b, first[b], last[b]) for b in first]
+
+
+def is_sized_late(value: Value, symbols: set[Var]) -> bool:
+    """Whether a value's shape has symbols that the call binds."""
+    return any(isinstance(v, Var) and v not in symbols for d in value.type.shape for v in preorder(d))
+
+
+def _is_zero(e: Expr) -> bool:
+    return e is const(0)
+
+
+def _with_place(message: str, node: Node) -> str:
+    return f"{message} @ {node.source}" if node.source else message
+

@@ -1,0 +1,40 @@
+"""Leaves out nodes whose results nobody uses, and constants that no node names.
+
+Nodes that guard stay: `require`, and `size`, whose range is checked when the program runs, with all that it needs.
+Operators that may fail for other reasons (an index out of range) are left out with their results.
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.edit import over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Value
+from tilewright.graph.symbolic import Constant, Require, Size
+
+
+def eliminate_dead(module: Module) -> Module:
+    """The module without unused nodes; without unused constants, too, while all of its functions are graphs."""
+    return _without_constants(over_graphs(module, _eliminate))
+
+
+def _eliminate(module: Module, function: GraphFunction) -> Module:
+    used: set[Value] = set(function.results)
+    kept = []
+    for node in reversed(function.nodes):
+        if isinstance(node.attrs, Require | Size) or any(v in used for v in node.outputs):
+            used.update(node.inputs)
+            kept.append(node)
+    if len(kept) == len(function.nodes):
+        return module
+    return module.with_function(function.replace(nodes=tuple(reversed(kept))))
+
+
+def _without_constants(module: Module) -> Module:
+    """Loops functions name constants in ways of their own, so a module that has any keeps them all."""
+    named: set[str] = set()
+    for function in module.functions.values():
+        if not isinstance(function, GraphFunction):
+            return module
+        named.update(node.attrs.name for node in function.nodes if isinstance(node.attrs, Constant))
+    if named.issuperset(module.constants):
+        return module
+    return module.with_constants({name: array for name, array in module.constants.items() if name in named})

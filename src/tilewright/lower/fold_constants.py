@@ -1,0 +1,105 @@
+"""Computes at compile time what depends on constants alone.
+
+    w: f32[2] = constant(name=@w)                     v: f32[2] = constant(name=@v)
+    v: f32[2] = mul(w, w)                      =>
+
+A node is computed by its operator's meaning when every input is known and the result is small, or not larger than the
+inputs that are constants of the module: a program never grows by more than `limit` elements a node. Results of no
+dimensions become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is reached.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.core.walk import preorder
+from tilewright.expr.dtypes import from_numpy
+from tilewright.expr.nodes import Var, const
+from tilewright.graph.attributes import expressions_in
+from tilewright.graph.edit import Array, Edit, over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.op import Pattern
+from tilewright.report.errors import RuntimeFault
+
+SMALL = 4096
+"""Elements that a result may have whatever its inputs are."""
+
+
+def fold_constants(module: Module, limit: int = SMALL) -> Module:
+    """The module with known nodes replaced by constants; results of up to `limit` elements always count as small."""
+    return over_graphs(module, lambda m, f: _fold(m, f, limit))
+
+
+def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
+    edit = Edit(module, function)
+    known: dict[Value, Array] = {}
+    for node in function.nodes:
+        results = _compute(edit, known, node, limit)
+        if results is None:
+            _note(edit, known, edit.keep(node), limit)
+            continue
+        edit.source = node.source
+        values = tuple([_constant(edit, old, array) for old, array in zip(node.outputs, results, strict=True)])
+        known.update(zip(values, results, strict=True))
+        if not edit.replace(node, values):
+            edit.keep(node)
+    return edit.finish()
+
+
+def _note(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> None:
+    """Remembers the values of nodes that are known as they stand: constants, and small tensors without inputs."""
+    if len(node.outputs) != 1:
+        return
+    (value,) = node.outputs
+    array = edit.array(value)
+    if array is not None:
+        known[value] = array
+    elif not node.inputs and node.op.pattern is not Pattern.SHAPE and _elements(node) <= limit and _is_static(node):
+        known[value] = node.op.meaning((), node.attrs)[0]
+
+
+def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> tuple[Array, ...] | None:
+    """The results of a node whose inputs are all known, when they are not too large and can be computed."""
+    inputs = edit.inputs(node)
+    if not inputs and node.op.name != "index_values":
+        return None
+    if node.op.pattern is Pattern.SHAPE or not all(v in known for v in inputs) or not _is_static(node):
+        return None
+    if _elements(node) > max(limit, sum(_module_elements(edit, v) for v in inputs)):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            results = node.op.meaning(tuple([known[v] for v in inputs]), node.attrs)
+    except RuntimeFault:
+        return None
+    return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])
+
+
+def _is_static(node: Node) -> bool:
+    """Whether no symbol occurs in the fields and the types of the outputs."""
+    exprs = [*expressions_in(node.attrs.field_values()), *(d for v in node.outputs for d in v.type.shape)]
+    return not any(isinstance(e, Var) for e in preorder(exprs))
+
+
+def _elements(node: Node) -> float:
+    """The number of elements of all outputs; infinite where it depends on symbols."""
+    shapes = [v.type.static_shape() for v in node.outputs]
+    return sum(math.inf if s is None else math.prod(s) for s in shapes)
+
+
+def _module_elements(edit: Edit, value: Value) -> int:
+    array = edit.array(value)
+    return 0 if array is None else int(array.size)
+
+
+def _constant(edit: Edit, old: Value, array: Array) -> Value:
+    """The value of a new node for a result: `full` for a scalar, else a constant of the module."""
+    if array.ndim:
+        return edit.constant(array, old.name)
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    node = edit.typed("full", (), {"value": const(array.item(), dtype), "shape": ()}, old.name)
+    assert node is not None
+    return edit.add(node).outputs[0]

@@ -1,0 +1,106 @@
+"""Simplifies every index, bound and condition, knowing the ranges of the loops around it.
+
+    for i in 0..n, j in 0..4:  y[(i*4 + j) // 4] = …      =>      y[i] = …
+
+A loop whose extent is provably 1 disappears, one that never runs, too; a branch that is decided is taken.
+"""
+
+from __future__ import annotations
+
+from tilewright.core.walk import transform
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.simplify import Facts, simplify
+from tilewright.loops.nodes import Alloc, Assert, Function, For, If, Let, Load, LoopKind, Seq, Stmt, Store, While, seq
+from tilewright.loops.edit import substitute_expressions
+from tilewright.loops.nodes import Block
+
+
+def simplify_indices(function: Function) -> Function:
+    """The function with simplified index arithmetic."""
+    body = _simplify(function.body, {})
+    return function if body is function.body else function.replace(body=body)
+
+
+Ranges = dict[Var, tuple[Expr, Expr]]
+
+
+class _Scope:
+    """The facts of one place in the program, and a memo that lives as long as they hold."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.facts = Facts(ranges)
+        self.values: dict[Expr, Expr] = {}
+
+    def index(self, e: Expr) -> Expr:
+        return simplify(e, self.facts)
+
+    def value(self, e: Expr) -> Expr:
+        """A value: only the indices of its loads and its index-typed parts change."""
+
+        def change(node: object) -> object:
+            if isinstance(node, Load):
+                return Load(node.buffer, tuple(self.index(i) for i in node.indices))
+            return node
+
+        if e.dtype is dtypes.index:
+            return simplify(e, self.facts)
+        return simplify(transform(e, change, self.values), self.facts)  # type: ignore[arg-type]
+
+
+def _simplify(stmt: Stmt, ranges: Ranges) -> Stmt:
+    return _step(stmt, _Scope(ranges), ranges)
+
+
+def _step(stmt: Stmt, scope: _Scope, ranges: Ranges) -> Stmt:
+    match stmt:
+        case Seq(body):
+            return _same_or(stmt, [_step(s, scope, ranges) for s in body])
+        case For():
+            return _loop(stmt, scope, ranges)
+        case Store(buffer, indices, value):
+            return stmt.replace(indices=tuple(scope.index(i) for i in indices), value=scope.value(value))
+        case Let(_, value):
+            return stmt.replace(value=scope.value(value))
+        case Alloc(_, offset):
+            return stmt if offset is None else stmt.replace(offset=scope.index(offset))
+        case If(cond, then, otherwise):
+            return _branch(stmt, scope.value(cond), then, otherwise, scope, ranges)
+        case While(cond, body):
+            return While(scope.value(cond), _step(body, scope, ranges))
+        case Assert(cond, _, values):
+            decided = scope.value(cond)
+            if isinstance(decided, Const) and decided.value:
+                return Seq(())
+            return stmt.replace(cond=decided, values=tuple(scope.value(v) for v in values))
+        case Block():
+            return stmt.replace(body=_step(stmt.body, scope, ranges))
+    return stmt
+
+
+def _same_or(stmt: Seq, parts: list[Stmt]) -> Stmt:
+    kept = [p for p in parts if not (isinstance(p, Seq) and not p.body)]
+    if len(kept) == len(stmt.body) and all(a is b for a, b in zip(kept, stmt.body, strict=True)):
+        return stmt
+    return seq(*kept) if kept else Seq(())
+
+
+def _loop(loop: For, scope: _Scope, ranges: Ranges) -> Stmt:
+    begin, end = scope.index(loop.begin), scope.index(loop.end)
+    extent = scope.index(end - begin)
+    if isinstance(extent, Const) and extent.value <= 0:
+        return Seq(())
+    if isinstance(extent, Const) and extent.value == 1 and loop.kind is not LoopKind.THREAD:
+        return _step(substitute_expressions(loop.body, {loop.var: begin}), scope, ranges)
+    inner = _simplify(loop.body, {**ranges, loop.var: (begin, scope.index(end - 1))})
+    if isinstance(inner, Seq) and not inner.body:
+        return inner
+    return loop.replace(begin=begin, end=end, body=inner)
+
+
+def _branch(stmt: If, cond: Expr, then: Stmt, otherwise: Stmt | None, scope: _Scope, ranges: Ranges) -> Stmt:
+    if isinstance(cond, Const):
+        chosen = then if cond.value else otherwise
+        return _step(chosen, scope, ranges) if chosen is not None else Seq(())
+    rest = _step(otherwise, scope, ranges) if otherwise is not None else None
+    return If(cond, _step(then, scope, ranges), rest)

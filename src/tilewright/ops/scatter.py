@@ -1,0 +1,166 @@
+"""Scatters: a copy of a tensor with some elements replaced, or combined, at places given by indices.
+
+    scatter_elements(x: f32[n, 4], idx: i64[k, 4], updates: f32[k, 4], axis=0, reduction="add")
+
+Updates apply one after the other in the row-major order of the updates, so the last one of a place stays, and sums of
+floats have one order. The indices were checked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.nodes import Expr, maximum, minimum
+from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
+from tilewright.loops.build import Builder, load
+from tilewright.loops.nodes import Buffer, Stmt, Store
+from tilewright.ops.blocks import add_block
+from tilewright.ops.checks import check_axis, check_count, check_kind, check_rank, check_same_dtype, number
+from tilewright.ops.gather import check_covered, check_tuples, element_index
+from tilewright.types.tensor import TensorType
+
+Types = tuple[TensorType, ...]
+
+
+class Reduction(Enum):
+    """What an update does to the element at its place: replaces it, or is combined with it."""
+
+    NONE = "none"
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+
+_COMBINE: dict[Reduction, Callable[[Expr, Expr], Expr]] = {
+    Reduction.NONE: lambda old, new: new,
+    Reduction.ADD: lambda old, new: old + new,
+    Reduction.MUL: lambda old, new: old * new,
+    Reduction.MAX: maximum,
+    Reduction.MIN: minimum,
+}
+
+_UFUNC: dict[Reduction, np.ufunc] = {
+    Reduction.ADD: np.add,
+    Reduction.MUL: np.multiply,
+    Reduction.MAX: np.maximum,
+    Reduction.MIN: np.minimum,
+}
+
+
+class ScatterElementsAttributes(Attributes):
+    """`axis`: the dimension that the indices count along; `reduction`: what an update does."""
+
+    axis: int
+    reduction: Reduction = Reduction.NONE
+
+
+class ScatterElements(Op):
+    """x, then out[idx[i, j], j] = updates[i, j] for axis 0. Inputs: x, checked i64 indices of x's rank and no larger
+    than x along the other dimensions, and updates of the shape of the indices."""
+
+    name = "scatter_elements"
+    attributes = ScatterElementsAttributes
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: ScatterElementsAttributes) -> Types:
+        check_count(context, inputs, 3)
+        x, indices, updates = inputs
+        _check_updates(context, x, updates)
+        check_axis(context, x, attrs.axis)
+        check_covered(context, x, indices, attrs.axis)
+        check_rank(context, updates, x.rank, f"the tensor {x}")
+        for d in range(x.rank):
+            what = f"the sizes of dimension {d} of the indices and the updates"
+            context.require_equal(indices.shape[d], updates.shape[d], what)
+        return (x,)
+
+    def meaning(self, inputs: Arrays, attrs: ScatterElementsAttributes) -> Arrays:
+        x, indices, updates = inputs
+        return (_updated(x, element_index(indices, attrs.axis), updates, attrs.reduction),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (x, indices, updates), (out,) = inputs, outputs
+        axis, combine = attrs.axis, _COMBINE[attrs.reduction]
+        build.compute("scatter_copy", out, lambda *at: load(x, *at))
+
+        def update(step: Expr, *rest: Expr) -> Stmt:
+            at = (*rest[:axis], step, *rest[axis:])
+            place = (*rest[:axis], load(indices, *at), *rest[axis:])
+            return Store(out, place, combine(load(out, *place), load(updates, *at)))
+
+        others = [extent for d, extent in enumerate(updates.shape) if d != axis]
+        add_block(build, "scatter_elements", others, update, ordered=(updates.shape[axis],))
+
+
+class ScatterNdAttributes(Attributes):
+    """`reduction`: what an update does to the element at its place."""
+
+    reduction: Reduction = Reduction.NONE
+
+
+class ScatterNd(Op):
+    """x, then out[idx[i, 0], idx[i, 1], …] = updates[i, …]. Inputs: x, i64 indices of which every component was
+    checked, whose last dimension holds an index for each leading dimension of x, and updates."""
+
+    name = "scatter_nd"
+    attributes = ScatterNdAttributes
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: ScatterNdAttributes) -> Types:
+        check_count(context, inputs, 3)
+        x, indices, updates = inputs
+        _check_updates(context, x, updates)
+        depth = check_tuples(context, x, indices, 0)
+        expected = TensorType(x.dtype, indices.shape[:-1] + x.shape[depth:])
+        check_rank(context, updates, expected.rank, f"one update for each index, {expected},")
+        for d in range(expected.rank):
+            what = f"the sizes of dimension {d} of the updates and of what the indices pick"
+            context.require_equal(updates.shape[d], expected.shape[d], what)
+        return (x,)
+
+    def meaning(self, inputs: Arrays, attrs: ScatterNdAttributes) -> Arrays:
+        x, indices, updates = inputs
+        depth, rows = indices.shape[-1], math.prod(indices.shape[:-1])
+        places = (np.zeros(rows, np.int64), *[indices[..., c].reshape(rows) for c in range(depth)])
+        steps = updates.reshape(rows, *x.shape[depth:])
+        return (_updated(x[None], places, steps, attrs.reduction)[0],)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (x, indices, updates), (out,) = inputs, outputs
+        depth, rows = number(indices.shape[-1]), len(indices.shape) - 1
+        assert depth is not None
+        combine = _COMBINE[attrs.reduction]
+        build.compute("scatter_copy", out, lambda *at: load(x, *at))
+
+        def update(*at: Expr) -> Stmt:
+            place = (*[load(indices, *at[:rows], c) for c in range(depth)], *at[rows:])
+            return Store(out, place, combine(load(out, *place), load(updates, *at)))
+
+        add_block(build, "scatter_nd", out.shape[depth:], update, ordered=indices.shape[:-1])
+
+
+def _check_updates(context: TypeContext, x: TensorType, updates: TensorType) -> None:
+    check_same_dtype(context, (x, updates))
+    check_kind(context, x, "biuf")
+
+
+def _updated(
+    x: np.ndarray[Any, Any], index: tuple[Any, ...], updates: np.ndarray[Any, Any], reduction: Reduction
+) -> np.ndarray[Any, Any]:
+    """A copy of x with the updates applied in order: NumPy walks arrays that lie in memory row by row in that order."""
+    out = np.array(x)
+    index, updates = tuple(np.ascontiguousarray(part) for part in index), np.ascontiguousarray(updates)
+    if reduction is Reduction.NONE:
+        out[index] = updates
+    else:
+        with np.errstate(all="ignore"):
+            _UFUNC[reduction].at(out, index, updates)
+    return out
+
+
+for _op in (ScatterElements(), ScatterNd()):
+    register(_op)

@@ -1,0 +1,68 @@
+"""Nests of independent points: flattened where memory is contiguous, vectorized, marked parallel."""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import Const
+from tilewright.loops.edit import replace
+from tilewright.loops.nodes import For, LoopKind, Stmt
+from tilewright.plan.accesses import accesses, vector_cost
+from tilewright.schedule.find import perfect_nest
+from tilewright.schedule.loops import extent_of, flattens, fuse, is_spatial, split
+
+
+def schedule_points(nest: Stmt, lanes: int) -> Stmt:
+    """The nest with its most contiguous loop vectorized and its outermost loop parallel."""
+    loops, body = perfect_nest(nest)
+    if not loops or not all(is_spatial(loop) for loop in loops):
+        return nest
+    loops, body = _flatten(loops, body)
+    best = _vector_loop(loops, lanes)
+    ordered = [*(loop for loop in loops if loop is not best), best]
+    ordered[0] = ordered[0].replace(kind=LoopKind.PARALLEL) if len(ordered) > 1 else ordered[0]
+    inner = vectorize(ordered[-1].replace(body=body), lanes)
+    for loop in reversed(ordered[:-1]):
+        inner = loop.replace(body=inner)
+    return inner
+
+
+def vectorize(loop: For, lanes: int) -> Stmt:
+    """A loop split into whole vectors and a scalar rest."""
+    extent = extent_of(loop)
+    if isinstance(extent, Const) and extent.value < lanes:
+        for smaller in (lanes // 2, lanes // 4):
+            if smaller > 1 and extent.value == smaller:
+                return loop.replace(kind=LoopKind.VECTORIZE)
+        return loop
+    made, inner, _ = split(loop, lanes)
+    return replace(made, inner, inner.replace(kind=LoopKind.VECTORIZE))
+
+
+def _flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
+    """The nest with neighbouring loops fused where every access stays linear."""
+    rebuilt = body
+    for loop in reversed(loops):
+        rebuilt = loop.replace(body=rebuilt)
+    assert isinstance(rebuilt, For)
+    return perfect_nest(_fuse_all(rebuilt))
+
+
+def _fuse_all(nest: For) -> For:
+    inner = nest.body
+    if not isinstance(inner, For):
+        return nest
+    nest = nest.replace(body=_fuse_all(inner))
+    group = [(a.buffer, a.indices) for a in accesses(nest)]
+    return fuse(nest) if flattens(nest, group) else nest
+
+
+def _vector_loop(loops: list[For], lanes: int) -> For:
+    """The loop that vectorizes cheapest; the innermost of equals; one that is too short for a vector only at last."""
+    group = accesses(loops[-1])
+
+    def rank(loop: For) -> tuple[bool, float]:
+        extent = extent_of(loop)
+        short = isinstance(extent, Const) and extent.value < lanes
+        return short, vector_cost(group, loop.var, lanes)
+
+    return min(reversed(loops), key=rank)
+

@@ -1,0 +1,182 @@
+"""Accumulations with an output axis to vectorize over: a tile of accumulators in registers.
+
+    for j, i: { t = 0; for k: t += x[i, k] * w[k, j]; y[i, j] = f(t) }
+
+becomes, for tiles of R rows i and V vectors of columns j,
+
+    for jo, io: { t[R, V*lanes] = 0; for k: t[r, c] += …  (unrolled, vectorized); y[…] = f(t[r, c]) }
+
+with smaller tiles for what is left over. A vector of w is loaded once for R rows, an element of x once for V vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Const
+from tilewright.loops.edit import replace, statements, substitute_buffers
+from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
+from tilewright.plan.accesses import Access, accesses, vector_cost
+from tilewright.schedule.find import perfect_nest
+from tilewright.schedule.loops import extent_of, is_spatial, jam, split
+from tilewright.schedule.reduce import accumulation
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Which loop gives the columns (vector lanes) and which the rows, and how many of each."""
+
+    columns: For
+    vectors: int
+    rows: For | None
+    count: int
+
+
+def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Tile | None:
+    """The tile for spatial loops around an accumulation; None when no loop vectorizes well."""
+    inner = [a for a in accesses(body) if accumulation(a.block) is not None and not a.is_store]
+    outer = [a for a in accesses(body) if accumulation(a.block) is None]
+    depth = _depth(body)
+    best: tuple[float, For] | None = None
+    for loop in reversed(loops):
+        extent = extent_of(loop)
+        if isinstance(extent, Const) and extent.value < lanes:
+            continue
+        cost = vector_cost(inner, loop.var, lanes) + vector_cost(outer, loop.var, lanes) / depth
+        if best is None or cost < best[0]:
+            best = cost, loop
+    scalar = lanes * len(inner)
+    if best is None or best[0] >= scalar:
+        return None
+    columns = best[1]
+    rows = _row_loop(loops, columns, inner)
+    vectors = _vectors(columns, lanes)
+    budget = (target.vector_registers - 1 - vectors) // vectors
+    return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
+
+
+def _depth(body: Stmt) -> int:
+    """How many terms one output accumulates, as far as it is known."""
+    total = 1
+    for s in statements(body):
+        if isinstance(s, For):
+            extent = extent_of(s)
+            total *= max(int(extent.value), 1) if isinstance(extent, Const) else 64
+    return max(total, 1)
+
+
+def _row_loop(loops: list[For], columns: For, inner: list[Access]) -> For | None:
+    """The loop along which most vectors are reused; the innermost of equals."""
+
+    def reuse(loop: For) -> int:
+        return sum(1 for a in inner if a.stride(columns.var) == 1 and a.stride(loop.var) == 0)
+
+    others = [loop for loop in reversed(loops) if loop is not columns]
+    useful = [loop for loop in others if reuse(loop) and not _is_one(loop)]
+    return max(useful, key=reuse) if useful else None
+
+
+def _is_one(loop: For) -> bool:
+    extent = extent_of(loop)
+    return isinstance(extent, Const) and extent.value <= 1
+
+
+def _vectors(columns: For, lanes: int) -> int:
+    extent = extent_of(columns)
+    if not isinstance(extent, Const):
+        return 2
+    return 2 if extent.value % (2 * lanes) == 0 or extent.value >= 4 * lanes else 1
+
+
+def _row_count(rows: For, budget: int) -> int:
+    """The most rows the registers hold; fewer where that divides a known extent without a rest."""
+    extent = extent_of(rows)
+    most = max(min(budget, 8), 1)
+    if not isinstance(extent, Const):
+        return most
+    if extent.value <= most:
+        return int(extent.value)
+    exact = [r for r in range(most, most // 2, -1) if extent.value % r == 0]
+    return exact[0] if exact else most
+
+
+def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
+    """The nest in register tiles, or None where no tile suits it."""
+    loops, body = perfect_nest(nest)
+    loops = [loop for loop in loops if is_spatial(loop)]
+    if not loops or not isinstance(body, Seq):
+        return None
+    tile = choose_tile(loops, body, lanes, target)
+    if tile is None:
+        return None
+    order = [loop for loop in loops if loop is not tile.columns and loop is not tile.rows]
+    order += [tile.columns, *([tile.rows] if tile.rows is not None else [])]
+    inner = body
+    for loop in reversed(order):
+        inner = loop.replace(body=inner)
+    at = order.index(tile.columns)
+    outer = inner
+    path: list[For] = []
+    while at:
+        assert isinstance(outer, For)
+        path.append(outer)
+        outer, at = outer.body, at - 1
+    assert isinstance(outer, For)
+    made = _columns(outer, tile, lanes)
+    for n, loop in enumerate(reversed(path)):
+        kind = LoopKind.PARALLEL if n == len(path) - 1 else loop.kind
+        made = loop.replace(body=made, kind=kind)
+    return made
+
+
+def _columns(loop: For, tile: Tile, lanes: int) -> Stmt:
+    """The column loop in strips of `vectors` vectors, then of one vector, then of single columns."""
+    narrow = Tile(tile.columns, 1, tile.rows, tile.count)
+    made, inner, rest = split(loop, tile.vectors * lanes)
+    if rest is made:
+        return _columns(loop, narrow, lanes) if tile.vectors > 1 else _rows(loop, tile)
+    strip, copies = jam(inner)
+    for copy in copies:
+        strip = replace(strip, copy, _unrolled_vectors(copy, lanes))
+    made = replace(made, inner, _rows(_in_registers(strip), tile))
+    if rest is not None:
+        made = replace(made, rest, _columns(rest, narrow, lanes) if tile.vectors > 1 else _rows(rest, tile))
+    return made
+
+
+def _unrolled_vectors(loop: For, lanes: int) -> Stmt:
+    """A loop of whole vectors: vectorized, and unrolled over the vectors."""
+    made, vector, _ = split(loop, lanes)
+    made = replace(made, vector, vector.replace(kind=LoopKind.VECTORIZE))
+    return made.replace(kind=LoopKind.UNROLL) if isinstance(made, For) else made
+
+
+def _rows(stmt: Stmt, tile: Tile) -> Stmt:
+    """The row loops inside, in strips of the tile's rows jammed around the columns."""
+    if tile.rows is None or tile.count == 1:
+        return stmt
+    for loop in [s for s in statements(stmt) if isinstance(s, For) and s.var is tile.rows.var]:
+        made, inner, rest = split(loop, tile.count)
+        if rest is made:
+            continue
+        strip, copies = jam(inner, front=True)
+        for copy in copies:
+            strip = replace(strip, copy, copy.replace(kind=LoopKind.UNROLL))
+        stmt = replace(stmt, loop, replace(made, inner, _in_registers(strip)))
+    return stmt
+
+
+def _in_registers(stmt: Stmt) -> Stmt:
+    """The accumulators allocated inside live in registers: code generation sees constant indices only."""
+
+
+    values = {
+        s.buffer: s.buffer.replace(scope=Scope.REGISTER)
+        for s in statements(stmt)
+        if isinstance(s, Alloc) and s.buffer.scope is Scope.STACK
+    }
+    return substitute_buffers(stmt, values) if values else stmt
+
+

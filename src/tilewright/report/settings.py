@@ -1,0 +1,166 @@
+"""The environment variables that Tilewright reads: this table is all of them.
+
+Each is read when it is needed, so that a test or a notebook can change it; a value that makes no sense is a `UserError`
+that says what would. `table()` is the list a person reads; `unknown()` finds misspelt names.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from tilewright.report.errors import UserError
+
+T = TypeVar("T")
+
+PREFIX = "TILEWRIGHT_"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What the pass runner shows: a line for each pass on stderr, and the text after each pass in a directory."""
+
+    lines: bool = False
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where the store lies: `directory`, the user's cache directory when that is None; no store unless `enabled`."""
+
+    enabled: bool = True
+    directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting(Generic[T]):
+    """One variable: its name, what it means, what values look like, and the value when it is unset or empty."""
+
+    name: str
+    meaning: str
+    form: str
+    default: T
+    parse: Callable[[str], T]
+
+    def read(self, environment: Mapping[str, str] | None = None) -> T:
+        """The value now. Raises UserError when the text is none of the forms."""
+        text = (os.environ if environment is None else environment).get(self.name, "").strip()
+        if not text:
+            return self.default
+        try:
+            return self.parse(text)
+        except ValueError as error:
+            raise UserError(
+                f"cannot use {self.name}={text}",
+                where="the environment",
+                why=str(error),
+                mend=f"set {self.name} to {self.form}, or unset it",
+            ) from None
+
+
+def _parse_show(text: str) -> Show:
+    if text in ("0", "1"):
+        return Show(lines=text == "1")
+    if "\0" in text:
+        raise ValueError("a directory's name holds no zero byte")
+    return Show(directory=Path(text).expanduser())
+
+
+def _parse_store(text: str) -> StorePlace:
+    if text.lower() in ("0", "off"):
+        return StorePlace(enabled=False)
+    path = Path(text).expanduser()
+    if not path.is_absolute():
+        raise ValueError("a relative path would name another directory from each place the program is started in")
+    return StorePlace(directory=path)
+
+
+def _parse_switch(text: str) -> bool:
+    if text not in ("0", "1"):
+        raise ValueError("it is a switch")
+    return text == "1"
+
+
+def _parse_threads(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 4096:
+        raise ValueError("it counts threads, from 1 to 4096")
+    return int(text)
+
+
+def _parse_bytes(text: str) -> int:
+    match = _SIZE.fullmatch(text)
+    size = 0 if match is None else int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+    if not 0 < size < 2**63:
+        raise ValueError("it is a number of bytes above 0, with a suffix K, M, G or T for powers of 1024")
+    return size
+
+
+SHOW = Setting(
+    "TILEWRIGHT_SHOW",
+    "shows the passes at work: a line each (name, milliseconds, changed or not), or the program's text after each",
+    "1, or a directory to write into",
+    Show(),
+    _parse_show,
+)
+STORE = Setting(
+    "TILEWRIGHT_STORE",
+    "where compiled code, calibrations and tuned traces are kept (default: the user's cache directory)",
+    "an absolute path, or off",
+    StorePlace(),
+    _parse_store,
+)
+VERIFY = Setting(
+    "TILEWRIGHT_VERIFY",
+    "verifies the program after each pass, not only at the ends of the pipeline",
+    "1 or 0",
+    False,
+    _parse_switch,
+)
+NUM_THREADS: Setting[int | None] = Setting(
+    "TILEWRIGHT_NUM_THREADS",
+    "how many threads compiled programs use (default: one for each core)",
+    "a number from 1",
+    None,
+    _parse_threads,
+)
+MEMORY_LIMIT: Setting[int | None] = Setting(
+    "TILEWRIGHT_MEMORY_LIMIT",
+    "the most bytes that the constants of a model, and the buffers of one call, may each take (default: the machine's)",
+    "a size such as 512M or 8G",
+    None,
+    _parse_bytes,
+)
+
+SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None], ...] = (
+    SHOW,
+    STORE,
+    VERIFY,
+    NUM_THREADS,
+    MEMORY_LIMIT,
+)
+
+
+def table() -> str:
+    """The variables, one to a line: name, form, meaning."""
+    name_width = max(len(s.name) for s in SETTINGS)
+    form_width = max(len(s.form) for s in SETTINGS)
+    return "\n".join(f"{s.name:<{name_width}}  {s.form:<{form_width}}  {s.meaning}" for s in SETTINGS)
+
+
+def unknown(environment: Mapping[str, str] | None = None) -> list[UserError]:
+    """An error for each variable of the family that is set and that nothing reads, with the name it may have meant."""
+    names = [s.name for s in SETTINGS]
+    words = [name.removeprefix(PREFIX) for name in names]
+    found = []
+    for name in sorted(os.environ if environment is None else environment):
+        if name.startswith(PREFIX) and name not in names:
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
+            mend = f"did you mean {PREFIX}{near[0]}?" if near else f"the variables are {', '.join(names)}"
+            found.append(UserError(f"unknown variable {name}", where="the environment", mend=mend))
+    return found

@@ -1,0 +1,197 @@
+"""`Executable`: a compiled program, called with NumPy arrays.
+
+A call checks its arrays, binds sizes, makes the outputs and enters native code once; nothing else runs in Python.
+Arrays are passed without a copy where they are contiguous. An executable may be called from several threads: each has
+its own arena.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
+from tilewright.expr import dtypes
+from tilewright.report import settings
+from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.native import NativeCode
+
+Array = np.ndarray[Any, Any]
+
+_FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
+
+
+class _ThreadState(threading.local):
+    """What one thread needs for its calls: scratch memory that grows and stays, and a fault record."""
+
+    def __init__(self) -> None:
+        self.memory: Array = np.empty(0, np.uint8)
+        self.arena = 0
+        self.arena_bytes = 0
+        self.fault = _FaultRecord()
+
+    def grow(self, size: int) -> None:
+        """Makes the arena at least `size` bytes, aligned to a cache line."""
+        limit = settings.MEMORY_LIMIT.read() or _machine_memory()
+        if size > limit:
+            raise RuntimeFault(
+                "the call needs more memory than it may take",
+                why=f"its buffers take {size:,} bytes, and the limit is {limit:,}",
+                mend=f"call it with smaller inputs, or set {settings.MEMORY_LIMIT.name}",
+            )
+        self.memory = np.empty(size + 64, np.uint8)
+        base = self.memory.ctypes.data
+        self.arena = base + (-base) % 64
+        self.arena_bytes = size
+
+
+class Executable:
+    """A compiled program. `inputs` and `outputs` say names and types; calling it runs it."""
+
+    def __init__(
+        self,
+        interface: Interface,
+        native: NativeCode,
+        faults: Sequence[FaultMessage],
+        constants: Sequence[Array],
+    ) -> None:
+        self.interface = interface
+        self._native = native
+        self._entry = native.entry
+        self._faults = tuple(faults)
+        self._constants = tuple(constants)
+        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*(c.ctypes.data for c in constants))
+        self._bind = interface.binder()
+        self._names = tuple(p.name for p in interface.inputs)
+        self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
+        self._output_dtypes = tuple(p.dtype.numpy for p in interface.outputs)
+        self._pointers = ctypes.c_void_p * max(len(interface.inputs) + len(interface.outputs), 1)
+        dynamic = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
+        self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
+        self._threads = _ThreadState()
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs in order: `port.name`, `port.dtype`, `port.shape`."""
+        return self.interface.inputs
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs in order."""
+        return self.interface.outputs
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
+        """Runs the program on arrays given in order, by name, or both. Returns the outputs as fresh arrays.
+
+        Raises UserError for an input that is missing, unknown, or of the wrong element type or shape, and RuntimeFault
+        when the program meets a value it must not go on with.
+        """
+        given = self._match(arrays, named) if named or len(arrays) != len(self._names) else arrays
+        inputs = [
+            a if type(a) is np.ndarray and a.dtype == d and a.flags.c_contiguous else self._convert(n, a)
+            for n, (a, d) in enumerate(zip(given, self._input_dtypes, strict=True))
+        ]
+        symbols, shapes = self._bind([a.shape for a in inputs])
+        outputs = [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
+        pointers = self._pointers(
+            *[a.__array_interface__["data"][0] for a in inputs],
+            *[None if o is None else o.__array_interface__["data"][0] for o in outputs],
+        )
+        sizes = self._sizes(*symbols)
+        self._enter(pointers, sizes)
+        if None in shapes:
+            return self._collect(outputs, pointers, sizes)
+        return tuple(outputs)  # type: ignore[arg-type]
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
+        """Runs the program on arrays by name; returns the outputs by name, in order."""
+        results = self(*self._match((), feeds))
+        return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
+
+    def _enter(self, pointers: Any, sizes: Any) -> None:
+        """Calls native code; again with a larger arena when it asks for one."""
+        state = self._threads
+        while True:
+            status = self._entry(pointers, self._constant_pointers, sizes, state.arena, state.arena_bytes, state.fault)
+            if status == 0:
+                return
+            if status != ARENA_TOO_SMALL:
+                raise self._fault(status, state.fault)
+            state.grow(int(state.fault[0]))
+
+    def _collect(self, outputs: list[Array | None], pointers: Any, sizes: Any) -> tuple[Array, ...]:
+        """Copies the outputs that the call sized itself out of the arena."""
+        place = len(self.interface.symbols)
+        result: list[Array] = []
+        for n, (port, out) in enumerate(zip(self.interface.outputs, outputs, strict=True)):
+            if out is None:
+                shape = tuple(sizes[place : place + port.type.rank])
+                place += port.type.rank
+                out = np.empty(shape, port.dtype.numpy)
+                if out.nbytes:
+                    ctypes.memmove(out.ctypes.data, pointers[len(self._names) + n], out.nbytes)
+            result.append(out)
+        return tuple(result)
+
+    def _fault(self, status: int, record: Any) -> RuntimeFault:
+        message = self._faults[status - 1]
+        values = []
+        for n, dtype in enumerate(message.dtypes, 1):
+            raw = record[n]
+            values.append(ctypes.c_double.from_buffer_copy(ctypes.c_int64(raw)).value if dtype.is_float else raw)
+        text = message.text
+        for n, value in enumerate(values):
+            text = text.replace(f"{{{n}}}", str(value))
+        what, _, where = text.partition(" @ ")
+        return RuntimeFault(what, where=where or None)
+
+    def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""
+        names = self._names
+        if len(arrays) > len(names):
+            raise UserError(
+                f"{len(arrays)} inputs were given, and the program takes {len(names)}",
+                mend=f"its inputs are {', '.join(map(str, self.inputs)) or 'none'}",
+            )
+        found = dict(zip(names, arrays, strict=False))
+        for name, array in named.items():
+            if name not in names:
+                raise UserError(f"no input is called {name}", mend=f"the inputs are {', '.join(names) or 'none'}")
+            if name in found:
+                raise UserError(f"input {name} is given twice", why="once by position and once by name")
+            found[name] = array
+        missing = [str(p) for p in self.inputs if p.name not in found]
+        if missing:
+            raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
+        return [found[name] for name in names]
+
+    def _convert(self, n: int, value: Any) -> Array:
+        """A contiguous array of the input's element type; Python numbers and lists are taken where they fit exactly."""
+        port = self.inputs[n]
+        wanted = port.dtype.numpy
+        array = np.asarray(value)
+        if not isinstance(value, np.ndarray | np.generic) and array.dtype != wanted:
+            converted = array.astype(wanted) if array.dtype.kind in "biuf" else array
+            if converted.dtype == wanted and bool(np.all((converted == array) | (array != array))):
+                array = converted
+        if array.dtype != wanted:
+            raise UserError(
+                f"input {port.name} has the wrong element type",
+                why=f"an array of {dtypes.from_numpy(array.dtype) or array.dtype} came, and {port} was expected",
+                mend=f"convert it: {port.name}.astype({str(wanted)!r})",
+            )
+        return np.ascontiguousarray(array).reshape(array.shape)
+
+
+def _machine_memory() -> int:
+    """The machine's memory in bytes; a huge number where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return 1 << 46

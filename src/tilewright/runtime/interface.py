@@ -1,0 +1,126 @@
+"""What an executable promises to its callers: names, types, and how the sizes of a call follow from its inputs.
+
+An interface is plain data: it can be written to a file with the code it belongs to and read back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.core.walk import preorder
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.source import python_source
+from tilewright.report.errors import UserError
+from tilewright.types.tensor import TensorType
+
+Shape = tuple[int, ...]
+Binder = Callable[[Sequence[Shape]], tuple[Shape, tuple[Shape | None, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One input or output: its public name and its type."""
+
+    name: str
+    type: TensorType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Expr, ...]:
+        return self.type.shape
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """Inputs, outputs, and the symbols that the inputs' shapes bind, in the order the entry point takes them.
+
+    An output whose shape has other symbols is sized by the call itself: it comes back in the arena.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: tuple[Var, ...]
+
+    def is_dynamic(self, port: Port) -> bool:
+        """Whether only a call knows the size of this output."""
+        return any(isinstance(v, Var) and v not in self.symbols for d in port.type.shape for v in preorder(d))
+
+    def binder(self) -> Binder:
+        """A function from the inputs' shapes to (values of the symbols, shapes of the outputs, None where dynamic).
+
+        It raises UserError for a shape that does not fit. It is made of generated Python: calls are frequent.
+        """
+        return _Binder(self).make()
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.inputs))}) -> ({', '.join(map(str, self.outputs))})"
+
+
+class _Binder:
+    """Writes the source of a binder: every dimension of every input is compared or names a symbol."""
+
+    def __init__(self, interface: Interface) -> None:
+        self.interface = interface
+        self.names = {symbol: f"s{n}" for n, symbol in enumerate(interface.symbols)}
+        self.lines = ["def bind(shapes):"]
+        self.bound: set[Var] = set()
+
+    def make(self) -> Binder:
+        inputs = self.interface.inputs
+        for n, port in enumerate(inputs):
+            self.lines.append(f"    d = shapes[{n}]")
+            self.lines.append(f"    if len(d) != {port.type.rank}: wrong_rank({n}, shapes)")
+            for axis, extent in enumerate(port.type.shape):
+                if isinstance(extent, Var) and extent not in self.bound:
+                    self.bound.add(extent)
+                    self.lines.append(f"    {self.names[extent]} = d[{axis}]")
+                elif isinstance(extent, Const):
+                    self.lines.append(f"    if d[{axis}] != {extent.value}: wrong_size({n}, {axis}, shapes, {extent.value})")
+        for n, port in enumerate(inputs):
+            for axis, extent in enumerate(port.type.shape):
+                if not isinstance(extent, Const):
+                    value = python_source(extent, self.names)
+                    self.lines.append(f"    if shapes[{n}][{axis}] != {value}: wrong_size({n}, {axis}, shapes, {value})")
+        symbols = "".join(f"{self.names[s]}, " for s in self.interface.symbols)
+        outputs = "".join(self._output(port) + ", " for port in self.interface.outputs)
+        self.lines.append(f"    return ({symbols}), ({outputs})")
+        scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size}
+        exec(compile("\n".join(self.lines), "<shapes of a call>", "exec"), scope)
+        binder: Binder = scope["bind"]
+        return binder
+
+    def _output(self, port: Port) -> str:
+        if self.interface.is_dynamic(port):
+            return "None"
+        return "(" + "".join(f"{python_source(d, self.names)}, " for d in port.type.shape) + ")"
+
+    def _wrong_rank(self, n: int, shapes: Sequence[Shape]) -> None:
+        port = self.interface.inputs[n]
+        raise UserError(
+            f"input {port.name} has {len(shapes[n])} dimensions",
+            why=f"its shape is {shapes[n]}, and {port} has {port.type.rank} dimensions",
+            mend=f"give {port.name} the shape {_shape_text(port)}",
+        )
+
+    def _wrong_size(self, n: int, axis: int, shapes: Sequence[Shape], expected: int) -> None:
+        port = self.interface.inputs[n]
+        extent = port.type.shape[axis]
+        size = str(extent) if isinstance(extent, Const) else f"{extent} = {expected}, as the other inputs have it"
+        raise UserError(
+            f"input {port.name} has the wrong shape",
+            why=f"dimension {axis} of its shape {shapes[n]} is {shapes[n][axis]}, and {port} expects {size}",
+            mend=f"give {port.name} the shape {_shape_text(port)}",
+        )
+
+
+def _shape_text(port: Port) -> str:
+    return f"({', '.join(map(str, port.type.shape))}{',' if port.type.rank == 1 else ''})"

@@ -1,0 +1,199 @@
+"""compute_at: a producer's points are computed where a consumer's loop needs them, and its buffer shrinks to that.
+
+    for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
+    for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       alloc s: f32[1]
+                                                                            for k: block s(vi = i, …): s[0] += x[vi, vk]
+                                                                            block y(vi = i): y[vi] = sqrt(s[0])
+"""
+
+from __future__ import annotations
+
+from tilewright.core.node import Node
+from tilewright.core.walk import substitute, transform
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, fresh_copy, map_expressions, replace, statements, transform_statements
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.schedule.find import nests, stored_buffers
+from tilewright.types.scopes import Scope
+
+STACK_BYTES = 16 * 1024
+"""Buffers up to this size live on the stack; larger ones, and those of symbolic size, in the arena."""
+
+Region = tuple[tuple[Expr, Expr], ...]
+"""(begin, extent) of each dimension."""
+
+
+def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None:
+    """The function with the nest that produces `buffer` moved into `loop`; None where that is not legal here: another
+    nest reads the buffer, the producer has several blocks, or the part that an iteration needs is not a box."""
+    producers = [n for n in nests(function) if buffer in stored_buffers(n)]
+    readers = [n for n in nests(function) if any(ld.buffer is buffer for ld in _loads(n))]
+    if len(producers) != 1 or any(r is producers[0] for r in readers) and not _accumulates(producers[0], buffer):
+        return None
+    consumers = [r for r in readers if r is not producers[0]]
+    inside = blocks(producers[0])
+    if len(consumers) != 1 or loop not in set(statements(consumers[0])) or len(inside) != 1:
+        return None
+    region = _needed(loop, buffer)
+    if region is None or any(ld.buffer is buffer for ld in _loads_outside(consumers[0], loop)):
+        return None
+    small = _shrunk(buffer, region)
+    producer = _produce(producers[0], inside[0], region)
+    body = _rebase(seq(producer, loop.body), buffer, small, region)
+    moved = loop.replace(body=seq(Alloc(small), body))
+    kept = [s for s in nests(function) if s is not producers[0] and not (isinstance(s, Alloc) and s.buffer is buffer)]
+    return function.replace(body=replace(seq(*kept), loop, moved) if kept != [loop] else moved)
+
+
+def _loads(stmt: Stmt) -> list[Load]:
+    from_all: list[Load] = []
+    for node in statements(stmt):
+        for child in node.children():
+            if isinstance(child, Expr):
+                from_all += [n for n in _nodes(child) if isinstance(n, Load)]
+    return from_all
+
+
+def _nodes(e: Expr) -> list[Node]:
+    seen: list[Node] = []
+    stack: list[Node] = [e]
+    done: set[Node] = set()
+    while stack:
+        node = stack.pop()
+        if node not in done:
+            done.add(node)
+            seen.append(node)
+            stack.extend(node.children())
+    return seen
+
+
+def _accumulates(nest: Stmt, buffer: Buffer) -> bool:
+    """Whether the only reads of the buffer in its own nest are those of its accumulation."""
+    (block, *more) = blocks(nest)
+    store = block.body
+    if more or not isinstance(store, Store) or store.buffer is not buffer:
+        return False
+    return all(ld.indices == store.indices for ld in _loads(nest) if ld.buffer is buffer)
+
+
+def _loads_outside(nest: Stmt, loop: For) -> list[Load]:
+    inner = set(statements(loop))
+    found = []
+    for s in statements(nest):
+        if s not in inner:
+            for child in s.children():
+                if isinstance(child, Expr):
+                    found += [n for n in _nodes(child) if isinstance(n, Load)]
+    return found
+
+
+def _needed(loop: For, buffer: Buffer) -> Region | None:
+    """The box of `buffer` that one iteration of `loop` reads: the same for every load of it, or None."""
+    inner = {s.var: s for s in statements(loop.body) if isinstance(s, For)}
+    boxes: list[Region] = []
+    for block in blocks(loop.body):
+        bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
+        for load in _loads(block):
+            if load.buffer is buffer:
+                indices = [substitute(i, bindings) for i in load.indices]
+                box = [_span(i, inner) for i in indices]
+                if any(b is None for b in box):
+                    return None
+                boxes.append(tuple(b for b in box if b is not None))
+    if not boxes or any(b != boxes[0] for b in boxes):
+        return None
+    return boxes[0]
+
+
+def _span(index: Expr, inner: dict[Var, For]) -> tuple[Expr, Expr] | None:
+    """(begin, extent) of an index while the inner loops run: a sum of loop variables with positive constant factors
+    that covers every value between its ends, or None."""
+    begin: Expr = const(0)
+    extent: Expr = const(1)
+    steps = 0
+    for monomial, c in polynomial(index).items():
+        moving = [a for a in monomial if variables_of(a) & inner.keys()]
+        if not moving:
+            term: Expr = const(c)
+            for atom in monomial:
+                term = term * atom
+            begin = begin + term
+            continue
+        (var,) = moving if len(moving) == 1 and len(monomial) == 1 else (None,)
+        if not isinstance(var, Var) or var not in inner or c != 1:
+            return None
+        steps += 1
+        begin = begin + inner[var].begin
+        extent = extent + (inner[var].end - inner[var].begin) - 1
+    return simplify(begin), simplify(extent)
+
+
+def _shrunk(buffer: Buffer, region: Region) -> Buffer:
+    shape = tuple(extent for _, extent in region)
+    size = 1
+    for extent in shape:
+        if not isinstance(extent, Const):
+            return buffer.replace(shape=shape, scope=Scope.ARENA)
+        size *= int(extent.value)
+    scope = Scope.STACK if size * buffer.dtype.bytes <= STACK_BYTES else Scope.ARENA
+    return buffer.replace(shape=shape, scope=scope)
+
+
+def _produce(nest: Stmt, block: Block, region: Region) -> Stmt:
+    """The producer's block over the region alone, under fresh loops: spatial ones over the region, reduce as they were."""
+    copy = fresh_copy(nest)
+    (fresh,) = blocks(copy)
+    around = [s for s in statements(copy) if isinstance(s, For)]
+    reduce_vars = set().union(*(variables_of(a.binding) for a in fresh.reduce))
+    axes: list[Axis] = []
+    loops: list[For] = []
+    dims = iter(region)
+    for axis in fresh.axes:
+        if axis.kind is AxisKind.REDUCE:
+            axes.append(axis)
+            continue
+        begin, extent = next(dims)
+        if isinstance(extent, Const) and extent.value == 1:
+            axes.append(axis.replace(binding=begin))
+            continue
+        var = Var(axis.var.name.removeprefix("v"))
+        axes.append(axis.replace(binding=begin + var))
+        loops.append(For(var, const(0), extent, LoopKind.SERIAL, fresh))
+    made: Stmt = fresh.replace(axes=tuple(axes))
+    for loop in reversed([*loops, *(s for s in around if s.var in reduce_vars)]):
+        made = loop.replace(body=made)
+    return made
+
+
+def _rebase(stmt: Stmt, buffer: Buffer, small: Buffer, region: Region) -> Stmt:
+    """Accesses of `buffer` as accesses of `small`, relative to where the region begins.
+
+    Inside a block an index is an expression over axes, so the begin must be subtracted from what the axes are bound to:
+    axes are replaced by their bindings in the indices of this buffer alone.
+    """
+
+    def of_block(node: Node) -> Node:
+        if not isinstance(node, Block):
+            return node
+        bindings: dict[Expr, Node] = {a.var: a.binding for a in node.axes}
+
+        def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+            bound = [substitute(i, bindings) for i in indices]
+            return tuple(simplify(i - begin) for i, (begin, _) in zip(bound, region, strict=True))
+
+        def of_expression(e: Node) -> Node:
+            return Load(small, local(e.indices)) if isinstance(e, Load) and e.buffer is buffer else e
+
+        def of_store(s: Node) -> Node:
+            return Store(small, local(s.indices), s.value) if isinstance(s, Store) and s.buffer is buffer else s
+
+        memo: dict[Node, Node] = {}
+        body = map_expressions(node.body, lambda e: transform(e, of_expression, memo))
+        body = transform_statements(body, of_store)
+        init = transform_statements(node.init, of_store) if node.init is not None else None
+        return node.replace(body=body, init=init)
+
+    return transform_statements(stmt, of_block)

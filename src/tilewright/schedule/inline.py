@@ -1,0 +1,62 @@
+"""inline: a buffer that one block computes point by point disappears into the places that read it.
+
+    block e(vi = i): e[vi] = exp(x[vi])
+    block y(vi = i): y[vi] = e[vi] * 2.0          =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0
+"""
+
+from __future__ import annotations
+
+from tilewright.core.node import Node
+from tilewright.core.walk import substitute, transform
+from tilewright.expr.nodes import Expr
+from tilewright.loops.edit import blocks, map_expressions, statements
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.schedule.find import nests, stored_buffers
+from tilewright.types.scopes import Scope
+
+
+def point_definition(function: Function, buffer: Buffer) -> tuple[Stmt, Block, Store] | None:
+    """(nest, block, store) when a local buffer is written by one block only, at its axes in order, without init; so
+    its value at any index is one expression."""
+    writers = [n for n in nests(function) if buffer in stored_buffers(n)]
+    if buffer.scope is Scope.ARGUMENT or len(writers) != 1 or not isinstance(writers[0], For | Block):
+        return None
+    inside = blocks(writers[0])
+    if len(inside) != 1:
+        return None
+    (block,) = inside
+    store = block.body
+    if not isinstance(store, Store) or block.init is not None or block.where is not None or block.reduce:
+        return None
+    if store.buffer is not buffer or tuple(a.var for a in block.axes) != store.indices:
+        return None
+    if any(isinstance(s, Alloc) for s in statements(writers[0])):
+        return None
+    return writers[0], block, store
+
+
+def inline(function: Function, buffer: Buffer) -> Function:
+    """The function without `buffer`: loads of it become the expression that defines it."""
+    found = point_definition(function, buffer)
+    assert found is not None, f"{buffer.name} is not defined point by point"
+    nest, block, store = found
+    axes = [a.var for a in block.axes]
+
+    def change(node: Node) -> Node:
+        if isinstance(node, Load) and node.buffer is buffer:
+            values: dict[Expr, Node] = dict(zip(axes, node.indices, strict=True))
+            return substitute(store.value, values)
+        return node
+
+    memo: dict[Node, Node] = {}
+    kept = [s for s in nests(function) if s is not nest and not (isinstance(s, Alloc) and s.buffer is buffer)]
+    body = map_expressions(seq(*kept) if kept else Seq(()), lambda e: transform(e, change, memo))
+    return function.replace(body=body)
+
+
+def inline_all(function: Function) -> Function:
+    """The function with every local buffer that is defined point by point inlined."""
+    for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
+        if point_definition(function, buffer) is not None:
+            function = inline(function, buffer)
+    return function

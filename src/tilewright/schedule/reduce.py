@@ -1,0 +1,95 @@
+"""reduce_in_lanes: an accumulation over contiguous data runs in several independent lanes, added up at the end.
+
+    for k in 0..n: t = t + f(k)       =>       for l in 0..L: p[l] = neutral
+                                               for ko in 0..n//L, l in 0..L: p[l] = p[l] + f(ko*L + l)
+                                               for l in 0..L: t = t + p[l]
+                                               for k in n//L*L..n: t = t + f(k)
+
+It changes the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
+"""
+
+from __future__ import annotations
+
+from tilewright.core.node import Node
+from tilewright.core.walk import substitute
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.edit import fresh_copy
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Stmt, Store, seq
+from tilewright.schedule.loops import extent_of
+from tilewright.types.scopes import Scope
+
+
+def accumulation(block: Block) -> tuple[type[Expr], Store, Expr] | None:
+    """(operator, store, summand) of a block whose body is buffer[i] = buffer[i] op summand with an associative op."""
+    store = block.body
+    if not isinstance(store, Store) or block.init is not None or block.where is not None:
+        return None
+    value = store.value
+    if not isinstance(value, Add | Mul | Min | Max | And | Or | BitAnd | BitOr | BitXor):
+        return None
+    for own, other in ((value.a, value.b), (value.b, value.a)):
+        if isinstance(own, Load) and own.buffer is store.buffer and own.indices == store.indices:
+            return type(value), store, other
+    return None
+
+
+def neutral(op: type[Expr], dtype: DType) -> Const | None:
+    """The value that an operator leaves others alone with."""
+    match op.__name__:
+        case "Add" | "Or" | "BitOr" | "BitXor":
+            return const(0, dtype)
+        case "Mul" | "And":
+            return const(1, dtype)
+        case "Min":
+            return const(dtype.max, dtype)
+        case "Max":
+            return const(dtype.min, dtype)
+        case "BitAnd":
+            return const(-1 if dtype.kind == "i" else dtype.max, dtype)
+    return None
+
+
+def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
+    """The replacement of a loop that holds one accumulating block and nothing else; None where it does not apply."""
+    block = loop.body
+    if not isinstance(block, Block):
+        return None
+    found = accumulation(block)
+    if found is None:
+        return None
+    op, store, summand = found
+    start = neutral(op, store.buffer.dtype)
+    if start is None:
+        return None
+    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
+    term = substitute(summand, bindings)
+    target = tuple(substitute(i, bindings) for i in store.indices)
+    partial = Buffer(store.buffer.name + ".lanes", store.buffer.dtype, (const(lanes),), Scope.REGISTER)
+    whole = simplify(extent_of(loop) // lanes)
+
+    def lane_loop(name: str, kind: LoopKind, body_of: object) -> For:
+        lane = Var(name)
+        return For(lane, const(0), const(lanes), kind, body_of(lane))  # type: ignore[operator]
+
+    def leaf(name: str, statement: Stmt) -> Block:
+        return Block(f"{block.name}.{name}", (), statement)
+
+    first = lane_loop("l", LoopKind.VECTORIZE, lambda v: leaf("start", Store(partial, (v,), start)))
+    outer = Var(loop.var.name + "o")
+
+    def step(lane: Var) -> Stmt:
+        at = substitute(term, {loop.var: loop.begin + outer * lanes + lane})
+        return leaf("lanes", Store(partial, (lane,), op(Load(partial, (lane,)), at)))  # type: ignore[call-arg]
+
+    main = For(outer, const(0), whole, LoopKind.SERIAL, lane_loop("l", LoopKind.VECTORIZE, step))
+
+    def gather(lane: Var) -> Stmt:
+        return leaf("join", Store(store.buffer, target, op(Load(store.buffer, target), Load(partial, (lane,)))))  # type: ignore[call-arg]
+
+    join = lane_loop("l", LoopKind.UNROLL, gather)
+    rest = fresh_copy(loop.replace(begin=simplify(loop.begin + whole * lanes)))
+    return seq(Alloc(partial), first, main, join, rest)
+
+

@@ -1,0 +1,196 @@
+"""Calibration: the peaks and bandwidths of this machine, measured once and kept in the store.
+
+`calibrated(target)` runs the probes with the target's vectors on one core (memory also on all), in under two seconds.
+Each rate is the best of many short runs: what disturbs a run only ever makes it slower.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import llvmlite.binding as llvm
+import numpy as np
+import numpy.typing as npt
+
+from ..report.errors import UserError
+from ..store import Json, Store, digest, pack, unpack
+from .host import Host, current_host
+from .peaks import Peaks
+from .probes import PROBES_VERSION, READ_STEP, flops_per_round, print_probes
+from .target import Target
+
+MEMORY_BUFFER_LIMIT: Final = 512 << 20
+"""The largest buffer, in bytes, that the memory bandwidth is read from."""
+
+_RUN_SECONDS: Final = 0.002
+_PEAK_SECONDS: Final = 0.15  # a core takes tens of milliseconds to reach its clock
+_CACHE_SECONDS: Final = 0.05
+_MEMORY_SECONDS: Final = 0.2
+_lock = threading.Lock()
+_measured: dict[str, Peaks] = {}
+
+
+def calibrated(target: Target, store: Store | None = None) -> Target:
+    """`target` with the peaks measured on this machine, from `store` (the user's store if None) or measured now.
+
+    A target that this machine cannot run keeps its estimates, and so does one for which memory is too short to measure:
+    `target.peaks.measured` tells.
+    """
+    host = current_host()
+    if not target.is_runnable_on(host):
+        return target
+    key = _key(target, host)
+    with _lock:
+        if key not in _measured:
+            _measured[key] = _recall_or_measure(target, host, store or Store.default())
+    return dataclasses.replace(target, peaks=_measured[key])
+
+
+def measure(target: Target, host: Host) -> Peaks:
+    """The peaks of `host`, this machine, with the vectors of `target`, which must run on it. Nothing is kept."""
+    with _Probes(target) as probes:
+        f32, f64 = probes.time_peak(32), probes.time_peak(64)
+        caches = [probes.time_reads(cache.bytes // 2, _CACHE_SECONDS) for cache in target.caches]
+        buffer = probes.allocate(_memory_bytes(target, host))
+        alone = probes.time_reads(len(buffer), _MEMORY_SECONDS, buffer)
+        together = probes.time_shared_reads(buffer, min(target.cores, host.cores), alone)
+    return Peaks(
+        fma_gflops=_round(f32),
+        fma_gflops_f64=_round(f64),
+        cache_gbs=tuple(_round(rate) for rate in caches),
+        memory_gbs=_round(alone),
+        memory_gbs_all=_round(together),
+        measured=True,
+    )
+
+
+def _recall_or_measure(target: Target, host: Host, store: Store) -> Peaks:
+    key = _key(target, host)
+    kept = store.get(key)
+    if kept is not None:
+        found = _decode(kept, len(target.caches))
+        if found is not None:
+            return found
+    try:
+        peaks = measure(target, host)
+    except MemoryError:
+        return target.peaks
+    numbers: dict[str, Json] = dict(peaks.to_numbers())
+    store.put(key, pack(numbers, {}))
+    return peaks
+
+
+def _decode(content: bytes, levels: int) -> Peaks | None:
+    try:
+        numbers, _ = unpack(content)
+    except UserError:
+        return None
+    return Peaks.from_numbers(numbers, levels)
+
+
+def _key(target: Target, host: Host) -> str:
+    """What a measurement depends on. The caches say which buffers were read; the model tells machines apart."""
+    return digest(
+        kind="calibration",
+        probes=PROBES_VERSION,
+        model=host.model,
+        caches=repr(target.caches),
+        cpu=target.cpu,
+        tune=target.tune,
+        features=target.feature_text,
+        cores=target.cores,
+        compiler=".".join(map(str, llvm.llvm_version_info)),
+    )
+
+
+def _memory_bytes(target: Target, host: Host) -> int:
+    """Four times the last cache, the model's or the real one, within the limit and a quarter of the free memory."""
+    last = max(target.caches[-1].bytes, host.caches[-1].bytes)
+    wanted = min(4 * last, MEMORY_BUFFER_LIMIT)
+    try:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return wanted
+    return max(READ_STEP, min(wanted, free // 4))
+
+
+def _round(rate: float) -> float:
+    """Three digits: more would be noise, and these numbers are part of the key of compiled code."""
+    return float(f"{rate:.3g}")
+
+
+class _Probes:
+    """The probes compiled for a target, to be timed while the `with` block lasts. Rates are in 10^9 a second."""
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+
+    def __enter__(self) -> _Probes:
+        module = llvm.parse_assembly(print_probes(self._target))
+        module.verify()
+        self._engine = llvm.create_mcjit_compiler(module, self._target.create_machine())
+        self._engine.finalize_object()
+        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+        self._read = prototype(self._engine.get_function_address("read"))
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._engine.close()
+
+    def allocate(self, size: int) -> npt.NDArray[np.uint8]:
+        """`size` bytes, rounded to the probes' step, at the start of a page and all written to: really there."""
+        size = max(READ_STEP, size - size % READ_STEP)
+        raw = np.empty(size + READ_STEP, np.uint8)
+        start = -raw.ctypes.data % READ_STEP
+        buffer = raw[start : start + size]
+        buffer.fill(1)
+        return buffer
+
+    def time_peak(self, bits: int) -> float:
+        """GFLOP/s of multiply-adds on floats of `bits`."""
+        scalar = ctypes.c_float if bits == 32 else ctypes.c_double
+        run = ctypes.CFUNCTYPE(scalar, ctypes.c_int64, scalar)(self._engine.get_function_address(f"peak_f{bits}"))
+        return _best_rate(lambda rounds: run(rounds, 0.5), flops_per_round(self._target, bits), _PEAK_SECONDS)
+
+    def time_reads(self, size: int, seconds: float, buffer: npt.NDArray[np.uint8] | None = None) -> float:
+        """GB/s at which one core reads `size` bytes again and again."""
+        held = self.allocate(size) if buffer is None else buffer
+        place, length = held.ctypes.data, len(held)
+        return _best_rate(lambda rounds: self._read(place, length, rounds), length, seconds)
+
+    def time_shared_reads(self, buffer: npt.NDArray[np.uint8], cores: int, alone: float) -> float:
+        """GB/s at which `cores` threads read their shares of `buffer`; at least what one reads `alone`."""
+        share = len(buffer) // cores // READ_STEP * READ_STEP
+        if cores == 1 or share == 0:
+            return alone
+
+        def run(rounds: int) -> None:
+            places = [buffer.ctypes.data + core * share for core in range(cores)]
+            threads = [threading.Thread(target=self._read, args=(place, share, rounds)) for place in places]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        return max(alone, _best_rate(run, share * cores, _MEMORY_SECONDS, run_seconds=5 * _RUN_SECONDS))
+
+
+def _best_rate(run: Callable[[int], object], work: float, seconds: float, run_seconds: float = _RUN_SECONDS) -> float:
+    """The best rate of `run(rounds)`, which does `rounds * work`, in `seconds` of runs of `run_seconds` or more."""
+    end = time.perf_counter() + seconds
+    rounds, best = 1, 0.0
+    while True:
+        start = time.perf_counter()
+        run(rounds)
+        now = time.perf_counter()
+        best = max(best, rounds * work / max(now - start, 1e-9) / 1e9)
+        if now >= end:
+            return best
+        if now - start < run_seconds:
+            rounds *= 2

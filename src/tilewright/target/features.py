@@ -1,0 +1,162 @@
+"""Instruction-set features by LLVM's names: what each implies, the x86-64 levels, and the vector registers they give.
+
+A set of features is closed when it holds all that its members imply. Machine models hold closed sets only, so one
+question (`"avx2" in features`) is enough anywhere above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+_X86_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
+    "64bit": (),
+    "cmov": (),
+    "cx8": (),
+    "fxsr": (),
+    "mmx": (),
+    "sse": (),
+    "sse2": ("sse",),
+    "sse3": ("sse2",),
+    "ssse3": ("sse3",),
+    "sse4.1": ("ssse3",),
+    "sse4.2": ("sse4.1",),
+    "crc32": (),
+    "cx16": ("cx8",),
+    "popcnt": (),
+    "sahf": (),
+    "aes": ("sse2",),
+    "pclmul": ("sse2",),
+    "sha": ("sse2",),
+    "sha512": ("avx2",),
+    "sm3": ("avx",),
+    "sm4": ("avx2",),
+    "sse4a": ("sse3",),
+    "fma4": ("avx", "sse4a"),
+    "xop": ("fma4",),
+    "gfni": ("sse2",),
+    "avx": ("sse4.2",),
+    "avx2": ("avx",),
+    "f16c": ("avx",),
+    "fma": ("avx",),
+    "bmi": (),
+    "bmi2": (),
+    "lzcnt": (),
+    "movbe": (),
+    "xsave": (),
+    "vaes": ("avx2", "aes"),
+    "vpclmulqdq": ("avx", "pclmul"),
+    "avxvnni": ("avx2",),
+    "avxvnniint8": ("avx2",),
+    "avxvnniint16": ("avx2",),
+    "avxifma": ("avx2",),
+    "avxneconvert": ("avx2",),
+    "avx512f": ("avx2", "f16c", "fma"),
+    "avx512bw": ("avx512f",),
+    "avx512cd": ("avx512f",),
+    "avx512dq": ("avx512f",),
+    "avx512vl": ("avx512f",),
+    "avx512bf16": ("avx512bw",),
+    "avx512bitalg": ("avx512bw",),
+    "avx512fp16": ("avx512bw", "avx512dq", "avx512vl"),
+    "avx512ifma": ("avx512f",),
+    "avx512vbmi": ("avx512bw",),
+    "avx512vbmi2": ("avx512bw",),
+    "avx512vnni": ("avx512f",),
+    "avx512vp2intersect": ("avx512f",),
+    "avx512vpopcntdq": ("avx512f",),
+    "avx10.1": (
+        *("avx512bf16", "avx512bitalg", "avx512cd", "avx512fp16", "avx512ifma"),
+        *("avx512vbmi", "avx512vbmi2", "avx512vnni", "avx512vpopcntdq"),
+    ),
+    "avx10.2": ("avx10.1",),
+    "amx-tile": (),
+    "amx-avx512": ("amx-tile", "avx10.2"),
+    "amx-bf16": ("amx-tile",),
+    "amx-fp16": ("amx-tile",),
+    "amx-int8": ("amx-tile",),
+}
+_ARM_IMPLIES: Final[dict[str, tuple[str, ...]]] = {
+    "fp-armv8": (),
+    "neon": ("fp-armv8",),
+    "crc": (),
+    "lse": (),
+    "rdm": ("neon",),
+    "aes": ("neon",),
+    "sha2": ("neon",),
+    "dotprod": ("neon",),
+    "fullfp16": ("fp-armv8",),
+    "fp16fml": ("fullfp16",),
+    "bf16": ("neon",),
+    "i8mm": ("neon",),
+    "sve": ("fullfp16", "neon"),
+    "sve2": ("sve",),
+}
+_IMPLIES: Final = {"x86_64": _X86_IMPLIES, "aarch64": _ARM_IMPLIES}
+
+_V1: Final = ("64bit", "cmov", "cx8", "fxsr", "mmx", "sse2")
+_V2: Final = (*_V1, "cx16", "crc32", "popcnt", "sahf", "sse4.2")
+_V3: Final = (*_V2, "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4: Final = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+
+ARCHITECTURES: Final = tuple(_IMPLIES)
+"""The architectures that have a machine model, by the first word of their triples."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vectors:
+    """The registers that arithmetic runs in: the width of one in bits, and how many there are."""
+
+    bits: int
+    registers: int
+
+
+def close(architecture: str, features: Iterable[str]) -> frozenset[str]:
+    """`features` and all that they imply."""
+    implies = _IMPLIES[architecture]
+    out: set[str] = set()
+    pending = list(features)
+    while pending:
+        feature = pending.pop()
+        if feature not in out:
+            out.add(feature)
+            pending += implies.get(feature, ())
+    return frozenset(out)
+
+
+def remove(architecture: str, features: frozenset[str], feature: str) -> frozenset[str]:
+    """`features` without `feature` and without all that imply it."""
+    return frozenset(kept for kept in features if feature not in close(architecture, (kept,)))
+
+
+def known_features(architecture: str) -> tuple[str, ...]:
+    """The features that a target's text may add or take away, sorted."""
+    return tuple(sorted(_IMPLIES[architecture]))
+
+
+LEVELS: Final[dict[str, frozenset[str]]] = {
+    name: close("x86_64", features)
+    for name, features in (("x86-64", _V1), ("x86-64-v2", _V2), ("x86-64-v3", _V3), ("x86-64-v4", _V4))
+}
+"""The levels of x86-64, lowest first. LLVM has a processor of each name, with exactly these features."""
+
+
+def choose_cpu(architecture: str, features: frozenset[str]) -> str:
+    """The LLVM processor to compile for: the highest one that assumes nothing beyond `features`.
+
+    A processor's name brings its features along, and under a hypervisor the name may promise what the machine refuses.
+    """
+    if architecture != "x86_64":
+        return "generic"
+    fitting = [name for name, level in LEVELS.items() if level <= features]
+    return fitting[-1] if fitting else "x86-64"
+
+
+def choose_vectors(architecture: str, features: frozenset[str]) -> Vectors:
+    """The widest registers `features` give. SVE counts as NEON: its width is unknown when compiling."""
+    if architecture == "aarch64":
+        return Vectors(128, 32)
+    if "avx512f" in features:
+        return Vectors(512, 32)
+    return Vectors(256 if "avx" in features else 128, 16)

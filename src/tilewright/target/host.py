@@ -1,0 +1,247 @@
+"""What this machine is, read from the system: features, caches, and the cores this process may use.
+
+Detection reads files and asks LLVM for the processor's features; it measures nothing and takes a few milliseconds.
+What the system does not say is filled in from the architecture's usual values. Tests give another `root` than `/`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import llvmlite.binding as llvm
+
+from .features import ARCHITECTURES, close
+
+USUAL_GHZ: Final = 3.0
+"""The clock assumed where the system does not tell one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """A data or unified cache: level, size in bytes, ways, line in bytes, and how many hardware threads share it."""
+
+    level: int
+    bytes: int
+    ways: int
+    line: int
+    shared: int
+
+    @property
+    def sets(self) -> int:
+        """Lines that share an index, counted once: bytes = sets * ways * line, rounded down for odd sizes."""
+        return max(1, self.bytes // (self.ways * self.line))
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """This machine as the system describes it.
+
+    `model` tells machines apart for calibration and is not interpreted. `llvm_name` is LLVM's guess at the processor,
+    which virtual machines mislead: it serves instruction scheduling, never the choice of features. `cores` counts
+    physical cores and `threads` hardware threads that this process may run on: affinity and control-group quota are
+    taken off.
+    """
+
+    triple: str
+    model: str
+    llvm_name: str
+    features: frozenset[str]
+    caches: tuple[Cache, ...]
+    cores: int
+    threads: int
+    ghz: float
+
+    @property
+    def architecture(self) -> str:
+        return architecture_of(self.triple)
+
+
+def detect_host(root: Path = Path("/"), affinity: frozenset[int] | None = None) -> Host:
+    """The machine below `root`, for a process bound to the hardware threads `affinity` (if None: this process)."""
+    cpus = sorted(affinity if affinity is not None else _read_affinity())
+    triple = llvm.get_process_triple()
+    architecture = architecture_of(triple)
+    features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    if architecture in ARCHITECTURES:
+        features = close(architecture, features)
+    quota = read_quota(root)
+    threads = _limit(len(cpus), quota)
+    return Host(
+        triple=triple,
+        model=_read_model(root),
+        llvm_name=llvm.get_host_cpu_name(),
+        features=features,
+        caches=read_caches(root, cpus[0]) or usual_caches(architecture),
+        cores=min(threads, _limit(_count_cores(root, cpus), quota)),
+        threads=threads,
+        ghz=_read_ghz(root, cpus[0]),
+    )
+
+
+@functools.cache
+def current_host() -> Host:
+    """This machine and process, as they were at the first call."""
+    return detect_host()
+
+
+def architecture_of(triple: str) -> str:
+    """The first word of a triple, with the names of one architecture made one."""
+    word = triple.split("-", 1)[0]
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(word, word)
+
+
+def usual_caches(architecture: str) -> tuple[Cache, ...]:
+    """Cache sizes to assume: the smaller of what is common, for a tile too large costs more than one too small."""
+    if architecture == "aarch64":
+        return (Cache(1, 64 << 10, 4, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 8 << 20, 16, 64, 4))
+    return (Cache(1, 32 << 10, 8, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 8 << 20, 16, 64, 4))
+
+
+def read_caches(root: Path, cpu: int) -> tuple[Cache, ...]:
+    """The data caches above hardware thread `cpu`, nearest first; empty when the system does not tell an L1."""
+    found: dict[int, Cache] = {}
+    folder = root / f"sys/devices/system/cpu/cpu{cpu}/cache"
+    for index in range(16):
+        place = folder / f"index{index}"
+        kind = _read(place / "type")
+        if not kind:
+            break
+        level, size = _number(_read(place / "level")), _size(_read(place / "size"))
+        if kind == "Instruction" or level <= 0 or size <= 0:
+            continue
+        ways = _number(_read(place / "ways_of_associativity")) or 8
+        line = _number(_read(place / "coherency_line_size")) or 64
+        shared = len(parse_cpu_list(_read(place / "shared_cpu_list"))) or 1
+        found[level] = Cache(level, size, ways, line, shared)
+    levels = range(1, len(found) + 1)
+    return tuple(found[level] for level in levels) if found and set(found) == set(levels) else ()
+
+
+def read_quota(root: Path) -> float | None:
+    """How many processors' worth of time the control groups around this process allow; None when they set no limit."""
+    quotas = []
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            quotas += [_quota_v2(folder) for folder in _folders(root, ("", "unified"), path)]
+        elif "cpu" in controllers.split(","):
+            quotas += [_quota_v1(folder) for folder in _folders(root, ("cpu", "cpu,cpuacct"), path)]
+    limits = [quota for quota in quotas if quota is not None]
+    return min(limits) if limits else None
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The numbers in the kernel's list format, `0-3,8`; empty for anything else."""
+    out: set[int] = set()
+    try:
+        for part in text.split(",") if text else ():
+            first, _, last = part.partition("-")
+            out.update(range(int(first), int(last or first) + 1))
+    except ValueError:
+        return frozenset()
+    return frozenset(out)
+
+
+def _folders(root: Path, mounts: tuple[str, ...], path: str) -> Iterator[Path]:
+    """The control group's folder and those around it. In a container the path may be the outside's, with no folder."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    for mount in mounts:
+        for depth in range(len(parts), -1, -1):
+            yield root.joinpath("sys/fs/cgroup", mount, *parts[:depth])
+
+
+def _quota_v2(folder: Path) -> float | None:
+    words = _read(folder / "cpu.max").split()
+    if len(words) != 2 or words[0] == "max":
+        return None
+    return _ratio(_number(words[0]), _number(words[1]))
+
+
+def _quota_v1(folder: Path) -> float | None:
+    return _ratio(_number(_read(folder / "cpu.cfs_quota_us")), _number(_read(folder / "cpu.cfs_period_us")))
+
+
+def _ratio(quota: int, period: int) -> float | None:
+    return quota / period if quota > 0 and period > 0 else None
+
+
+def _limit(count: int, quota: float | None) -> int:
+    """Whole processors only: a thread more than the quota would be stopped in the middle of a parallel loop."""
+    return count if quota is None else max(1, min(count, int(quota)))
+
+
+def _count_cores(root: Path, cpus: list[int]) -> int:
+    cores = set()
+    for cpu in cpus:
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        siblings = _read(folder / "core_cpus_list") or _read(folder / "thread_siblings_list")
+        cores.add(siblings or str(cpu))
+    return len(cores)
+
+
+def _read_affinity() -> frozenset[int]:
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
+
+
+def _read_model(root: Path) -> str:
+    wanted = (
+        "vendor_id",
+        "cpu family",
+        "model",
+        "model name",
+        "stepping",
+        "CPU implementer",
+        "CPU part",
+        "CPU variant",
+    )
+    rows = dict(_cpuinfo(root))
+    return "; ".join(rows[name] for name in wanted if name in rows) or platform.processor() or platform.machine()
+
+
+def _read_ghz(root: Path, cpu: int) -> float:
+    khz = _number(_read(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"))
+    if khz > 0:
+        return khz / 1e6
+    try:
+        mhz = float(dict(_cpuinfo(root)).get("cpu MHz", "0"))
+    except ValueError:
+        return USUAL_GHZ
+    return mhz / 1e3 if 500 < mhz < 10_000 else USUAL_GHZ
+
+
+def _cpuinfo(root: Path) -> Iterator[tuple[str, str]]:
+    """The rows of the first processor."""
+    for line in _read(root / "proc/cpuinfo", 8192).splitlines():
+        name, colon, value = line.partition(":")
+        if not colon:
+            return
+        yield name.strip(), value.strip()
+
+
+def _read(path: Path, limit: int = 4096) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read(limit).strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _size(text: str) -> int:
+    factor = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 0)
+    return _number(text[:-1]) * factor if factor else _number(text)

@@ -1,0 +1,290 @@
+"""`Target`: the machine that code is compiled for, as a value.
+
+A target is written as text:
+
+    target     = name { [" "] ("+" | "-") feature }
+    name       = "native" | "x86-64" | "x86-64-v2" | "x86-64-v3" | "x86-64-v4" | "aarch64"
+                 ("generic x86-64" and "generic aarch64" say the same as the names without "generic")
+    feature    = LLVM's name for it: avx512vnni, dotprod, …
+
+"native" is the machine that runs this process, as its features show. The other names are models: 4 cores at 3 GHz
+with usual caches, the same on every machine. "+f" adds f and what f implies; "-f" takes away f and what implies f.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import Final
+
+import llvmlite.binding as llvm
+
+from ..expr.dtypes import DType
+from ..report.errors import UserError
+from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
+from .host import USUAL_GHZ, Cache, Host, architecture_of, current_host, usual_caches
+from .machine import create_machine, find_data_layout
+from .peaks import Peaks, estimate_peaks
+
+_MODEL_CORES: Final = 4
+_MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
+    **{name: ("x86_64", features) for name, features in LEVELS.items()},
+    "aarch64": ("aarch64", close("aarch64", ("neon",))),
+}
+_SIGNED = re.compile(r"[\s,]*([+-])\s*")
+_END = re.compile(r"[\s,+]|-(?!v\d)|$")  # -v5 is a level that does not exist, not a feature to take away
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A machine to compile for. Equal targets get equal code.
+
+    `name` parses back to the target (for `native`, on the same machine). `cpu` is the LLVM processor whose features
+    are all in `features`, `tune` the one whose instruction timings LLVM shall assume. `features` are closed under
+    implication. `vector_bits` and `vector_registers` are of the widest registers; `caches` are nearest first; `cores`
+    physical cores and `threads` hardware threads may be used.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    tune: str
+    features: frozenset[str]
+    vector_bits: int
+    vector_registers: int
+    caches: tuple[Cache, ...]
+    cores: int
+    threads: int
+    peaks: Peaks
+
+    @staticmethod
+    def parse(text: str) -> Target:
+        """The target that `text` writes (see the module's grammar); UserError lists what exists when it names none."""
+        return _parse(text)
+
+    @property
+    def architecture(self) -> str:
+        """`x86_64` or `aarch64`."""
+        return architecture_of(self.triple)
+
+    def has(self, feature: str) -> bool:
+        """Whether the machine has the feature of this LLVM name."""
+        return feature in self.features
+
+    @property
+    def has_fma(self) -> bool:
+        """Fused multiply-add of f32 and f64 vectors."""
+        return self.has("fma") or self.has("neon")
+
+    @property
+    def has_f16c(self) -> bool:
+        """Conversion between f16 and f32 vectors."""
+        return self.has("f16c") or self.has("neon")
+
+    @property
+    def has_f16(self) -> bool:
+        """Arithmetic on f16 vectors."""
+        return self.has("avx512fp16") or self.has("fullfp16")
+
+    @property
+    def has_bf16_dot(self) -> bool:
+        """Products of bf16 pairs summed into f32 lanes."""
+        return self.has("avx512bf16") or self.has("bf16")
+
+    @property
+    def has_i8_dot(self) -> bool:
+        """Products of four 8-bit integers summed into i32 lanes: VNNI in either encoding, or Arm's dot product."""
+        return self.has("avx512vnni") or self.has("avxvnni") or self.has("dotprod")
+
+    @property
+    def has_masks(self) -> bool:
+        """Loads, stores and arithmetic under a mask register for every vector width and element size."""
+        return {"avx512vl", "avx512bw"} <= self.features
+
+    @property
+    def fma_gflops(self) -> float:
+        """f32 peak of one core in GFLOP/s."""
+        return self.peaks.fma_gflops
+
+    @property
+    def data_layout(self) -> str:
+        """LLVM's data layout string."""
+        return find_data_layout(self.triple)
+
+    @property
+    def feature_text(self) -> str:
+        """The features as LLVM takes them, `+a,+b`, sorted."""
+        return ",".join(f"+{feature}" for feature in sorted(self.features))
+
+    @property
+    def attributes(self) -> str:
+        """The function attributes that make LLVM compile for this target, as IR text for an `attributes` group.
+
+        Without the two widths LLVM may prefer narrower vectors than the registers hold.
+        """
+        rows = {
+            "target-cpu": self.cpu,
+            "target-features": self.feature_text,
+            "tune-cpu": self.tune,
+            "prefer-vector-width": self.vector_bits,
+            "min-legal-vector-width": self.vector_bits,
+        }
+        return " ".join(f'"{key}"="{value}"' for key, value in rows.items())
+
+    def lanes(self, dtype: DType) -> int:
+        """Elements of `dtype` in one vector register."""
+        return self.vector_bits // dtype.bits
+
+    def cache(self, level: int) -> Cache:
+        """The cache at `level` (1 is nearest), or the last one where there are fewer levels."""
+        return self.caches[min(level, len(self.caches)) - 1]
+
+    def is_runnable_on(self, host: Host) -> bool:
+        """Whether code for this target runs on `host`."""
+        return self.triple == host.triple and self.features <= host.features
+
+    def create_machine(self, opt: int = 3) -> llvm.TargetMachine:
+        """LLVM's target machine; `opt` is the effort of instruction selection and register allocation, 0 to 3."""
+        return create_machine(self.triple, self.cpu, self.feature_text, opt)
+
+    def fingerprint(self) -> str:
+        """Text that differs whenever the code made for two targets may differ: part of the key of compiled code."""
+        rows = asdict(self)
+        del rows["name"]
+        return json.dumps({**rows, "features": sorted(self.features)}, sort_keys=True)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@functools.cache
+def native() -> Target:
+    """The machine that runs this process, with estimated peaks. Found once per process, cores included."""
+    host = current_host()
+    if host.architecture not in ARCHITECTURES:
+        raise UserError(
+            f"there is no machine model for {host.architecture}",
+            where=host.triple,
+            why=f"the models are for {' and '.join(ARCHITECTURES)}",
+            mend="compile for another machine by naming its target, such as x86-64-v3",
+        )
+    return describe_host(host)
+
+
+def describe_host(host: Host) -> Target:
+    """The target that `host` is."""
+    vectors = choose_vectors(host.architecture, host.features)
+    return Target(
+        name="native",
+        triple=host.triple,
+        cpu=choose_cpu(host.architecture, host.features),
+        tune=host.llvm_name,
+        features=host.features,
+        vector_bits=vectors.bits,
+        vector_registers=vectors.registers,
+        caches=host.caches,
+        cores=host.cores,
+        threads=host.threads,
+        peaks=estimate_peaks(vectors, len(host.caches), host.ghz),
+    )
+
+
+def target_names() -> tuple[str, ...]:
+    """The names a target's text may start with."""
+    return ("native", *_MODELS)
+
+
+def _parse(text: str) -> Target:
+    words = text.strip().removeprefix("generic ").lstrip()
+    base = max((name for name in target_names() if _starts(words, name)), key=len, default=None)
+    if base is None:
+        raise UserError(
+            f"unknown target {text!r}",
+            why="a target is a name, then features to add or take away",
+            mend=f"take one of {', '.join(target_names())}; with features: x86-64-v3 +avxvnni -f16c",
+        )
+    start = native() if base == "native" else _model(base)
+    features, changes = _adjust(text, words[len(base) :], start)
+    return _rebuild(start, features, " ".join([base, *changes])) if changes else start
+
+
+def _starts(words: str, name: str) -> bool:
+    """Whether `name` begins `words` and ends there at a sign, a space or the end: `x86-64` does not begin `x86-64k`."""
+    return words.startswith(name) and _END.match(words, len(name)) is not None
+
+
+def _adjust(text: str, rest: str, start: Target) -> tuple[frozenset[str], list[str]]:
+    """The features of `start` after the changes in `rest`, and the changes as written in a target's name."""
+    features, changes = start.features, []
+    known = sorted({*known_features(start.architecture), *features}, key=len, reverse=True)
+    at = 0
+    while rest[at:].strip(" ,\t\n"):
+        sign = _SIGNED.match(rest, at)
+        at = sign.end() if sign else at
+        feature = next((name for name in known if _starts(rest[at:], name)), None)
+        if sign is None or feature is None:
+            raise _unknown_feature(text, rest[sign.start() if sign else at :].strip(" ,\t\n"), start)
+        at += len(feature)
+        changes.append(f"{sign[1]}{feature}")
+        if sign[1] == "+":
+            features = close(start.architecture, (*features, feature))
+        else:
+            features = remove(start.architecture, features, feature)
+    return features, changes
+
+
+def _unknown_feature(text: str, rest: str, start: Target) -> UserError:
+    return UserError(
+        f"unknown feature in target {text!r}",
+        where=rest,
+        why=f"a change is + or - and one of {', '.join(known_features(start.architecture))}",
+        mend=f"leave it out, or write for example {start.name} +{known_features(start.architecture)[0]}",
+    )
+
+
+def _model(name: str) -> Target:
+    architecture, features = _MODELS[name]
+    vectors = choose_vectors(architecture, features)
+    caches = usual_caches(architecture)
+    return Target(
+        name=name,
+        triple=_choose_triple(architecture),
+        cpu=choose_cpu(architecture, features),
+        tune=choose_cpu(architecture, features),
+        features=features,
+        vector_bits=vectors.bits,
+        vector_registers=vectors.registers,
+        caches=caches,
+        cores=_MODEL_CORES,
+        threads=_MODEL_CORES,
+        peaks=estimate_peaks(vectors, len(caches), USUAL_GHZ),
+    )
+
+
+def _choose_triple(architecture: str) -> str:
+    """This system's triple when the architecture is its own, so that the code can run here; Linux otherwise."""
+    own = llvm.get_process_triple()
+    return own if architecture_of(own) == architecture else f"{architecture}-unknown-linux-gnu"
+
+
+def _rebuild(start: Target, features: frozenset[str], name: str) -> Target:
+    vectors = choose_vectors(start.architecture, features)
+    cpu = choose_cpu(start.architecture, features)
+    peaks = start.peaks
+    if vectors.bits != start.vector_bits:
+        peaks = estimate_peaks(vectors, len(start.caches), start.peaks.fma_gflops * 8 / start.vector_bits)
+    return Target(
+        name=name,
+        triple=start.triple,
+        cpu=cpu,
+        tune=start.tune if start.tune != start.cpu else cpu,
+        features=features,
+        vector_bits=vectors.bits,
+        vector_registers=vectors.registers,
+        caches=start.caches,
+        cores=start.cores,
+        threads=start.threads,
+        peaks=peaks,
+    )

@@ -1,0 +1,22 @@
+"""Where a buffer lives, and so who may see it and how long."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Scope(Enum):
+    """A memory scope. The value is the word programs print.
+
+    ARGUMENT   the caller's memory, passed by pointer          CONSTANT  read-only memory of the module
+    ARENA      one block of scratch memory per model call      STACK     the running thread's stack
+    REGISTER   a small array that code generation promotes to registers: constant indices only
+    SHARED     memory shared by the threads of one GPU block
+    """
+
+    ARGUMENT = "argument"
+    CONSTANT = "constant"
+    ARENA = "arena"
+    STACK = "stack"
+    REGISTER = "register"
+    SHARED = "shared"

@@ -1,0 +1,78 @@
+"""Wrong targets and the whole message each gets."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from tilewright.report.errors import UserError
+from tilewright.target import Target
+from tilewright.target import target as target_module
+from tilewright.target.features import known_features
+from tilewright.target.host import current_host
+
+NAMES = "native, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64"
+
+
+@pytest.mark.parametrize("text", ["", "znver5", "x86-64-v5", "x86-64k", "x86", "+avx2", "native2"])
+def test_an_unknown_target(text: str) -> None:
+    with pytest.raises(UserError) as fault:
+        Target.parse(text)
+    message = f"""\
+unknown target {text!r}
+why:  a target is a name, then features to add or take away
+mend: take one of {NAMES}; with features: x86-64-v3 +avxvnni -f16c"""
+    assert str(fault.value) == message
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("aarch64 +avx2", "+avx2"),
+        ("aarch64 +dotprod -neon2 +sve", "-neon2 +sve"),
+        ("aarch64 dotprod", "dotprod"),
+        ("aarch64 +", "+"),
+        ("aarch64 ++sve", "++sve"),
+        ("aarch64 +sve+", "+"),
+    ],
+)
+def test_an_unknown_feature(text: str, place: str) -> None:
+    with pytest.raises(UserError) as fault:
+        Target.parse(text)
+    assert (
+        str(fault.value)
+        == f"""\
+unknown feature in target {text!r}
+at:   {place}
+why:  a change is + or - and one of {", ".join(known_features("aarch64"))}
+mend: leave it out, or write for example aarch64 +aes"""
+    )
+
+
+def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = dataclasses.replace(current_host(), triple="riscv64-unknown-linux-gnu")
+    monkeypatch.setattr(target_module, "current_host", lambda: host)
+    target_module.native.cache_clear()
+    try:
+        with pytest.raises(UserError) as fault:
+            Target.parse("native")
+    finally:
+        target_module.native.cache_clear()
+    assert (
+        str(fault.value)
+        == """\
+there is no machine model for riscv64
+at:   riscv64-unknown-linux-gnu
+why:  the models are for x86_64 and aarch64
+mend: compile for another machine by naming its target, such as x86-64-v3"""
+    )
+
+
+def test_what_the_message_proposes_is_right() -> None:
+    with pytest.raises(UserError) as fault:
+        Target.parse("nothing")
+    names, proposal = re.fullmatch(r"take one of (.*); with features: (.*)", fault.value.mend).groups()
+    for text in (*names.split(", "), proposal):
+        assert str(Target.parse(text)) == text

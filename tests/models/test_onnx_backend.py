@@ -1,0 +1,143 @@
+"""The ONNX project's own backend suite: every node case through `tilewright.frontends.onnx.backend`.
+
+`onnx_expected_failures.txt` lists the cases that do not pass, under headings `# reason`. A listed case that passes
+fails the run, and so does an unlisted one that fails: the list is always the truth. After a change that wins cases run
+
+    python tests/models/update_expected_failures.py
+
+A case that crashes the process or takes longer than `LIMIT` seconds is never an expected failure: it ends the process,
+which pytest-xdist reports as the failure of that one test (and which, without it, ends the run with an error status).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.backend.test.case.test_case import TestCase
+from onnx.backend.test.loader import load_model_tests
+from onnx.backend.test.runner import Runner
+
+from tilewright.frontends.onnx import backend
+
+LIST = Path(__file__).with_name("onnx_expected_failures.txt")
+LEAST_SHARE = 0.60
+LIMIT = 60
+
+
+def load_cases() -> list[TestCase]:
+    """All node cases. Their inputs come from NumPy's global generator, its seed fixed: all processes see the same."""
+    state = np.random.get_state()
+    np.random.seed(0)
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            return load_model_tests(kind="node")
+    finally:
+        np.random.set_state(state)
+
+
+def read_list() -> dict[str, str]:
+    """The listed cases, each with the heading it stands under."""
+    listed: dict[str, str] = {}
+    reason = ""
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            reason = line.lstrip("# ")
+        elif line.strip():
+            assert line not in listed, f"{line} is listed twice"
+            listed[line] = reason
+    return listed
+
+
+def run_case(case: TestCase) -> None:
+    """Compile and run one case; raises whatever goes wrong, a result beyond the case's own tolerance included."""
+    prepared = backend.prepare(case.model, "CPU")
+    for inputs, expected in case.data_sets:
+        results = prepared.run([array_of(value) for value in inputs])
+        Runner.assert_similar_outputs([array_of(value) for value in expected], results, case.rtol, case.atol)
+
+
+def array_of(value: object) -> object:
+    """Cases hold arrays, lists of arrays, None, and here and there a serialised tensor."""
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+
+
+CASES = load_cases()
+EXPECTED = read_list()
+
+
+@pytest.fixture(autouse=True)
+def _uncached_and_limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TILEWRIGHT_STORE", "off")
+    faulthandler.dump_traceback_later(LIMIT, exit=True, file=sys.__stderr__)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_node(case: TestCase) -> None:
+    if case.name not in EXPECTED:
+        run_case(case)
+        return
+    try:
+        run_case(case)
+    except Exception:
+        pytest.xfail(EXPECTED[case.name])
+    pytest.fail(f"passes, but {LIST.name} lists it under '{EXPECTED[case.name]}': run update_expected_failures.py")
+
+
+def test_the_list_names_only_cases_that_exist() -> None:
+    unknown = EXPECTED.keys() - {case.name for case in CASES}
+    assert not unknown
+
+
+def test_each_listed_case_has_a_reason() -> None:
+    assert [name for name, reason in EXPECTED.items() if not reason] == []
+
+
+def test_most_cases_are_not_listed() -> None:
+    names = {case.name for case in CASES}
+    assert len(names) == len(CASES)
+    assert len(names - EXPECTED.keys()) >= LEAST_SHARE * len(names)
+
+
+def relu_model() -> object:
+    shape = ["n", 3]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def test_a_prepared_model_runs_at_any_size() -> None:
+    prepared = backend.prepare(relu_model(), "CPU")
+    for n in (2, 5, 0):
+        x = np.linspace(-1, 1, 3 * n, dtype=np.float32).reshape(n, 3)
+        (y,) = prepared.run([x])
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_run_model_prepares_and_runs() -> None:
+    x = np.array([[-1, 0, 2]], np.float32)
+    (y,) = backend.run_model(relu_model(), [x], "CPU")
+    np.testing.assert_array_equal(y, np.array([[0, 0, 2]], np.float32))
+
+
+def test_run_node_takes_element_types_from_its_inputs() -> None:
+    node = helper.make_node("Sub", ["a", "b"], ["c"])
+    a, b = np.array([[5], [7]], np.int32), np.array([1, 2], np.int32)
+    (c,) = backend.run_node(node, [a, b], "CPU")
+    assert c.dtype == np.int32
+    np.testing.assert_array_equal(c, np.array([[4, 3], [6, 5]], np.int32))
+
+
+def test_only_the_processor_is_supported() -> None:
+    assert backend.supports_device("CPU")
+    assert not backend.supports_device("CUDA")
