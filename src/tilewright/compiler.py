@@ -10,10 +10,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.codegen.assemble import assemble
+from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.module import generate
 from tilewright.codegen.statements import FaultMessage
 from tilewright.core.passes import Level, Pass, Record, run_passes
@@ -36,13 +37,16 @@ from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.lower.simplify_indices import simplify_indices
 from tilewright.lower.unroll import unroll
 from tilewright.lower.vectorize import vectorize
+from tilewright.lower.wrap import wrap
 from tilewright.plan.defaults import default_schedule
 from tilewright.plan.groups import choose
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.native import NativeCode
 from tilewright.target import Target, native
 from tilewright.types.scopes import Scope
+from tilewright.types.tensor import TensorType
 
 GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_module)
@@ -65,6 +69,17 @@ def pipeline(target: Target) -> list[Pass[Module]]:
         Pass("plan", lambda module: make_kernels(module, choose(module.graph)), GRAPH),
         Pass("schedule", each(lambda f: default_schedule(f, target)), GRAPH),
         Pass("bufferize", bufferize, LOOPS),
+        *legalise(target),
+    ]
+
+
+def legalise(target: Target) -> list[Pass[Module]]:
+    """The passes from loops functions with blocks to what code generation takes."""
+
+    def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
+        return lambda module: over_functions(module, change)
+
+    return [
         Pass("lower-blocks", each(lower_blocks), LOOPS),
         Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS),
         Pass("promote-halves", each(promote_halves), LOOPS),
@@ -108,9 +123,19 @@ def interface_of(graph: GraphFunction) -> Interface:
 
 def lower(module: Module, target: Target) -> Compiled:
     """Runs the pipeline and code generation."""
+    return _finish(module, interface_of(module.graph), pipeline(target), target)
+
+
+def lower_function(function: Function, target: Target) -> Compiled:
+    """Runs the end of the pipeline for a function that a user wrote or scheduled: every parameter is the caller's."""
+    ports = tuple(Port(b.name, TensorType(b.dtype, b.shape)) for b in function.params)
+    return _finish(wrap(function), Interface(ports, (), function.symbols), legalise(target), target)
+
+
+def _finish(module: Module, interface: Interface, passes: list[Pass[Module]], target: Target) -> Compiled:
     record: Record[Module] = Record()
-    interface = interface_of(module.graph)
-    final = run_passes(module, pipeline(target), level=GRAPH, record=record)
+    level = GRAPH if isinstance(module.main, GraphFunction) else LOOPS
+    final = run_passes(module, passes, level=level, record=record)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
     code = assemble(generated.text, target)
@@ -124,8 +149,23 @@ def constant_order(module: Module) -> tuple[str, ...]:
     return tuple(b.name for b in main.params if b.scope is Scope.CONSTANT)
 
 
+def stages_of(compiled: Compiled, target: Target) -> Stages:
+    """The stages for a look inside."""
+    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target))
+
+
 def compile_module(module: Module, target: Target | None = None) -> Executable:
-    """Compiles a module whose entry is a graph function."""
-    compiled = lower(module, target or native())
+    """Compiles a module whose entry is a graph function. Nothing is read from or written to the store."""
+    target = target or native()
+    start = time.perf_counter()
+    compiled = lower(module, target)
+    return link(compiled, target, time.perf_counter() - start)
+
+
+def link(compiled: Compiled, target: Target, seconds: float) -> Executable:
+    """The executable of what was compiled."""
     constants = [compiled.module.constants[name] for name in compiled.constants]
-    return Executable(compiled.interface, NativeCode(compiled.code), compiled.faults, constants)
+    inside = Inside(lambda: stages_of(compiled, target))
+    return Executable(
+        compiled.interface, NativeCode(compiled.code), compiled.faults, constants, inside, seconds=seconds
+    )

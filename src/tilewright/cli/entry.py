@@ -21,7 +21,7 @@ SUMMARIES = {
     "run": "Run a model once and print its outputs.",
     "bench": "Time a model, against other runtimes where they are installed.",
     "show": "Print a model as it is after any stage of compilation.",
-    "doctor": "Print what Tilewright knows of this machine and its own installation.",
+    "doctor": "Print what is known of this machine and installation.",
 }
 """The commands in the order of the help, each with the first line of its own help."""
 
@@ -67,7 +67,8 @@ def application(words: Sequence[str]) -> typer.Typer:
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=lambda on: _version(on), is_eager=True)
+        bool,
+        typer.Option("--version", help="Print the version and leave.", callback=lambda on: _version(on), is_eager=True),
     ] = False,
 ) -> None:
     """The options before the command."""

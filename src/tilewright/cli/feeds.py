@@ -1,7 +1,9 @@
 """The inputs of a call, made of what the command line says: files, values, and random data for the rest.
 
-    --input x=@x.npy             the array in the file              --input x=[[1, 2], [3, 4]]   the values, as JSON writes them
-    --input @inputs.npz          the arrays in the file, by name    --input x=0.5                all elements of x
+    --input x=@x.npy               the array in the file
+    --input @inputs.npz            the arrays in the file, by their names
+    --input x=[[1, 2], [3, 4]]     the values, as JSON writes them
+    --input x=0.5                  all elements of x
 
 Symbolic dimensions get their sizes from the arrays that are given, then from `--size`, then the least size from 1 on.
 Files are read without unpickling, and mapped, so that one that claims absurd sizes takes no memory.
@@ -58,7 +60,7 @@ def make_feeds(ports: Sequence[Port], inputs: Sequence[str], sizes: Sequence[str
     missing = [port for port in ports if port.name not in feeds.origins]
     if missing and not random:
         raise _missing(missing)
-    _choose_sizes(feeds, ports, _read_sizes(sizes, ports), seed_needed=missing or list(values))
+    _choose_sizes(feeds, ports, _read_sizes(sizes, ports), needed=bool(missing or values))
     for n, port in enumerate(ports):
         if port.name in values:
             feeds.arrays[port.name] = np.full(_shape(port, feeds.sizes), values[port.name])
@@ -157,10 +159,9 @@ def _parse_value(text: str, port: Port, word: str) -> Array:
     with np.errstate(all="ignore"):
         converted = array.astype(port.dtype.numpy)
     if not port.dtype.is_float and not bool(np.all(converted == array)):
-        raise UserError(
-            f"cannot use --input {word}",
-            why=f"{port} holds {'true and false' if port.dtype.is_bool else f'whole numbers from {port.dtype.min} to {port.dtype.max}'}",
-        )
+        whole = f"whole numbers from {port.dtype.min} to {port.dtype.max}"
+        held = "true and false" if port.dtype.is_bool else whole
+        raise UserError(f"cannot use --input {word}", why=f"{port} holds {held}")
     return converted
 
 
@@ -192,8 +193,8 @@ def _read_sizes(words: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
     return sizes
 
 
-def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int], seed_needed: Sequence[object]) -> None:
-    """Puts the size of every dimension that something is to be made for into `feeds`."""
+def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int], needed: bool) -> None:
+    """Puts the sizes that the given arrays have into `feeds`, and, where `needed`, all others."""
     for port in ports:
         array = feeds.arrays.get(port.name)
         if array is None or array.ndim != port.type.rank:
@@ -208,7 +209,7 @@ def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int],
                     mend=f"leave --size {extent.name} out, or give another {port.name}",
                 )
             feeds.sizes.setdefault(extent.name, count)
-    for symbol in _symbols(ports) if seed_needed else ():
+    for symbol in _symbols(ports) if needed else ():
         if symbol.name not in feeds.sizes:
             if symbol.name not in sizes:
                 feeds.assumed.append(symbol.name)

@@ -16,9 +16,9 @@ STYLES = {
 }
 
 _KEYWORDS = (
-    "graph func for parallel vectorize unroll bind block init reduce where alloc in at let if else while assert reserve "
-    "call pass scope out inout constant source from as and or not define declare ret br load store phi icmp fcmp "
-    "getelementptr select switch unreachable attributes target"
+    "graph func for parallel vectorize unroll bind block init reduce where alloc in at let if else while assert "
+    "reserve call pass scope out inout constant source from as and or not "
+    "define declare ret br load store phi icmp fcmp getelementptr select switch unreachable attributes target"
 )
 
 RULES = (

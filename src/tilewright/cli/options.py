@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Model = Annotated[str, typer.Argument(help="An ONNX file.", show_default=False)]
 
 Inputs = Annotated[
     list[str],
@@ -14,7 +14,7 @@ Inputs = Annotated[
         "--input",
         "-i",
         metavar="NAME=VALUE",
-        help="An input: NAME=@x.npy, NAME=[[1,2],[3,4]], or NAME=0.5, which fills all of it. @inputs.npz gives those it holds.",
+        help="An input: NAME=@x.npy, NAME=[1,2,3], or NAME=0.5 for all of it. @x.npz gives the inputs it holds.",
         show_default=False,
     ),
 ]

@@ -30,7 +30,9 @@ def check_place(path: str) -> Path:
     elif not os.access(place.parent, os.W_OK | os.X_OK):
         why = f"you may not write into the directory {place.parent}"
     if why is not None:
-        raise UserError(f"cannot write {path}", where=f"--save-output {path}", why=why, mend="write --save-output out.npz")
+        raise UserError(
+            f"cannot write {path}", where=f"--save-output {path}", why=why, mend="write --save-output out.npz"
+        )
     return place
 
 

@@ -159,8 +159,8 @@ EXTENSIONS: dict[type[Expr], Callable[[Printer, Expr], str]] = {}
 
 
 def show(e: Expr, names: Callable[[Node], str] | None = None, expected: DType | None = None) -> str:
-    """The text of an expression. `names` gives the names of variables, by default their own; `expected` is the type that
-    the surroundings of the text give."""
+    """The text of an expression. `names` gives the names of variables, by default their own; `expected` is the type
+    that the surroundings of the text give."""
     return Printer(names).text(e, expected)
 
 
@@ -175,14 +175,14 @@ def literal(c: Const) -> str:
 
 
 def _digits(value: float, dtype: DType) -> str:
-    """The shortest decimal that reads back as `value`, with something that tells it from an integer."""
+    """The shortest decimal that reads back as `value` (whole numbers exactly), told from an integer by its form."""
     if value != value:
         return "nan"
     text = repr(value)
-    if dtype is not dtypes.f64:
-        shorter = (f"{value:.{n}g}" for n in range(1, 10))
+    if dtype is not dtypes.f64 and not (abs(value) < 1e16 and value.is_integer()):
+        shorter = (repr(float(f"{value:.{n}g}")) for n in range(1, 10))
         text = next((s for s in shorter if meaning.to_dtype(float(s), dtype) == value), text)
-    return text if any(c in text for c in ".en") else text + ".0"
+    return text
 
 
 def _literal(c: Const) -> Form:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.loops.nodes import Alloc, Buffer, Let, Seq, Stmt
 from tilewright.types.scopes import Scope
 
@@ -62,6 +62,8 @@ class _Matching:
             return None
         if not isinstance(x, Expr | Buffer):
             return list(zip(x.field_values(), y.field_values(), strict=True))
+        if isinstance(x, Const):
+            return [] if x is y else None
         if x in self._there or y in self._back:
             return [] if self._there.get(x) is y else None
         self._there[x], self._back[y] = y, x

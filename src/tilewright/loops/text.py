@@ -13,8 +13,8 @@
 
 A body is one statement on the same line or several on indented lines below. `A[i] += e` is `A[i] = A[i] + e`. Which
 parameters are outputs is written only where it is not plain: the last parameters that are stored to, or that a call
-takes last. Constants of the module are declared at the head (`constant @w: f32[10]`) and used as `@w`; `source "a", "b"`
-there names the front-end operators. Names of objects that are visible together are made unique; others keep theirs.
+takes last. Constants of the module are declared at the head (`constant @w: f32[10]`) and used as `@w`; there, too,
+`source "a", "b"` names the front-end operators. Names of objects that are visible together are made unique.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def _place(function: Function, fault: _Fault) -> Snippet:
 
 
 class _Verifier:
-    """Walks a function in program order, with what is visible at each place. Statements nest no deeper than loops do."""
+    """Walks a function in program order, with what is visible at each place."""
 
     def __init__(self, module: Mapping[str, Function] | None) -> None:
         self.module = module

@@ -40,7 +40,7 @@ from tilewright.types.scopes import Scope
 def bufferize(module: Module) -> Module:
     """The module with a loops function for its entry."""
     graph = module.graph
-    lifted = {name: _lift_temporaries(f) if isinstance(f, Function) else (f, ()) for name, f in module.functions.items()}
+    lifted = {name: lift_temporaries(f) if isinstance(f, Function) else (f, ()) for name, f in module.functions.items()}
     made = module
     for function, _ in lifted.values():
         if isinstance(function, Function):
@@ -49,7 +49,7 @@ def bufferize(module: Module) -> Module:
     return made.with_function(_Main(module, graph, temporaries).build())
 
 
-def _lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]:
+def lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]:
     """(the function with its arena buffers as parameters, in front of the outputs' end; those buffers)."""
     extra = tuple(s.buffer for s in statements(function.body) if isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA)
     if not extra:
@@ -59,7 +59,8 @@ def _lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]
     body = map_statements(
         function.body, lambda s: seq() if isinstance(s, Alloc) and s.buffer in from_arena else s
     )
-    params = (*function.params[: -function.outputs], *extra, *function.params[-function.outputs :])
+    inputs = len(function.params) - function.outputs
+    params = (*function.params[:inputs], *extra, *function.params[inputs:])
     return function.replace(body=body, params=params), extra
 
 

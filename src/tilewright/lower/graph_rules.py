@@ -2,7 +2,7 @@
 
 A rule gets a node and the graph before it, and answers a value of the very same type that stands for the node's only
 output, or None. Every law holds bit by bit for all values, NaN, infinities and the sign of zero included (x + 0.0 is
-not x for x = -0.0), but for the payload of NaN. Each takes away a node, or puts a cheaper one in its place, so rules end.
+not x for x = -0.0), but for the payload of NaN. Each takes away a node, or puts a cheaper one in its place: rules end.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ def pad_by_nothing(node: Node, graph: Graph) -> Value | None:
 
 
 def reduce_units(node: Node, graph: Graph) -> Value | None:
-    """max(x: [n, 1], axes=(1,))  =>  reshape(x, shape=(n,))        axes of size 1, or none; no sum of floats: 0 + -0.0"""
+    """max(x: [n, 1], axes=(1,))  =>  reshape(x, shape=(n,))        axes of size 1, or none; no sum of floats (-0.0)"""
     attrs = node.attrs
     assert isinstance(attrs, ReduceAttributes)
     (x,) = node.inputs

@@ -11,3 +11,4 @@ from tilewright.ops import scan as scan
 from tilewright.ops import scatter as scatter
 from tilewright.ops import sort as sort
 from tilewright.ops import symbolic as symbolic
+from tilewright.ops import window as window

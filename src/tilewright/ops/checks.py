@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.nodes import Const, Expr, Le, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.graph.op import TypeContext
 from tilewright.types.tensor import TensorType
 
@@ -23,7 +24,7 @@ _WORDS = {"b": "truth values", "i": "signed integers", "u": "unsigned integers",
 def check_count(context: TypeContext, inputs: Sequence[TensorType], count: int) -> None:
     """There are `count` inputs."""
     if len(inputs) != count:
-        raise context.error(f"{context.op} takes {count} {'input' if count == 1 else 'inputs'}, not {len(inputs)}")
+        raise context.error(f"{context.op} takes {counted(count, 'input')}, not {len(inputs)}")
 
 
 def check_kind(context: TypeContext, type: TensorType, kinds: str, name: str = "") -> None:
@@ -66,15 +67,24 @@ def check_axes(context: TypeContext, type: TensorType, axes: Sequence[int]) -> N
 def check_rank(context: TypeContext, type: TensorType, rank: int, name: str) -> None:
     """The tensor has `rank` dimensions, which is what `name` calls for."""
     if type.rank != rank:
-        raise context.error(f"{name} has {rank} dimensions, but {type} has {type.rank}")
+        raise context.error(f"{name} has {counted(rank, 'dimension')}, but {type} has {type.rank}")
 
 
 def check_length(context: TypeContext, type: TensorType, values: Sequence[object], name: str) -> None:
     """There is one entry of the attribute `name` for each dimension."""
     if len(values) != type.rank:
-        entries = "entry" if len(values) == 1 else "entries"
-        mend = f"give one entry for each of the {type.rank} dimensions"
-        raise context.error(f"{name} has {len(values)} {entries} for {type}", mend)
+        why = f"{name} has {len(values)} for {counted(type.rank, 'dimension')} of {type}"
+        raise context.error(why, "give one for each dimension")
+
+
+def check_sizes(context: TypeContext, type: TensorType) -> None:
+    """No dimension is negative, which only an expression that subtracts can be."""
+    for d, extent in enumerate(type.shape):
+        if isinstance(extent, Var) or (isinstance(extent, Const) and extent.value >= 0):
+            continue
+        verdict = simplify(Le(ZERO, extent))
+        if not (isinstance(verdict, Const) and verdict.value):
+            context.require(verdict, f"dimension {d} of {type} is negative")
 
 
 def number(e: Expr) -> int | None:
@@ -115,6 +125,11 @@ def words(kinds: str) -> str:
     if "iu" in kinds:
         parts = ["integers" if p == _WORDS["i"] else p for p in parts]
     return " and ".join(parts)
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 input`, `2 inputs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def wide(dtype: DType) -> DType:

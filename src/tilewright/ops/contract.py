@@ -22,7 +22,7 @@ from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, re
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.blocks import accumulate_wide
-from tilewright.ops.checks import check_kind, check_same_dtype, number, wide
+from tilewright.ops.checks import check_kind, check_same_dtype, check_sizes, counted, number, wide
 from tilewright.ops.index_maps import Affine, IndexMaps, SpecError, parse, resolve
 from tilewright.ops.reduce import element_type
 from tilewright.report.errors import RuntimeFault
@@ -60,7 +60,9 @@ class Contract(Op):
             check_kind(context, type, "iuf")
         if attrs.dtype is not None and attrs.dtype.is_bool:
             raise context.error("contract has no result of truth values", "take dtype=i32 and compare with 0")
-        return (TensorType(attrs.dtype or inputs[0].dtype, maps.shape),)
+        out = TensorType(attrs.dtype or inputs[0].dtype, maps.shape)
+        check_sizes(context, out)
+        return (out,)
 
     def index_maps(self, context: TypeContext, inputs: Types, attrs: ContractAttributes) -> IndexMaps:
         """The contraction's axes, their extents, and the index of every operand."""
@@ -70,12 +72,14 @@ class Contract(Op):
             mend = 'write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"'
             raise context.error(str(error), mend) from None
         if not 1 <= len(inputs) <= MOST_OPERANDS:
-            raise context.error(f"contract takes 1 to {MOST_OPERANDS} operands, not {len(inputs)}")
+            raise context.error(
+                f"contract takes 1 to {MOST_OPERANDS} operands, not {len(inputs)}", "contract some of them first"
+            )
         if len(inputs) != len(spec.operands):
-            raise context.error(f"{spec} is for {len(spec.operands)} operands, not {len(inputs)}")
+            raise context.error(f'"{spec}" is for {counted(len(spec.operands), "operand")}, not {len(inputs)}')
         for n, (indices, type) in enumerate(zip(spec.operands, inputs, strict=True)):
             if len(indices) != type.rank:
-                why = f"{spec} has {len(indices)} indices for operand {n}, {type}, of {type.rank} dimensions"
+                why = f'"{spec}" has {len(indices)} for {counted(type.rank, "dimension")} of operand {n}, {type}'
                 raise context.error(why, "write one index for each dimension")
         return resolve(context, spec, inputs, attrs.sizes)
 

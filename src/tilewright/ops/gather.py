@@ -20,7 +20,7 @@ from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, re
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Assert, Buffer, Let, Stmt, Store
 from tilewright.ops.blocks import add_block, then
-from tilewright.ops.checks import check_axis, check_count, check_index_type, check_rank, number
+from tilewright.ops.checks import check_axis, check_count, check_index_type, check_rank, counted, number
 from tilewright.report.errors import RuntimeFault
 from tilewright.types.tensor import TensorType
 
@@ -199,11 +199,11 @@ def check_tuples(context: TypeContext, x: TensorType, indices: TensorType, batch
     after `batch` ones."""
     check_index_type(context, indices, "the indices")
     if indices.rank <= batch or not isinstance(indices.shape[-1], Const):
-        why = f"the indices {indices} have no last dimension of a constant size after {batch} batch dimensions"
+        why = f"{indices} has no last dimension of a constant size after {counted(batch, 'batch dimension')}"
         raise context.error(why, "the size of the last dimension is the number of indices to an element")
     depth = int(indices.shape[-1].value)
     if batch < 0 or batch + depth > x.rank:
-        why = f"{depth} indices to an element after {batch} batch dimensions, but {x} has {x.rank} dimensions"
+        why = f"tuples of {depth} indices after {counted(batch, 'batch dimension')} are too long for {x}"
         raise context.error(why)
     return depth
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from tilewright.core.node import Interned
-from tilewright.expr.nodes import Const, Expr, Le, const
+from tilewright.expr.nodes import Const, Expr, Le
 from tilewright.graph.op import TypeContext
 from tilewright.ops.checks import ONE, ZERO
 from tilewright.types.tensor import TensorType
@@ -136,7 +136,7 @@ def resolve(
     extents: dict[str, Expr] = {}
     for axis, extent in sizes:
         if axis not in spec.axes:
-            raise context.error(f"sizes has the axis {axis}, which {spec} has not")
+            raise context.error(f'sizes has the axis {axis}, which "{spec}" has not')
         _know(context, extents, axis, extent)
     for indices, type in zip(spec.operands, inputs, strict=True):
         for index, extent in zip(indices, type.shape, strict=True):
@@ -145,7 +145,7 @@ def resolve(
     unknown = [axis for axis in spec.axes if axis not in extents]
     if unknown:
         mend = f"give them: sizes=({', '.join(f'({axis!r}, …)' for axis in unknown)},)"
-        raise context.error(f"no operand's dimension gives the extent of {', '.join(unknown)} in {spec}", mend)
+        raise context.error(f'no dimension of an operand gives the extent of {", ".join(unknown)} in "{spec}"', mend)
     for n, (indices, type) in enumerate(zip(spec.operands, inputs, strict=True)):
         for d, index in enumerate(indices):
             if index.axis is None:
@@ -166,13 +166,13 @@ def _check_inside(
     context: TypeContext, extents: Mapping[str, Expr], index: Affine, type: TensorType, operand: int, d: int
 ) -> None:
     """The index stays inside dimension d at the last point of its axes."""
-    last: Expr = ZERO
-    for axis, stride in index.terms:
-        extent = extents[axis]
-        if extent is ZERO:
-            return
-        last = last + (extent - ONE) * const(stride)
-    extent = type.shape[d]
-    if isinstance(last, Const) and isinstance(extent, Const) and last.value < extent.value:
+    extent, terms = type.shape[d], [(extents[axis], stride) for axis, stride in index.terms]
+    if any(e is ZERO for e, _ in terms):
         return
-    context.require(Le(last + ONE, extent), f"the index {index} leaves dimension {d} of operand {operand}, {type}")
+    if isinstance(extent, Const) and all(isinstance(e, Const) for e, _ in terms):
+        if sum((e.value - 1) * stride for e, stride in terms if isinstance(e, Const)) < extent.value:
+            return
+    end: Expr = ONE
+    for e, stride in terms:
+        end = end + (e - 1) * stride
+    context.require(Le(end, extent), f"the index {index} leaves dimension {d} of operand {operand}, {type}")

@@ -7,14 +7,14 @@ Indices are exact for every size, zero included, and every load is within its bu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
 import numpy as np
 
-from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Var, call, maximum, minimum
-from tilewright.expr.simplify import simplify
+from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, call, maximum, minimum
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load, load_broadcast
 from tilewright.loops.nodes import Buffer
@@ -27,6 +27,7 @@ from tilewright.ops.checks import (
     check_length,
     check_rank,
     check_same_dtype,
+    check_sizes,
     number,
 )
 from tilewright.types.tensor import TensorType, dim, shape_of
@@ -51,9 +52,10 @@ class Reshape(Op):
         check_count(context, inputs, 1)
         out = TensorType(inputs[0].dtype, attrs.shape)
         check_sizes(context, out)
-        before, after = inputs[0].size, out.size
-        if before is not after:
-            context.require_equal(before, after, f"the numbers of elements of {inputs[0]} and {out}")
+        if not _same_factors(inputs[0].shape, out.shape):
+            before, after = inputs[0].size, out.size
+            if before is not after:
+                context.require_equal(before, after, f"the numbers of elements of {inputs[0]} and {out}")
         return (out,)
 
     def meaning(self, inputs: Arrays, attrs: ShapeAttributes) -> Arrays:
@@ -62,6 +64,17 @@ class Reshape(Op):
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (x,), (out,) = inputs, outputs
         build.compute("reshape", out, lambda *at: load(x, *reshaped(at, out.shape, x.shape)))
+
+
+def _same_factors(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether both shapes are the same symbolic sizes and equal products of numbers: the quick proof of equal sizes."""
+    rest = [extent for extent in b if not isinstance(extent, Const)]
+    for extent in a:
+        if not isinstance(extent, Const):
+            if extent not in rest:
+                return False
+            rest.remove(extent)
+    return not rest and math.prod(sizes(a)) == math.prod(sizes(b))
 
 
 def reshaped(at: Sequence[Expr], shape: Sequence[Expr], source: Sequence[Expr]) -> list[Expr]:
@@ -334,7 +347,7 @@ class Concat(Op):
                     shape[d] = shape[d] + type.shape[d]
                 elif shape[d] is not type.shape[d]:
                     context.require_equal(shape[d], type.shape[d], f"the sizes of dimension {d} of inputs 0 and {n}")
-                    shape[d] = shape[d] if isinstance(shape[d], Const) else type.shape[d]
+                    shape[d] = type.shape[d] if isinstance(type.shape[d], Const) else shape[d]
         shape[axis] = dim(shape[axis])
         return (TensorType(first.dtype, tuple(shape)),)
 
@@ -360,18 +373,8 @@ def _place(build: Builder, name: str, x: Buffer, out: Buffer, axis: int, offset:
     )
 
 
-def check_sizes(context: TypeContext, type: TensorType) -> None:
-    """No dimension is negative, which only an expression that subtracts can be."""
-    for d, extent in enumerate(type.shape):
-        if isinstance(extent, Var) or (isinstance(extent, Const) and extent.value >= 0):
-            continue
-        verdict = simplify(Le(ZERO, extent))
-        if not (isinstance(verdict, Const) and verdict.value):
-            context.require(verdict, f"dimension {d} of {type} is negative")
-
-
 def sizes(exprs: Sequence[Expr]) -> list[int]:
-    """The numbers of expressions that have been evaluated."""
+    """The numbers among the expressions: all of them when they have been evaluated."""
     return [int(e.value) for e in exprs if isinstance(e, Const)]
 
 

@@ -19,7 +19,7 @@ from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Let, Stmt, Store, While
 from tilewright.ops.blocks import Cell, add_block, loop, loops, then
-from tilewright.ops.checks import ZERO, check_axis, check_count, check_kind, number
+from tilewright.ops.checks import ZERO, check_axis, check_count, check_kind, check_sizes, number
 from tilewright.report.errors import RuntimeFault
 from tilewright.types.tensor import TensorType
 
@@ -183,7 +183,9 @@ class Compact(Op):
     def infer(self, context: TypeContext, inputs: Types, attrs: CompactAttributes) -> Types:
         check_count(context, inputs, 1)
         check_kind(context, inputs[0], "b")
-        return (TensorType(dtypes.index, (attrs.size, const(inputs[0].rank))),)
+        out = TensorType(dtypes.index, (attrs.size, const(inputs[0].rank)))
+        check_sizes(context, out)
+        return (out,)
 
     def meaning(self, inputs: Arrays, attrs: CompactAttributes) -> Arrays:
         places = np.argwhere(inputs[0])

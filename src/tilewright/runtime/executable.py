@@ -17,8 +17,10 @@ import numpy as np
 
 from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
 from tilewright.expr import dtypes
+from tilewright.graph.nodes import Module
 from tilewright.report import settings
 from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.runtime.inside import Inside
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.native import NativeCode
 
@@ -52,7 +54,10 @@ class _ThreadState(threading.local):
 
 
 class Executable:
-    """A compiled program. `inputs` and `outputs` say names and types; calling it runs it."""
+    """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
+
+    `compile_seconds` is the time it took to make, `cached` whether its code came from the store.
+    """
 
     def __init__(
         self,
@@ -60,7 +65,14 @@ class Executable:
         native: NativeCode,
         faults: Sequence[FaultMessage],
         constants: Sequence[Array],
+        inside: Inside,
+        *,
+        seconds: float = 0.0,
+        cached: bool = False,
     ) -> None:
+        self.compile_seconds = seconds
+        self.cached = cached
+        self._inside = inside
         self.interface = interface
         self._native = native
         self._entry = native.entry
@@ -113,6 +125,28 @@ class Executable:
         """Runs the program on arrays by name; returns the outputs by name, in order."""
         results = self(*self._match((), feeds))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
+
+    @property
+    def module(self) -> Module:
+        """The program after the last pass."""
+        return self._inside.module
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """What `show(after=…)` takes, in order."""
+        return self._inside.names
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels."""
+        return self._inside.kernels
+
+    def show(self, after: str | None = None, kernel: int | str | None = None) -> str:
+        """The program as text after a stage (the last, unless named), or one kernel of it by number or name.
+
+        Raises UserError, with the names there are, for a stage or kernel that does not exist.
+        """
+        return self._inside.show(after, kernel)
 
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""

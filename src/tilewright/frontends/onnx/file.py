@@ -143,12 +143,16 @@ class ModelFile:
     def digest(self) -> str:
         """SHA-256, in hexadecimal, over the model and its external data files, each preceded by its length."""
         state = hashlib.sha256()
-        for file in [self._mapped, *self._external.opened()]:
+        for file in self.files():
             state.update(len(file.data).to_bytes(8, "little"))
             with memoryview(file.data) as data:
                 for start in range(0, len(data), _CHUNK):
                     state.update(data[start : start + _CHUNK])
         return state.hexdigest()
+
+    def files(self) -> list[MappedFile]:
+        """The model's own file, then the external data files opened so far."""
+        return [self._mapped, *self._external.opened()]
 
     def tensors(self) -> Iterator[TensorProto]:
         """All tensors of the model: initializers, dense and sparse, and those in attributes, at any depth."""

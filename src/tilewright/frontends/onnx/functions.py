@@ -53,7 +53,7 @@ def standard_body(
     node: NodeProto, given: Mapping[str, AttributeProto], version: int, domain: str, inputs: Sequence[Tensor | None]
 ) -> Body | None:
     """The body that ONNX gives for this node, whose input types it may depend on; None when it gives none."""
-    from onnx import FunctionProto
+    from onnx import FunctionProto, defs
 
     schema = _schema(node.op_type, version, domain)
     if schema is None:
@@ -76,7 +76,9 @@ def standard_body(
         return None
     if not function.node:
         return None
-    return Body(function, attributes, {_domain(o.domain): o.version for o in function.opset_import})
+    opsets = {"": defs.onnx_opset_version(), domain: version}
+    opsets.update({_domain(o.domain): o.version for o in function.opset_import})
+    return Body(function, attributes, opsets)
 
 
 def resolve(attributes: Sequence[AttributeProto], caller: Mapping[str, AttributeProto]) -> dict[str, AttributeProto]:

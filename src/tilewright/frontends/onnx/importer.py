@@ -235,22 +235,23 @@ class Importer:
         domain = _domain(node.domain)
         unread = any(i is UNREAD for i in inputs)
         tensors = [i if isinstance(i, Tensor) else None for i in inputs]
+        wanted = tuple(bool(name) for name in node.output)
         local = self._functions.get((domain, node.op_type, node.overload))
         if local is not None:
-            return None if unread else self._expand(functions.local_body(local, given, self.opsets), tensors, source)
+            return None if unread else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
         version = self.opsets.get(domain)
         if version is None:
             why = f"the model does not import the operator set {clip(domain or 'ai.onnx')}"
             raise UserError(f"cannot tell what {node.op_type} means", where=source, why=why)
         handler = find_handler(domain, node.op_type, version)
         if handler is None:
-            return self._standard(node, given, version, None if unread else tensors, source)
+            return self._standard(node, given, version, None if unread else tensors, source, wanted)
         problems = check_call(handler, [i is not None for i in inputs], given)
         for why in problems:
             self._problem(f"{node.op_type} is not supported here", source, why)
         if problems or unread:
             return None
-        with self.emit.node(source, version, tuple(bool(name) for name in node.output)):
+        with self.emit.node(source, version, wanted):
             return self._handle(handler, tensors, given, source)
 
     def _standard(
@@ -260,6 +261,7 @@ class Importer:
         version: int,
         inputs: list[Tensor | None] | None,
         source: str,
+        wanted: tuple[bool, ...],
     ) -> Sequence[Tensor | None] | None:
         """The outputs of a node without a handler, by the body that ONNX gives for it."""
         domain = _domain(node.domain)
@@ -272,7 +274,7 @@ class Importer:
         body = functions.standard_body(node, given, version, domain, inputs)
         if body is None:
             raise Unsupported("ONNX gives no definition of it for these inputs")
-        return self._expand(body, inputs, source)
+        return self._expand(body, inputs, source, wanted)
 
     def _handle(
         self, handler: Handler, inputs: list[Tensor | None], given: Mapping[str, AttributeProto], source: str
@@ -287,8 +289,10 @@ class Importer:
             raise InternalError(f"the handler of {source} failed", why=f"{type(error).__name__}: {error}") from error
         return results if isinstance(results, tuple) else (results,)
 
-    def _expand(self, body: Body, inputs: list[Tensor | None], source: str) -> Sequence[Tensor | None]:
-        """The outputs of a function for these inputs."""
+    def _expand(
+        self, body: Body, inputs: list[Tensor | None], source: str, wanted: tuple[bool, ...]
+    ) -> Sequence[Tensor | None]:
+        """The wanted outputs of a function for these inputs."""
         names = list(body.proto.input)
         if self._depth >= DEEPEST_CALL:
             raise UserError("functions call each other too deeply", where=source, why=f"more than {DEEPEST_CALL} calls")
@@ -303,7 +307,10 @@ class Importer:
         self._depth += 1
         try:
             self._nodes(body.proto.node)
-            return [self._present(self._find(name, source)) for name in body.proto.output]
+            return [
+                self._present(self._find(name, source)) if want else None
+                for name, want in zip(body.proto.output, wanted, strict=False)
+            ]
         finally:
             self.scopes, self.opsets, self.attributes, self._path = before
             self._depth -= 1

@@ -13,9 +13,12 @@ from tilewright.frontends.onnx.operators import (
     normalization,
     pooling,
     quantization,
+    recurrent,
     reduction,
     resize,
+    sampling,
     shape,
+    signal,
     softmax,
 )
 
@@ -30,8 +33,11 @@ __all__ = [
     "normalization",
     "pooling",
     "quantization",
+    "recurrent",
     "reduction",
     "resize",
+    "sampling",
     "shape",
+    "signal",
     "softmax",
 ]

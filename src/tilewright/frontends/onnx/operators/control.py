@@ -49,7 +49,7 @@ def _truth(b: Emit, cond: Tensor) -> bool | None:
 
 @handles("Loop")
 def loop(
-    b: Emit, trips: Tensor | None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
+    b: Emit, trips: Tensor | None = None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
 ) -> tuple[Tensor, ...]:
     """The body repeated; its first output says whether to go on, the next are carried, the others are stacked."""
     most = None
@@ -150,7 +150,7 @@ def at(b: Emit, x: Tensor, axis: int, place: int) -> Tensor:
 
 @handles("Scan", until=8)
 def scan_batched(
-    b: Emit, lengths: Tensor | None, *inputs: Tensor, body: GraphProto, num_scan_inputs: int, directions: Ints | None = None
+    b: Emit, lengths: Tensor | None = None, *inputs: Tensor, body: GraphProto, num_scan_inputs: int, directions: Ints | None = None
 ) -> tuple[Tensor, ...]:
     """Scan of opset 8: each sample of the batch by itself, the scanned axis behind the batch."""
     if lengths is not None:

@@ -80,8 +80,6 @@ def power(b: Emit, x: Tensor, y: Tensor) -> Tensor:
 @handles("Mod", since=10)
 def modulo(b: Emit, x: Tensor, y: Tensor, *, fmod: int = 0) -> Tensor:
     """The remainder with the sign of y; with fmod, of x."""
-    if not fmod and x.dtype.is_float:
-        raise Unsupported("Mod of floats needs fmod=1: only then has it a defined sign")
     return b.map("rem" if fmod else "mod", x, y)
 
 

@@ -210,7 +210,8 @@ def _places(b: Emit, side: Side, options: Options) -> Tensor | None:
             single = b.map("le", target, 1)
             return b.select(single, b.scalar(0, dtypes.f64), (place + 0.5) / side.scale - 0.5)
         case "align_corners":
-            return place * ((extent - 1) / b.map("max", target - 1, 1))
+            exact = extent * side.scale
+            return b.select(b.map("eq", exact, 1), b.scalar(0, dtypes.f64), place * ((extent - 1) / (exact - 1)))
         case "asymmetric":
             return place / side.scale
         case "tf_half_pixel_for_nn":
@@ -297,12 +298,20 @@ def _weight(b: Emit, distance: Tensor, options: Options) -> Tensor:
 
 
 def _filtered(b: Emit, x: Tensor, side: Side, place: Tensor, options: Options) -> Tensor:
-    """The dimension contracted with a matrix of weights: the filter is as much wider as the result is smaller."""
+    """The dimension contracted with a matrix of weights: the filter is as much wider as the result is smaller. Without
+    exclude_outside it reaches over the border, where the outermost elements repeat."""
     shrink = b.map("min", side.scale, 1)
-    column = b.align(place, 0, 2)
-    distance = b.map("abs", b.align(b.iota((side.extent,), 0, dtypes.f64), 1, 2) - column) * shrink
+    margin: Expr = const(0)
+    if not options.exclude_outside:
+        reach = b.map("ceil", b.scalar(1 if options.mode == "linear" else 2, dtypes.f64) / shrink)
+        margin = b.size(b.cast(reach, dtypes.i64), "the reach of a filter of Resize", 0, LARGEST)
+    rest: list[Expr | int] = [0] * x.rank
+    rest[side.axis] = margin
+    wide = b.pad(x, rest, rest, mode="edge")
+    source = b.iota((wide.shape[side.axis],), 0, dtypes.f64) - b.of_size(margin, dtypes.f64)
+    distance = b.map("abs", b.align(source, 1, 2) - b.align(place, 0, 2)) * shrink
     weights = _weight(b, distance, options)
     matrix = b.cast(weights / b.reduce("sum", weights, [1], keepdims=True), x.dtype)
     letters = "abcdefghijklmnop"[: x.rank]
     into = letters[: side.axis] + "z" + letters[side.axis + 1 :]
-    return b.contract(f"{letters},z{letters[side.axis]}->{into}", x, matrix)
+    return b.contract(f"{letters},z{letters[side.axis]}->{into}", wide, matrix)

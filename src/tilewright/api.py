@@ -1,0 +1,100 @@
+"""What `import tilewright as tw` offers."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tilewright.ops as _ops  # noqa: F401  (registers the operators)
+from tilewright.artifact.cache import compile_file
+from tilewright.compiler import compile_module, lower_function, stages_of
+from tilewright.frontends.onnx.importer import read
+from tilewright.graph.evaluate import evaluate as _evaluate
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.parse import parse as _parse
+from tilewright.loops.nodes import Function
+from tilewright.loops.verify import verify as verify_function
+from tilewright.report import settings
+from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.inside import Inside
+from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.native import NativeCode
+from tilewright.target import Target
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | ModelProto | Module,
+    *,
+    target: str | Target = "native",
+    threads: int | None = None,
+) -> Executable:
+    """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Module`.
+
+    `target` names the machine (`native`, `x86-64-v3`, …). `threads` is how many threads a call may use (default: the
+    setting TILEWRIGHT_NUM_THREADS, else every core). What is compiled from a file is kept in the store and found again.
+    Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
+    """
+    machine = target if isinstance(target, Target) else Target.parse(target)
+    _check_threads(threads)
+    if isinstance(model, Module):
+        return compile_module(model, machine)
+    if isinstance(model, str | os.PathLike):
+        return compile_file(model, machine)
+    start = time.perf_counter()
+    exe = compile_module(read(model), machine)
+    exe.compile_seconds = time.perf_counter() - start
+    return exe
+
+
+def _check_threads(threads: int | None) -> None:
+    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
+        raise UserError(f"cannot use {threads} threads", why="it counts threads, from 1", mend="leave it out for all")
+    if threads is None:
+        settings.NUM_THREADS.read()
+
+
+def parse(text: str) -> GraphFunction | Function | Module:
+    """The program in `text`: the function when there is one, else the module of all of them, of either level.
+
+    Raises UserError at the line that cannot be read.
+    """
+    return _parse(text)
+
+
+def build(function: Function, *, target: str | Target = "native") -> Kernel:
+    """Compiles a loops function to a callable over NumPy arrays, destination-passing: it takes an array for each
+    parameter and changes those it writes in place.
+
+        add = tw.build(tw.parse("func add(a: f32[8], b: f32[8], c: f32[8]): …"))
+        add(a, b, c)
+    """
+    if not isinstance(function, Function):
+        raise UserError(
+            f"cannot build a {type(function).__name__}",
+            why="build takes a loops function",
+            mend="compile a graph with tilewright.compile",
+        )
+    machine = target if isinstance(target, Target) else Target.parse(target)
+    verify_function(function)
+    start = time.perf_counter()
+    compiled = lower_function(function, machine)
+    inside = Inside(lambda: stages_of(compiled, machine))
+    seconds = time.perf_counter() - start
+    kernel = Kernel(compiled.interface, NativeCode(compiled.code), compiled.faults, (), inside, seconds=seconds)
+    kernel.outputs_at = len(function.params) - function.outputs
+    return kernel
+
+
+def evaluate(module: Module, feeds: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    """Runs a module in plain NumPy: the meaning that compiled code is compared with. `feeds` are arrays by name."""
+    return _evaluate(module, feeds)
+
+

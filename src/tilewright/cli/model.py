@@ -1,0 +1,53 @@
+"""Compiling for a command: with a display when it takes long, and with the words for what it took."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+
+import tilewright as tw
+from tilewright.cli.feeds import Feeds
+from tilewright.cli.guard import note
+from tilewright.cli.tables import counted, duration
+from tilewright.report import settings
+from tilewright.report.progress import progress
+from tilewright.runtime.executable import Executable
+from tilewright.target import native
+
+
+def compile_model(path: str, target: str = "native", threads: int | None = None) -> Executable:
+    """The model at `path`, compiled; a display tells of it after a second."""
+    with progress(f"compiling {os.path.basename(path)}"):
+        return tw.compile(path, target=target, threads=threads)
+
+
+def time_compile(path: str, threads: int | None) -> tuple[Executable, float]:
+    """The compiled model, and the seconds from the file to a program that can be called."""
+    start = time.perf_counter()
+    executable = compile_model(path, threads=threads)
+    return executable, time.perf_counter() - start
+
+
+def count_threads(threads: int | None) -> int:
+    """The number of threads that a program compiled with `threads` uses."""
+    return threads or settings.NUM_THREADS.read() or native().cores
+
+
+def describe_compile(executable: Executable) -> str:
+    """`compiled in 412 ms`, or `taken from the store in 12 ms`."""
+    what = "taken from the store" if executable.cached else "compiled"
+    return f"{what} in {duration(executable.compile_seconds)}"
+
+
+def title(path: str, threads: int, target: str = "native") -> str:
+    """The first line of a report on a model."""
+    return f"{os.path.basename(path)} for {target}, {counted(threads, 'thread')}"
+
+
+def tell_assumptions(feeds: Feeds, wanted: Sequence[str]) -> None:
+    """Says on stderr which sizes nobody chose; `wanted` are the words of `--size` that were given."""
+    if feeds.assumed:
+        chosen = ", ".join(f"{name} = {feeds.sizes[name]}" for name in feeds.assumed)
+        more = " ".join(f"--size {name}=32" for name in feeds.assumed)
+        note(f"{chosen}: choose {'other sizes' if wanted or len(feeds.assumed) > 1 else 'another size'} with {more}")

@@ -1,0 +1,168 @@
+"""`tilewright run`: one call of a model, its outputs as a table, checked and saved when asked for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from tilewright.cli import options
+from tilewright.cli.agreement import Difference, differ
+from tilewright.cli.feeds import Feeds, make_feeds
+from tilewright.cli.guard import note
+from tilewright.cli.model import compile_model, count_threads, describe_compile, tell_assumptions, title
+from tilewright.cli.saving import check_place, save
+from tilewright.cli.tables import duration, json_text, number, table
+from tilewright.frontends.onnx.importer import read
+from tilewright.graph.evaluate import evaluate
+from tilewright.report.progress import progress
+from tilewright.runtime.executable import Executable
+from tilewright.store import Json
+
+Array = np.ndarray[Any, Any]
+
+SHOWN_VALUES = 6
+"""How many elements of an output its row shows."""
+
+
+def run(
+    model: options.Model,
+    inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
+    random: Annotated[bool, typer.Option("--random", help="Fill inputs that are not given with random data.")] = False,
+    seed: options.Seed = 0,
+    sizes: options.Sizes = [],  # noqa: B006
+    save_output: Annotated[
+        str | None, typer.Option("--save-output", metavar="FILE", help="Write the outputs to a .npz file.")
+    ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Check the outputs against the graph evaluator; exit code 1 when they differ."),
+    ] = False,
+    target: options.TargetName = "native",
+    threads: options.Threads = None,
+    as_json: options.Json = False,
+) -> int:
+    """Run a model once and print its outputs.
+
+    Inputs come from files (NAME=@x.npy, @inputs.npz), from values on the command line, or are random. Random floats
+    are normal, random integers lie in 0..9. Sizes of dimensions that no input and no --size gives are 1.
+
+    \b
+    Examples:
+      tilewright run model.onnx --random --size n=32 --compare
+      tilewright run model.onnx --input x=@x.npy --input scale=0.5 --save-output out.npz
+    """
+    place = None if save_output is None else check_place(save_output)
+    executable = compile_model(model, target, threads)
+    feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
+    tell_assumptions(feeds, sizes)
+    start = time.perf_counter()
+    with progress("running"):
+        outputs = executable.run(feeds.arrays)
+    seconds = time.perf_counter() - start
+    differences = _compare(model, feeds, outputs) if compare else []
+    agrees = all(d.agrees for d in differences)
+    if place is not None and agrees:
+        save(place, outputs)
+    count = count_threads(threads)
+    if as_json:
+        print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, differences)))
+    else:
+        ran = f"{describe_compile(executable)}, ran in {duration(seconds)}"
+        print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, differences)}")
+    if place is not None:
+        note(f"{place} holds the outputs" if agrees else f"{place} was not written, for the outputs differ")
+    return 0 if agrees else 1
+
+
+def _compare(model: str, feeds: Feeds, outputs: dict[str, Array]) -> list[Difference]:
+    """The differences from what the graph means as it was read, before any pass touched it."""
+    with progress("evaluating the graph"):
+        expected = evaluate(read(model), feeds.arrays)
+    return [differ(name, array, np.asarray(expected[name])) for name, array in outputs.items()]
+
+
+def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], differences: list[Difference]) -> str:
+    """The tables of inputs, outputs and differences."""
+    parts = []
+    if feeds.arrays:
+        rows = [(p.name, _type(p.dtype.name, feeds.arrays[p.name]), feeds.origins[p.name]) for p in executable.inputs]
+        parts.append(table(("input", "type", "from"), rows))
+    rows_ = []
+    for port in executable.outputs:
+        array = outputs[port.name]
+        least, mean, most = (number(x) for x in _statistics(array)) if array.size else ("", "", "")
+        rows_.append((port.name, _type(port.dtype.name, array), least, mean, most, _values(array)))
+    parts.append(table(("output", "type", "min", "mean", "max", "values"), rows_, frozenset(("min", "mean", "max"))))
+    if differences:
+        found = [
+            (d.name, f"{d.absolute:.2g}", f"{d.relative:.2g}", f"{d.allowed:g}", "agrees" if d.agrees else "DIFFERS")
+            for d in differences
+        ]
+        heads = ("against the evaluator", "max absolute", "max relative", "allowed", "")
+        parts.append(table(heads, found, frozenset(heads[1:4])))
+    return "\n\n".join(parts)
+
+
+def _type(dtype: str, array: Array) -> str:
+    return f"{dtype}[{', '.join(map(str, array.shape))}]"
+
+
+def _statistics(array: Array) -> tuple[float, float, float]:
+    """The least value, the mean and the greatest value."""
+    wide = array.astype(np.float64)
+    with np.errstate(all="ignore"):
+        return float(wide.min()), float(wide.mean()), float(wide.max())
+
+
+def _values(array: Array) -> str:
+    """The first elements."""
+    first = array.reshape(-1)[:SHOWN_VALUES]
+    words = [str(bool(x)).lower() if array.dtype.kind == "b" else number(float(x)) for x in first]
+    return " ".join([*words, "…"] if array.size > SHOWN_VALUES else words)
+
+
+def _record(
+    model: str,
+    target: str,
+    threads: int,
+    executable: Executable,
+    feeds: Feeds,
+    seconds: float,
+    outputs: dict[str, Array],
+    differences: list[Difference],
+) -> dict[str, Json]:
+    """The report as JSON says it."""
+
+    def port(name: str, dtype: str, array: Array) -> dict[str, Json]:
+        return {"name": name, "dtype": dtype, "shape": list(array.shape)}
+
+    results: list[Json] = []
+    for p in executable.outputs:
+        array = outputs[p.name]
+        record = port(p.name, p.dtype.name, array)
+        if array.size:
+            record |= dict(zip(("min", "mean", "max"), _statistics(array), strict=True))
+        first = array.reshape(-1)[:SHOWN_VALUES]
+        results.append({**record, "first": [x.item() if array.dtype.kind in "biu" else float(x) for x in first]})
+    record = {
+        "model": model,
+        "target": target,
+        "threads": threads,
+        "cached": executable.cached,
+        "compile_seconds": executable.compile_seconds,
+        "run_seconds": seconds,
+        "sizes": dict(feeds.sizes),
+        "assumed_sizes": list(feeds.assumed),
+        "inputs": [
+            {**port(p.name, p.dtype.name, feeds.arrays[p.name]), "from": feeds.origins[p.name]}
+            for p in executable.inputs
+        ],
+        "outputs": results,
+    }
+    if differences:
+        record["compare"] = [{**asdict(d), "agrees": d.agrees} for d in differences]
+    return record

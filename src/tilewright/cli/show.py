@@ -1,0 +1,57 @@
+"""`tilewright show`: the program after any stage of compilation, as text that can be read back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tilewright.cli import options
+from tilewright.cli.highlight import highlight
+from tilewright.cli.model import compile_model
+from tilewright.cli.tables import is_coloured
+from tilewright.report.errors import UserError
+
+WHOLE = ("llvm", "assembly")
+"""The last stages, which are no programs of ours any more."""
+
+
+def show(
+    model: options.Model,
+    after: Annotated[
+        str | None,
+        typer.Option("--after", metavar="STAGE", help="The stage to show. [default: the last one before LLVM]"),
+    ] = None,
+    kernel: Annotated[
+        str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
+    ] = None,
+    stages: Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")] = False,
+    assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
+    target: options.TargetName = "native",
+    threads: options.Threads = None,
+) -> int:
+    """Print a model as it is after any stage of compilation.
+
+    With colours on a terminal, plain in a pipe. What is printed of a graph or of loops is a program: tw.parse reads it.
+
+    \b
+    Examples:
+      tilewright show model.onnx --stages
+      tilewright show model.onnx --after plan
+      tilewright show model.onnx --kernel 3 | less
+    """
+    if stages and (after or kernel or assembly):
+        raise UserError("--stages goes alone", why="it lists what --after and --kernel may name")
+    if assembly and after:
+        raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
+    after = "assembly" if assembly else after
+    if kernel and after in WHOLE:
+        raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
+    executable = compile_model(model, target, threads)
+    if stages:
+        print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
+        print("\n".join(["kernels", *(f"{n:>4}  {name}" for n, name in enumerate(executable.kernels))]))
+        return 0
+    text = executable.show(after=after, kernel=kernel)
+    print(highlight(text) if is_coloured() else text)
+    return 0

@@ -1,0 +1,286 @@
+"""Recurrent layers, unrolled over a constant number of steps. The input's part of every gate is one product before them.
+
+Along the steps X is [step, batch, input]; weights hold one block of rows for each gate, in the order that ONNX gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr import dtypes
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.operators import activation
+from tilewright.frontends.onnx.operators.control import at, steps_of
+from tilewright.frontends.onnx.registry import Floats, Strs, handles
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+
+Function = Callable[[Tensor], Tensor]
+Cell = Callable[["Layer", Tensor, list[Tensor]], list[Tensor]]
+
+
+@dataclass(slots=True)
+class Layer:
+    """One direction of a layer: its weights, biases of input and state, peepholes, activations and clipping bound."""
+
+    b: Emit
+    w: Tensor
+    r: Tensor
+    input_bias: Tensor | None
+    state_bias: Tensor | None
+    peepholes: Tensor | None
+    functions: list[Function]
+    hidden: int
+    clip: float | None
+
+    def gates(self, x: Tensor, count: int) -> list[Tensor]:
+        """The parts of a tensor whose last dimension holds one block for each gate."""
+        return [self.b.narrow(x, x.rank - 1, n * self.hidden, self.hidden) for n in range(count)]
+
+    def bounded(self, x: Tensor) -> Tensor:
+        """What enters an activation, within the clipping bound."""
+        if self.clip is None:
+            return x
+        return self.b.map("min", self.b.map("max", x, -self.clip), self.clip)
+
+    def apply(self, function: int, x: Tensor) -> Tensor:
+        return self.functions[function](self.bounded(x))
+
+
+def _product(b: Emit, h: Tensor, r: Tensor) -> Tensor:
+    """h @ r.T"""
+    return b.contract("bh,gh->bg", h, r)
+
+
+def _with(x: Tensor, bias: Tensor | None) -> Tensor:
+    return x if bias is None else x + bias
+
+
+def _simple(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+    recurrent = _with(_product(layer.b, state[0], layer.r), layer.state_bias)
+    return [layer.apply(0, x + recurrent)]
+
+
+def _gated(linear_before_reset: bool) -> Cell:
+    def cell(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        b, (h,) = layer.b, state
+        xz, xr, xh = layer.gates(x, 3)
+        size = layer.hidden
+        rows = [b.narrow(layer.r, 0, n * size, size) for n in range(3)]
+        biases = [None] * 3 if layer.state_bias is None else layer.gates(layer.state_bias, 3)
+        z = layer.apply(0, xz + _with(_product(b, h, rows[0]), biases[0]))
+        r = layer.apply(0, xr + _with(_product(b, h, rows[1]), biases[1]))
+        if linear_before_reset:
+            inner = r * _with(_product(b, h, rows[2]), biases[2])
+        else:
+            inner = _with(_product(b, r * h, rows[2]), biases[2])
+        return [(1 - z) * layer.apply(1, xh + inner) + z * h]
+
+    return cell
+
+
+def _long(input_forget: bool) -> Cell:
+    def cell(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
+        h, c = state
+        i, o, f, g = layer.gates(x + _with(_product(layer.b, h, layer.r), layer.state_bias), 4)
+        peep = [None] * 3 if layer.peepholes is None else layer.gates(layer.peepholes, 3)
+        i = layer.apply(0, i if peep[0] is None else i + peep[0] * c)
+        if input_forget:
+            f = 1 - i
+        else:
+            f = layer.apply(0, f if peep[2] is None else f + peep[2] * c)
+        c = f * c + i * layer.apply(1, g)
+        o = layer.apply(0, o if peep[1] is None else o + peep[1] * c)
+        return [o * layer.functions[2](c), c]
+
+    return cell
+
+
+def _functions(b: Emit, names: Sequence[str], alpha: Floats | None, beta: Floats | None) -> list[Function]:
+    """The activations by name; those with parameters take the next of `alpha` and `beta`, or their defaults."""
+    alphas, betas = iter(alpha or ()), iter(beta or ())
+    found: list[Function] = []
+    for name in names:
+        key = name.lower()
+        plain = _PLAIN.get(key)
+        if plain is not None:
+            found.append(lambda x, op=plain: op(b, x))  # type: ignore[misc]
+            continue
+        if key not in _WITH_PARAMETERS:
+            raise Unsupported(f"the activation {name!r} is not supported")
+        op, first, second = _WITH_PARAMETERS[key]
+        p = next(alphas, first) if first is not None else None
+        q = next(betas, second) if second is not None else None
+        found.append(lambda x, op=op, p=p, q=q: op(b, x, p, q))  # type: ignore[misc]
+    return found
+
+
+_PLAIN: dict[str, Callable[[Emit, Tensor], Tensor]] = {
+    "tanh": lambda b, x: b.map("tanh", x),
+    "sigmoid": lambda b, x: b.map("sigmoid", x),
+    "relu": lambda b, x: b.map("relu", x),
+    "softsign": activation.softsign,
+    "softplus": activation.softplus,
+}
+
+_WITH_PARAMETERS: dict[str, tuple[Callable[..., Tensor], float | None, float | None]] = {
+    "affine": (lambda b, x, p, q: x * p + q, 1.0, 0.0),
+    "leakyrelu": (lambda b, x, p, q: activation.leaky_relu(b, x, alpha=p), 0.01, None),
+    "thresholdedrelu": (lambda b, x, p, q: activation.thresholded_relu(b, x, alpha=p), 1.0, None),
+    "scaledtanh": (lambda b, x, p, q: b.map("tanh", x * q) * p, 1.0, 1.0),
+    "hardsigmoid": (lambda b, x, p, q: activation.hard_sigmoid(b, x, alpha=p, beta=q), 0.2, 0.5),
+    "elu": (lambda b, x, p, q: activation.elu(b, x, alpha=p), 1.0, None),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The attributes that recurrent layers share."""
+
+    activations: Strs
+    alpha: Floats | None
+    beta: Floats | None
+    clip: float | None
+    direction: str
+    layout: int
+
+
+def _recurrent(
+    b: Emit,
+    cell: Cell,
+    count: int,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None,
+    lengths: Tensor | None,
+    initial: Sequence[Tensor | None],
+    peepholes: Tensor | None,
+    settings: Settings,
+) -> tuple[Tensor, ...]:
+    """(all states, the last of each kind of state) over one or both directions. `count` is the number of gates."""
+    if settings.direction not in ("forward", "reverse", "bidirectional"):
+        raise b.error(f"the direction is {settings.direction!r}")
+    both = settings.direction == "bidirectional"
+    if settings.layout:
+        x = b.transpose(x, (1, 0, 2))
+        initial = [None if s is None else b.transpose(s, (1, 0, 2)) for s in initial]
+    hidden = r.static_shape()
+    if hidden is None or x.rank != 3 or w.rank != 3 or len(hidden) != 3 or hidden[0] != 1 + both:
+        raise b.error("the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape")
+    per_direction = len(settings.activations) // (1 + both)
+    rows: list[tuple[list[Tensor], list[Tensor]]] = []
+    for d in range(1 + both):
+        names = settings.activations[d * per_direction : (d + 1) * per_direction]
+        layer = Layer(
+            b, at(b, w, 0, d), at(b, r, 0, d), None, None, None if peepholes is None else at(b, peepholes, 0, d),
+            _functions(b, names, settings.alpha, settings.beta), hidden[2], settings.clip,
+        )  # fmt: skip
+        if bias is not None:
+            whole = at(b, bias, 0, d)
+            layer.input_bias = b.narrow(whole, 0, 0, count * layer.hidden)
+            layer.state_bias = b.narrow(whole, 0, count * layer.hidden, count * layer.hidden)
+        empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
+        start = [empty if s is None else at(b, s, 0, d) for s in initial]
+        rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
+    steps = [b.concat([b.unsqueeze(s, [0]) for s in step], 0) for step in zip(*(row[0] for row in rows), strict=True)]
+    everything = b.concat([b.unsqueeze(s, [0]) for s in steps], 0)
+    last = [b.concat([b.unsqueeze(s, [0]) for s in kind], 0) for kind in zip(*(row[1] for row in rows), strict=True)]
+    if settings.layout:
+        return b.transpose(everything, (2, 0, 1, 3)), *(b.transpose(s, (1, 0, 2)) for s in last)
+    return everything, *last
+
+
+def _direction(
+    layer: Layer, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
+) -> tuple[list[Tensor], list[Tensor]]:
+    """The output of each step in the order of the input, and the last states. Beyond a sequence's length outputs are zero
+    and states stay."""
+    b = layer.b
+    steps = steps_of(x, 0, "a recurrent layer")
+    parts = _with(b.contract("sbi,gi->sbg", x, layer.w), layer.input_bias)
+    outputs: list[Tensor] = []
+    for step in reversed(range(steps)) if reverse else range(steps):
+        fresh = cell(layer, at(b, parts, 0, step), state)
+        shown = fresh[0]
+        if lengths is not None:
+            inside = b.align(b.map("lt", b.scalar(step, dtypes.i64), b.cast(lengths, dtypes.i64)), 0, 2)
+            fresh = [b.select(inside, new, old) for new, old in zip(fresh, state, strict=True)]
+            shown = b.select(inside, shown, b.scalar(0, shown.dtype))
+        state = fresh
+        outputs.append(shown)
+    return outputs[::-1] if reverse else outputs, state
+
+
+@handles("RNN", since=7)
+def rnn(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial: Tensor | None = None,
+    *,
+    activation_alpha: Floats | None = None,
+    activation_beta: Floats | None = None,
+    activations: Strs = ("Tanh", "Tanh"),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations if direction == "bidirectional" else activations[:1]
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
+    return _recurrent(b, _simple, 1, x, w, r, bias, lengths, [initial], None, settings)
+
+
+@handles("GRU", since=7)
+def gru(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial: Tensor | None = None,
+    *,
+    activation_alpha: Floats | None = None,
+    activation_beta: Floats | None = None,
+    activations: Strs = ("Sigmoid", "Tanh", "Sigmoid", "Tanh"),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations if direction == "bidirectional" else activations[:2]
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
+    return _recurrent(b, _gated(bool(linear_before_reset)), 3, x, w, r, bias, lengths, [initial], None, settings)
+
+
+@handles("LSTM", since=7)
+def lstm(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    *,
+    activation_alpha: Floats | None = None,
+    activation_beta: Floats | None = None,
+    activations: Strs = ("Sigmoid", "Tanh", "Tanh", "Sigmoid", "Tanh", "Tanh"),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, ...]:
+    names = activations if direction == "bidirectional" else activations[:3]
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
+    initial = [initial_h, initial_c]
+    return _recurrent(b, _long(bool(input_forget)), 4, x, w, r, bias, lengths, initial, peepholes, settings)

@@ -1,0 +1,188 @@
+"""Elements at fractional places: GridSample and RoiAlign. Layout: batch, channels, spatial dimensions."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.operators.softmax import product
+from tilewright.frontends.onnx.registry import handles
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+
+_MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
+_CUBIC = -0.75
+
+
+@handles("GridSample")
+def grid_sample(
+    b: Emit, x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    """The input at the places of the grid, whose last dimension holds one coordinate in [-1, 1] for each spatial dimension,
+    the last dimension's first."""
+    n = x.rank - 2
+    if mode not in _MODES or padding_mode not in ("zeros", "border", "reflection"):
+        raise Unsupported(f"the mode {mode!r} with the padding {padding_mode!r} is not supported")
+    if n < 1 or grid.rank != x.rank or not isinstance(grid.shape[-1], Const) or grid.shape[-1].value != n:
+        raise b.error(f"the grid must have {x.rank} dimensions, the last of extent {n}")
+    out = grid.shape[1:-1]
+    places = []
+    for d in range(n):
+        part = b.reshape(b.narrow(grid, grid.rank - 1, n - 1 - d, 1), (x.shape[0], product(out)))
+        places.append(_Line(b, x.shape[2 + d], part, _MODES[mode], padding_mode, bool(align_corners)))
+    return b.reshape(_gathered(b, x, places), (*x.shape[:2], *out))
+
+
+class _Line:
+    """The neighbours along one spatial dimension of each place: pairs of (index inside, weight)."""
+
+    def __init__(self, b: Emit, extent: Expr, place: Tensor, mode: str, padding: str, corners: bool) -> None:
+        self.b, self.extent, self.padding = b, extent, padding
+        length = b.of_size(extent, place.dtype)
+        if corners:
+            self.low, self.high = b.scalar(0, place.dtype), length - 1
+            where = (place + 1) / 2 * (length - 1)
+        else:
+            self.low, self.high = b.scalar(-0.5, place.dtype), length - 0.5
+            where = ((place + 1) * length - 1) / 2
+        if mode == "nearest":
+            where = b.map("round", where)
+        where = self._brought_inside(where)
+        if mode == "nearest":
+            self.taps = [self._tap(where, None)]
+            return
+        base = b.map("floor", where)
+        offsets = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
+        weigh = _triangle if mode == "linear" else _cubic
+        self.taps = [self._tap(base + o, weigh(b, b.map("abs", where - base - o))) for o in offsets]
+
+    def _brought_inside(self, place: Tensor) -> Tensor:
+        b = self.b
+        if self.padding == "border":
+            return b.map("max", b.map("min", place, b.of_size(self.extent - 1, place.dtype)), 0)
+        return self._reflected(place) if self.padding == "reflection" else place
+
+    def _reflected(self, place: Tensor) -> Tensor:
+        """Places beyond the borders mirrored at them, as often as needed."""
+        b = self.b
+        span = self.high - self.low
+        safe = b.map("max", span, 0.5)
+        turn = b.map("mod", place - self.low, safe * 2)
+        inside = self.low + b.select(b.map("le", turn, span), turn, span * 2 - turn)
+        return b.select(b.map("le", span, 0), self.low, inside)
+
+    def _tap(self, place: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The index of a whole place, and its weight: zero where padding with zeros puts the place outside."""
+        b = self.b
+        last = b.of_size(self.extent - 1, place.dtype)
+        if self.padding == "zeros":
+            inside = b.map("and", b.map("le", b.scalar(0, place.dtype), place), b.map("le", place, last))
+            one = b.scalar(1, place.dtype) if weight is None else weight
+            weight = b.select(inside, one, b.scalar(0, place.dtype))
+        elif self.padding == "reflection":
+            place = self._reflected(place)
+        index = b.cast(b.map("max", b.map("min", place, last), 0), dtypes.i64)
+        limit = b.of_size(self.extent - 1)
+        return b.map("max", b.map("min", index, limit), 0), weight
+
+
+def _triangle(b: Emit, distance: Tensor) -> Tensor:
+    return 1 - distance
+
+
+def _cubic(b: Emit, distance: Tensor) -> Tensor:
+    """Keys' cubic."""
+    near = ((distance * (_CUBIC + 2) - (_CUBIC + 3)) * distance) * distance + 1
+    far = ((distance * _CUBIC - 5 * _CUBIC) * distance + 8 * _CUBIC) * distance - 4 * _CUBIC
+    return b.select(b.map("le", distance, 1), near, far)
+
+
+def _gathered(b: Emit, x: Tensor, lines: Sequence[_Line]) -> Tensor:
+    """The weighted sum over all combinations of neighbours: [batch, channels, places]."""
+    space = x.shape[2:]
+    flat = b.reshape(x, (*x.shape[:2], product(space)))
+    result: Tensor | None = None
+    for taps in itertools.product(*(line.taps for line in lines)):
+        index, weight = taps[0]
+        for (more, factor), extent in zip(taps[1:], space[1:], strict=True):
+            index = index * b.of_size(extent) + more
+            weight = factor if weight is None else weight if factor is None else weight * factor
+        shape = (*x.shape[:2], index.shape[1])
+        part = b.gather_elements(flat, b.broadcast(b.unsqueeze(index, [1]), shape), 2)
+        if weight is not None:
+            part = part * b.cast(b.unsqueeze(weight, [1]), x.dtype)
+        result = part if result is None else result + part
+    assert result is not None
+    return result
+
+
+@handles("RoiAlign")
+def roi_align(
+    b: Emit,
+    x: Tensor,
+    rois: Tensor,
+    batch: Tensor,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Tensor:
+    """Regions of interest pooled from points that are interpolated linearly, `sampling_ratio` in each direction of a bin."""
+    if sampling_ratio < 1:
+        raise Unsupported("RoiAlign whose number of points depends on the data (sampling_ratio=0) is not supported")
+    if mode not in ("avg", "max"):
+        raise Unsupported(f"the mode {mode!r} is not supported")
+    half = b.opset >= 16 and coordinate_transformation_mode == "half_pixel"
+    sides = []
+    for d, count in ((1, output_height), (0, output_width)):
+        ends = [b.narrow(rois, 1, n, 1) * spatial_scale - (0.5 if half else 0.0) for n in (d, d + 2)]
+        length = ends[1] - ends[0]
+        if not half:
+            length = b.map("max", length, 1)
+        points = b.align((b.iota((count * sampling_ratio,), 0, x.dtype) + 0.5) / sampling_ratio, 1, 2)
+        sides.append(_bilinear_side(b, x.shape[2 + len(sides)], ends[0] + points * (length / count)))
+    source = b.take(x, b.checked(batch, x.shape[0], "RoiAlign"), 0)
+    parts = _points(b, source, sides)
+    shape = (*source.shape[:2], output_height, sampling_ratio, output_width, sampling_ratio)
+    if mode == "max":
+        best = parts[0]
+        for part in parts[1:]:
+            best = b.map("max", best, part)
+        return b.reduce("max", b.reshape(best, shape), [3, 5])
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return b.reduce("sum", b.reshape(total, shape), [3, 5]) / sampling_ratio**2
+
+
+def _bilinear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """(index, weight) of the two neighbours of each point; both weights are zero for points far outside."""
+    length = b.of_size(extent, place.dtype)
+    inside = b.map("and", b.map("le", b.scalar(-1, place.dtype), place), b.map("le", place, length))
+    near = b.map("min", b.map("max", place, 0), length - 1)
+    low = b.map("floor", near)
+    part = near - low
+    index = b.cast(low, dtypes.i64)
+    limit = b.of_size(extent - 1)
+    pairs = [(index, 1 - part), (index + 1, part)]
+    return [
+        (b.map("max", b.map("min", i, limit), 0), b.select(inside, w, b.scalar(0, w.dtype))) for i, w in pairs
+    ]
+
+
+def _points(b: Emit, x: Tensor, sides: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[Tensor]:
+    """The weighted elements of each of the four neighbours: [region, channel, points down * points across]."""
+    flat = b.reshape(x, (*x.shape[:2], x.shape[2] * x.shape[3]))
+    found = []
+    for (row, down), (column, across) in itertools.product(*sides):
+        index = b.unsqueeze(row, [2]) * b.of_size(x.shape[3]) + b.unsqueeze(column, [1])
+        weight = b.unsqueeze(down, [2]) * b.unsqueeze(across, [1])
+        places = (x.shape[0], 1, index.shape[1] * index.shape[2])
+        wide = b.broadcast(b.reshape(index, places), (*x.shape[:2], places[2]))
+        found.append(b.gather_elements(flat, wide, 2) * b.reshape(weight, places))
+    return found

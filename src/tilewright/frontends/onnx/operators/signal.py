@@ -1,0 +1,190 @@
+"""Fourier transforms as products with the matrix of roots of unity, and Col2Im. Complex numbers are pairs in the last
+dimension."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr, const, equal, less, less_equal, select
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.operators.permute import permuted
+from tilewright.frontends.onnx.operators.shape import LARGEST
+from tilewright.frontends.onnx.operators.softmax import product
+from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.ops.scatter import Reduction
+
+
+def _roots(b: Emit, rows: Expr, columns: Expr, period: Expr, dtype: dtypes.DType) -> tuple[Tensor, Tensor]:
+    """cos and sin of 2*pi*k*t/period for k below rows and t below columns; k*t is reduced exactly, as integers."""
+    k, t = b.align(b.iota((rows,), 0), 0, 2), b.align(b.iota((columns,), 0), 1, 2)
+    turn = b.cast(b.map("mod", k * t, b.of_size(period)), dtypes.f64) / b.of_size(period, dtypes.f64)
+    angle = turn * (2 * math.pi)
+    return b.cast(b.map("cos", angle), dtype), b.cast(b.map("sin", angle), dtype)
+
+
+def _resized(b: Emit, x: Tensor, axis: int, extent: Expr) -> Tensor:
+    """Cut off or filled with zeros behind."""
+    zeros: list[Expr | int] = [0] * x.rank
+    high = list(zeros)
+    high[axis] = simplify(extent - x.shape[axis])
+    return b.pad(x, zeros, high)
+
+
+def transform(b: Emit, x: Tensor, length: Expr | None, inverse: bool, onesided: bool) -> Tensor:
+    """The transform of [..., n, 1 or 2] along its last dimension but one."""
+    axis = x.rank - 2
+    parts = x.shape[-1]
+    if not isinstance(parts, Const) or parts.value not in (1, 2):
+        raise b.error("the last dimension of a signal must be 1 (real) or 2 (complex)")
+    halved = inverse and onesided
+    period = length if length is not None else x.shape[axis] * 2 - 2 if halved else x.shape[axis]
+    taken = simplify(period // 2 + 1) if halved else period
+    source = _resized(b, x, axis, taken)
+    real = b.reshape(b.narrow(source, axis + 1, 0, 1), source.shape[:-1])
+    imaginary = None if parts.value == 1 else b.reshape(b.narrow(source, axis + 1, 1, 1), source.shape[:-1])
+    rows = simplify(period // 2 + 1) if onesided and not inverse else period
+    cos, sin = _roots(b, rows, taken, period, x.dtype)
+    if halved:
+        return b.unsqueeze(_real_inverse(b, real, imaginary, cos, sin, period), [x.rank - 1])
+    if inverse:
+        sin = -sin
+    re, im = _times(b, real, cos), -_times(b, real, sin)
+    if imaginary is not None:
+        re, im = re + _times(b, imaginary, sin), im + _times(b, imaginary, cos)
+    both = b.concat([b.unsqueeze(re, [re.rank]), b.unsqueeze(im, [im.rank])], re.rank)
+    return both / b.of_size(period, x.dtype) if inverse else both
+
+
+def _times(b: Emit, x: Tensor, matrix: Tensor) -> Tensor:
+    """The product along the last dimension with each row of the matrix."""
+    letters = "abcdefghij"[: x.rank - 1]
+    return b.contract(f"{letters}t,kt->{letters}k", x, matrix)
+
+
+def _real_inverse(
+    b: Emit, real: Tensor, imaginary: Tensor | None, cos: Tensor, sin: Tensor, period: Expr
+) -> Tensor:
+    """The real signal whose transform's first half is given: the other half is its mirror image, so all but the first and
+    (of an even period) the last count twice."""
+    k = b.iota((cos.shape[1],), 0)
+    single = b.map("or", b.map("eq", k, 0), b.map("eq", k * 2, b.of_size(period)))
+    weight = b.select(single, b.scalar(1, real.dtype), b.scalar(2, real.dtype)) / b.of_size(period, real.dtype)
+    total = _times(b, real * weight, cos)
+    return total if imaginary is None else total - _times(b, imaginary * weight, sin)
+
+
+@handles("DFT", until=19)
+def dft_by_attribute(
+    b: Emit, x: Tensor, length: Tensor | None = None, *, axis: int = 1, inverse: int = 0, onesided: int = 0
+) -> Tensor:
+    return _dft_along(b, x, length, b.axis(axis, x.rank), inverse, onesided)
+
+
+@handles("DFT", since=20)
+def dft(
+    b: Emit, x: Tensor, length: Tensor | None = None, axis: Tensor | None = None, *, inverse: int = 0, onesided: int = 0
+) -> Tensor:
+    known = [-2] if axis is None else b.integers(axis, "the axis")
+    if known is not None:
+        return _dft_along(b, x, length, b.axis(known[0], x.rank), inverse, onesided)
+    assert axis is not None
+    chosen = b.size(axis, "the axis of DFT", -x.rank, x.rank - 2)
+    chosen = select(less(chosen, 0), chosen + x.rank, chosen)
+    last = x.rank - 2
+    away = [select(equal(chosen, d), last, select(less(chosen, d), d - 1, d)) for d in range(last + 1)]
+    back = [select(less_equal(chosen, d), d + 1, d) for d in range(last)] + [chosen]
+    moved = permuted(b, x, [*away, const(x.rank - 1)])
+    result = transform(b, moved, _length(b, length), bool(inverse), bool(onesided))
+    return permuted(b, result, [*back, const(x.rank - 1)])
+
+
+def _length(b: Emit, length: Tensor | None) -> Expr | None:
+    return None if length is None else b.size(length, "the length of a Fourier transform", 1, LARGEST)
+
+
+def _dft_along(b: Emit, x: Tensor, length: Tensor | None, axis: int, inverse: int, onesided: int) -> Tensor:
+    if axis == x.rank - 1:
+        raise b.error("a Fourier transform along the last dimension, which holds real and imaginary parts")
+    order = [d for d in range(x.rank - 1) if d != axis]
+    order += [axis, x.rank - 1]
+    result = transform(b, b.transpose(x, order), _length(b, length), bool(inverse), bool(onesided))
+    return b.transpose(result, [order.index(d) for d in range(x.rank)])
+
+
+@handles("STFT")
+def stft(
+    b: Emit,
+    x: Tensor,
+    step: Tensor,
+    window: Tensor | None = None,
+    length: Tensor | None = None,
+    *,
+    onesided: int = 1,
+) -> Tensor:
+    """The transform of each frame of a signal [batch, n, 1 or 2], frames being `step` apart: [batch, frame, k, 2]."""
+    if x.rank != 3:
+        raise b.error(f"the signal has {x.rank} dimensions, not 3")
+    apart = b.size(step, "the step of STFT", 1, LARGEST)
+    size = window.shape[0] if window is not None else _length(b, length) if length is not None else x.shape[1]
+    assert size is not None
+    b.require(less_equal(size, x.shape[1]), "a frame of {0} elements is longer than the signal of {1}")
+    frames = simplify((x.shape[1] - size) // apart + 1)
+    place = b.align(b.iota((frames,), 0) * b.of_size(apart), 0, 2) + b.align(b.iota((size,), 0), 1, 2)
+    framed = b.take(x, place, 1)
+    if window is not None:
+        framed = framed * b.align(window, 2, 4)
+    return transform(b, framed, None, False, bool(onesided))
+
+
+@handles("Col2Im")
+def col2im(
+    b: Emit,
+    x: Tensor,
+    image: Tensor,
+    block: Tensor,
+    *,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """The sum of all blocks at their places in the image; what lies in the padding is lost."""
+    extents = b.sizes(image, "the image shape of Col2Im", 0, LARGEST)
+    kernel = b.sizes(block, "the block shape of Col2Im", 1, LARGEST)
+    n = len(extents)
+    if len(kernel) != n or x.rank != 3:
+        raise b.error("Col2Im takes [batch, channels * block, blocks], and as many block as image dimensions")
+    apart, step, around = dilations or (1,) * n, strides or (1,) * n, pads or (0,) * (2 * n)
+    channels = simplify(x.shape[1] // product(kernel))
+    wide = [e + around[d] + around[d + n] for d, e in enumerate(extents)]
+    blocks = [
+        simplify((w - ((k - 1) * a + 1)) // s + 1) for w, k, a, s in zip(wide, kernel, apart, step, strict=True)
+    ]
+    index = _block_places(b, wide, kernel, blocks, apart, step)
+    count = simplify(product(kernel) * product(blocks))
+    flat = b.reshape(index, (1, 1, count))
+    updates = b.reshape(x, (x.shape[0], channels, count))
+    canvas = b.full((x.shape[0], channels, product(wide)), 0, x.dtype)
+    places = b.broadcast(flat, (x.shape[0], channels, count))
+    summed = b.op("scatter_elements", canvas, places, updates, axis=2, reduction=Reduction.ADD)
+    whole = b.reshape(summed, (x.shape[0], channels, *wide))
+    return b.slice(whole, [0, 0, *around[:n]], [x.shape[0], channels, *extents])
+
+
+def _block_places(
+    b: Emit, wide: Sequence[Expr], kernel: Sequence[Expr], blocks: Sequence[Expr], apart: Ints, step: Ints
+) -> Tensor:
+    """For each place in a block and each block the index in the flattened, padded image."""
+    n = len(wide)
+    index: Tensor | None = None
+    for d in range(n):
+        stride = b.of_size(product(wide[d + 1 :]))
+        inner = b.align(b.iota((kernel[d],), 0) * apart[d] * stride, d, 2 * n)
+        outer = b.align(b.iota((blocks[d],), 0) * step[d] * stride, n + d, 2 * n)
+        index = inner + outer if index is None else index + inner + outer
+    if index is None:
+        raise Unsupported("Col2Im without spatial dimensions")
+    return index

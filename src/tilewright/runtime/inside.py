@@ -1,0 +1,79 @@
+"""A look inside a compiled program: the text of any stage, the kernels, the assembly.
+
+What was loaded from the store was not compiled in this process; then the pipeline runs again when somebody first looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewright.core.passes import Record
+from tilewright.graph.nodes import AnyFunction, Module
+from tilewright.report.errors import UserError
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """Every stage of one compilation, and what code generation made of the last."""
+
+    record: Record[Module]
+    llvm: str
+    assembly: Callable[[], str]
+
+
+class Inside:
+    """Stages, made when they are first asked for."""
+
+    def __init__(self, make: Callable[[], Stages]) -> None:
+        self._make = make
+
+    @cached_property
+    def _stages(self) -> Stages:
+        return self._make()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The stages in order; `llvm` and `assembly` are the last."""
+        return (*(stage.name for stage in self._stages.record), "llvm", "assembly")
+
+    @property
+    def module(self) -> Module:
+        """The program after the last pass."""
+        return self._stages.record.stages[-1].program
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        """The names of the kernels, in the order they are first called."""
+        return tuple(name for name in self.module.functions if name != self.module.entry)
+
+    def report(self) -> str:
+        """A line for each pass, with its time."""
+        return self._stages.record.report()
+
+    def show(self, after: str | None = None, kernel: int | str | None = None) -> str:
+        """The text after a stage (the last pass, unless named), of the whole program or of one kernel."""
+        if after == "llvm":
+            return self._stages.llvm
+        if after == "assembly":
+            return self._stages.assembly()
+        record = self._stages.record
+        if after is not None and all(stage.name != after for stage in record):
+            raise UserError(f"no stage is called {after}", why=f"the stages are {', '.join(self.names)}")
+        stage = record.stages[-1] if after is None else record.after(after)
+        if kernel is None:
+            return stage.text()
+        return str(self._kernel(stage.program, kernel, stage.name))
+
+    def _kernel(self, module: Module, kernel: int | str, stage: str) -> AnyFunction:
+        names = [name for name in module.functions if name != module.entry]
+        if isinstance(kernel, int) or kernel.isdigit():
+            number = int(kernel)
+            if number < len(names):
+                return module.functions[names[number]]
+        elif kernel in names:
+            return module.functions[kernel]
+        listed = ", ".join(f"{n} {name}" for n, name in enumerate(names))
+        why = f"its kernels are {listed}" if names else f"there are no kernels before the plan, and {stage} is before it"
+        raise UserError(f"no kernel {kernel} after {stage}", why=why)

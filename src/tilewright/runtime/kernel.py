@@ -1,0 +1,48 @@
+"""`Kernel`: a compiled loops function, called with all its arrays, the ones it writes included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
+
+
+class Kernel(Executable):
+    """A compiled loops function. Calling it runs it in place on arrays in the order of its parameters.
+
+    Arrays must be contiguous and of the parameters' element types: nothing is copied, since some are written. An array
+    that is written must not share memory with another.
+    """
+
+    outputs_at: int = 0
+
+    def __call__(self, *arrays: Any, **named: Any) -> tuple[np.ndarray[Any, Any], ...]:
+        """Runs the function on the arrays given by position or name; the written ones are changed in place."""
+        given = self._match(arrays, named)
+        for n, (port, array) in enumerate(zip(self.inputs, given, strict=True)):
+            if not isinstance(array, np.ndarray):
+                raise UserError(f"parameter {port.name} is no array", why=f"a {type(array).__name__} came")
+            if not array.flags.c_contiguous:
+                raise UserError(
+                    f"parameter {port.name} is not contiguous",
+                    why="a kernel works in place, so a copy would be written instead of it",
+                    mend=f"pass np.ascontiguousarray({port.name}), or an array made by np.empty",
+                )
+            if n >= self.outputs_at:
+                self._check_written(n, array, given)
+        return super().__call__(*given)
+
+    def _check_written(self, n: int, array: np.ndarray[Any, Any], given: list[Any]) -> None:
+        port = self.inputs[n]
+        if not array.flags.writeable:
+            raise UserError(f"parameter {port.name} is read-only", why="the function writes it")
+        for m, other in enumerate(given):
+            if m != n and isinstance(other, np.ndarray) and np.may_share_memory(array, other):
+                raise UserError(
+                    f"parameters {port.name} and {self.inputs[m].name} share memory",
+                    why=f"the function writes {port.name} while it reads the other",
+                    mend="pass a copy of one of them",
+                )

@@ -1,0 +1,44 @@
+"""Tiny models for the tests of the command line, and a way to run a command in this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
+
+from tilewright.cli.entry import application
+
+
+def invoke(*words: str | Path) -> Result:
+    """The exit code, stdout and stderr of `tilewright WORDS…`."""
+    texts = [str(word) for word in words]
+    return CliRunner().invoke(application(texts), texts, prog_name="tilewright")
+
+
+def save_affine(folder: Path) -> Path:
+    """y = x * scale + 1 over x: f32[n, 3], scale: f32[3]."""
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    nodes = [helper.make_node("Mul", ["x", "scale"], ["t"]), helper.make_node("Add", ["t", "one"], ["y"])]
+    ports = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])]
+    ports.append(helper.make_tensor_value_info("scale", TensorProto.FLOAT, [3]))
+    result = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3])]
+    return _save(folder / "affine.onnx", helper.make_graph(nodes, "affine", ports, result, [one]))
+
+
+def save_rows(folder: Path) -> Path:
+    """rows = table[indices] for a table of two rows: an index past it is a fault at run time."""
+    table = helper.make_tensor("table", TensorProto.FLOAT, [2, 2], [1.0, 2.0, 3.0, 4.0])
+    nodes = [helper.make_node("Gather", ["table", "indices"], ["rows"], "pick")]
+    ports = [helper.make_tensor_value_info("indices", TensorProto.INT64, ["k"])]
+    result = [helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["k", 2])]
+    return _save(folder / "rows.onnx", helper.make_graph(nodes, "rows", ports, result, [table]))
+
+
+def _save(path: Path, graph: onnx.GraphProto) -> Path:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+    return path

@@ -1,0 +1,129 @@
+"""Passes over graphs keep results: random graphs give the same before and after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from graph_strategies import Program, agree, programs
+from hypothesis import HealthCheck, given, settings
+
+from tilewright.expr import dtypes
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.nodes import Module
+from tilewright.graph.parse import parse_module
+from tilewright.graph.verify import verify
+from tilewright.lower.eliminate_common import eliminate_common
+from tilewright.lower.eliminate_dead import eliminate_dead
+from tilewright.lower.fold_constants import fold_constants
+from tilewright.lower.orient_constants import orient_constants
+from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.types.tensor import TensorType
+
+ordinary = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+PASSES: tuple[Callable[[Module], Module], ...] = (fold_constants, simplify_graph, eliminate_common, eliminate_dead)
+
+
+@pytest.mark.parametrize("step", PASSES, ids=lambda p: p.__name__)
+@given(program=programs())
+@ordinary
+def test_pass_keeps_results(step: Callable[[Module], Module], program: Program) -> None:
+    after = step(program.module)
+    agree(program, after)
+    assert len(after.graph.nodes) <= len(program.module.graph.nodes) * 3
+
+
+@given(program=programs())
+@ordinary
+def test_orientation_keeps_results_up_to_rounding(program: Program) -> None:
+    agree(program, orient_constants(program.module), tolerance=1e-12)
+
+
+@given(program=programs())
+@ordinary
+def test_all_passes_settle(program: Program) -> None:
+    """After a few rounds no pass changes anything, and results are still the same."""
+    module = program.module
+    for _ in range(6):
+        before = module
+        for step in PASSES:
+            module = step(module)
+        if module is before:
+            break
+    else:
+        pytest.fail(f"still changing:\n{before}\n{module}")
+    agree(program, module)
+
+
+@given(program=programs())
+@ordinary
+def test_text_is_the_same_program(program: Program) -> None:
+    verify(program.module)
+    text = str(program.module)
+    read = parse_module(text, program.module.constants)
+    assert str(read) == text
+    agree(program, read)
+
+
+def test_nothing_to_do_is_the_same_object() -> None:
+    g = GraphBuilder()
+    n = g.symbol("n")
+    x = g.param("x", TensorType.of(dtypes.f32, (n, 3)))
+    w = g.constant("w", np.arange(12, dtype=np.float32).reshape(3, 4))
+    module = g.module({"y": g.op("relu", g.op("contract", x, w, spec="ik,kj->ij"))})
+    for step in (*PASSES, orient_constants):
+        assert step(module) is module, step.__name__
+
+
+def test_large_results_are_not_folded() -> None:
+    g = GraphBuilder()
+    row = g.constant("row", np.arange(100, dtype=np.float32))
+    module = g.module({"y": g.op("broadcast", row, shape=(100, 100))})
+    assert fold_constants(module) is module
+    folded = fold_constants(module, limit=10_000).graph
+    assert [node.op.name for node in folded.nodes] == ["constant", "constant"]
+
+
+def test_a_failing_node_is_not_folded() -> None:
+    g = GraphBuilder()
+    rows = g.constant("rows", np.array([7], np.int64))
+    module = g.module({"y": g.op("checked_indices", rows, limit=3, what="rows")})
+    assert fold_constants(module) is module
+
+
+def test_folded_scalars_become_numbers_in_the_program() -> None:
+    g = GraphBuilder()
+    two = g.scalar(2.0, dtypes.f32)
+    module = fold_constants(g.module({"y": g.op("mul", two, two)}))
+    assert "value=4.0" in str(module)
+    assert not module.constants
+
+
+def test_guards_are_alive_and_unused_constants_are_not() -> None:
+    g = GraphBuilder()
+    n, m = g.symbol("n"), g.symbol("m")
+    x = g.param("x", TensorType.of(dtypes.i64, (n,)))
+    g.param("z", TensorType.of(dtypes.i64, (m,)))
+    g.constant("unused", np.zeros(3, np.float32))
+    g.op("neg", x)
+    total = g.op("reduce", x, kind="sum", axes=(0,))
+    g.size(total, "k", 0, n, "ones")
+    g.op("add", x, g.params[1])
+    module = eliminate_dead(g.module({"y": x}))
+    assert [node.op.name for node in module.graph.nodes] == ["reduce", "size", "require"]
+    assert not module.constants
+
+
+def test_a_constant_against_the_access_is_turned_once() -> None:
+    g = GraphBuilder()
+    x = g.param("x", TensorType.of(dtypes.f32, (2, 3)))
+    w = g.constant("w", np.arange(12, dtype=np.float32).reshape(4, 3))
+    turned = orient_constants(g.module({"y": g.op("contract", x, w, spec="ik,jk->ij")}))
+    assert 'spec="ik,kj->ij"' in str(turned)
+    assert orient_constants(turned) is turned
+    folded = eliminate_dead(fold_constants(turned))
+    assert [node.op.name for node in folded.graph.nodes] == ["constant", "contract"]
+    (array,) = folded.constants.values()
+    assert array.shape == (3, 4)
+    assert array.flags.c_contiguous
