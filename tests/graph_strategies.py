@@ -50,7 +50,7 @@ class Program:
 
 
 def agree(program: Program, after: Module, tolerance: float = 0.0) -> None:
-    """The module after a pass is valid, prints what parses, and gives the same results: bit by bit without tolerance."""
+    """The module after a pass is valid and gives the same results; bit by bit, if there is no tolerance."""
     verify(after)
     expected = evaluate(program.module, program.inputs)
     found = evaluate(after, program.inputs)

@@ -161,13 +161,9 @@ FITS = [
         "ATAN", "(atan(x)/x - 1) / z, z = x^2, for |x| <= tan(pi/8)", _atan_tail, lambda z: z, 0, 0.17158, (0, 11)
     ),
     *_both("ASIN", "(asin(x)/x - 1) / z, z = x^2, for |x| <= 1/2", _asin_tail, lambda z: z, 0, 0.25, (0, 12)),
-    *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (6, 12)),
-    *_both(
-        "LOG_ERFC", "log(erfc(a)), 1 <= a <= LAST_ERF", _log_erfc, mp.erfc, 1, 4, (7, 0)
-    ),
-    *_both(
-        "LOG_ERFC", "log(erfc(a)), 1 <= a <= LAST_ERF", _log_erfc, mp.erfc, 1, 6, (0, 19)
-    ),
+    *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (7, 12)),
+    *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 4", _log_erfc, mp.erfc, 1, 4, (7, 0)),
+    *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 6", _log_erfc, mp.erfc, 1, 6, (0, 19)),
 ]
 
 
@@ -177,9 +173,30 @@ def rounded(value: mp.mpf, double: bool) -> float:
     return nearest if double else float(struct.unpack("f", struct.pack("f", nearest))[0])
 
 
+def split(value: mp.mpf, bits: tuple[int, ...], double: bool) -> list[float]:
+    """The value as a sum of numbers that have at most so many bits each, and a last one that has all it can have."""
+    parts: list[float] = []
+    for count in bits:
+        scale = mp.mpf(2) ** (count - int(mp.floor(mp.log(value, 2))) - 1)
+        part = mp.floor(value * scale) / scale
+        parts.append(float(part))
+        value -= part
+    return [*parts, rounded(value, double)]
+
+
+SPLITS = [
+    ("LN2_32", "ln(2): the product of the first part and an exponent is exact", mp.log(2), (15,), False),
+    ("LN2_64", "ln(2): the product of the first part and an exponent is exact", mp.log(2), (32,), True),
+    ("HALF_PI", "pi/2: products of the first two parts and an integer below 2^20 are exact", mp.pi / 2, (33, 33), True),
+]
+
+
 def main() -> None:
     print('"""Coefficients for expand_math.py, constant first. Made by tools/fit_polynomials.py: see there for how."""\n')
     print("from __future__ import annotations\n")
+    for name, comment, value, bits, double in SPLITS:
+        print(f"# {comment}")
+        print(f"{name} = ({', '.join(map(repr, split(value, bits, double)))})\n")
     for fit in FITS:
         coefficients, worst = remez(fit)
         print(f"# {fit.comment}; error 2^{mp.nstr(mp.log(worst, 2), 4)} before rounding")

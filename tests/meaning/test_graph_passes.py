@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from graph_strategies import Program, agree, programs
 from hypothesis import HealthCheck, given, settings
 
+from graph_strategies import Program, agree, programs
 from tilewright.expr import dtypes
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module

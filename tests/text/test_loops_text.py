@@ -104,7 +104,7 @@ func "model/all:0"[n >= 1, m](x: f32[n, m], state: i64[] in arena, out y: f32[n]
   assert m < 8, "m is {0}, not below {1}", m, 8
   let j = state[]
   let k >= 0 = max(j, 0)
-  let half = f64(0.5) * @"w/0"[0]
+  let half = 0.5 * @"w/0"[0]
   bind blockIdx.x = io in 0..32:
     bind threadIdx.x = ii in 0..128:
       alloc tile: f32[32, 32] in shared

@@ -56,7 +56,7 @@ def floordiv_of_multiple(e: FloorDiv, facts: Known) -> Expr | None:
     """(d*q + r) // d  =>  q + r // d, and q when 0 <= r < d"""
     divisor = polynomial(e.b)
     q, r = divide_terms(polynomial(e.a), divisor)
-    if _within(r, divisor, facts):
+    if not r or _within(r, divisor, facts):
         return expression(q)
     if q:
         return expression(q) + FloorDiv(expression(r), e.b)
@@ -75,7 +75,7 @@ def mod_of_multiple(e: Mod, facts: Known) -> Expr | None:
     """(d*q + r) % d  =>  r % d, and r when 0 <= r < d"""
     divisor = polynomial(e.b)
     q, r = divide_terms(polynomial(e.a), divisor)
-    if _within(r, divisor, facts):
+    if not r or _within(r, divisor, facts):
         return expression(r)
     return Mod(expression(r), e.b) if q else None
 

@@ -116,6 +116,8 @@ class Op(ABC):
     name: str
     attributes: type[Attributes] = Attributes
     pattern: Pattern = Pattern.OPAQUE
+    elementwise: bool = False
+    """Whether a map computes each point from the same point of those inputs that have the output's shape."""
 
     @abstractmethod
     def infer(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:

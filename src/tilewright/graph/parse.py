@@ -226,7 +226,7 @@ class GraphParser:
         token = self.tokens.take()
         kinds = field_kinds(op.attributes)
         if token.text not in kinds:
-            raise self.exprs.unknown(token, f"field of {op.name}", kinds)
+            raise self.exprs.unknown(token, "field", kinds)
         if token.text in fields:
             raise self.tokens.error(f"{token} is given twice", token, mend="remove one of the two")
         self.tokens.expect("=")

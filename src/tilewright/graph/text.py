@@ -95,11 +95,11 @@ class _Writer:
             self.line("  pass")
 
     def symbol(self, s: Var) -> str:
-        name = self.names.declare(s)
+        name = self.names(s)
         return name if s.least == 0 else f"{name} >= {'-inf' if s.least is None else s.least}"
 
     def param(self, p: Value) -> str:
-        name = self.names.declare(p)
+        name = self.names(p)
         return f"{self.public(name, p.name)}: {self.type(p.type)}"
 
     def results(self, f: GraphFunction) -> str:
@@ -115,8 +115,8 @@ class _Writer:
     def node(self, node: Node) -> str:
         inputs = [self.names(v) for v in node.inputs]
         fields = self.fields(node)
-        targets = [self.names.declare(s) for s in node.binds]
-        targets += [f"{self.names.declare(v)}: {self.type(v.type)}" for v in node.outputs]
+        targets = [self.names(s) for s in node.binds]
+        targets += [f"{self.names(v)}: {self.type(v.type)}" for v in node.outputs]
         source = f" from {string(node.source)}" if node.source else ""
         equals = f"{', '.join(targets)} = " if targets else ""
         return f"{equals}{node.op.name}({', '.join(inputs + fields)}){source}"

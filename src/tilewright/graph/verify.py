@@ -191,8 +191,8 @@ class _Verifier:
 
     def agreement(self, node: Node, types: tuple[TensorType, ...]) -> None:
         if len(types) != len(node.outputs):
-            why = f"{node.op.name} has {len(types)} outputs, not {len(node.outputs)}"
-            self.fail(node, "", why, f"name {len(types)} values on the left")
+            why = f"outputs of {node.op.name}: {len(types)}, but {len(node.outputs)} are named"
+            self.fail(node, "", why, f"name {len(types)} of them on the left")
             return
         for value, type in zip(node.outputs, types, strict=True):
             if value.type is not type:
@@ -209,7 +209,7 @@ class _Verifier:
         for cond, message in context.requirements:
             if cond not in self.required:
                 shown = self.text.printer.text(cond)
-                why = f"nothing says that {shown}: {message}"
+                why = f"nothing says that {shown}: " + message.removesuffix(": {0} and {1}")
                 self.fail(node, node.op.name, why, f'write before this line: require({shown}, message="…")')
 
     def constant(self, node: Node, attrs: Constant) -> None:
@@ -242,7 +242,7 @@ class _Verifier:
         given = [v.type for v in (*node.inputs, *node.outputs)]
         counts = (len(callee.symbols), len(callee.params), callee.outputs)
         if counts != (len(attrs.symbols), len(given), len(node.outputs)):
-            why = f"{callee.name} takes {counts[0]} symbols and {counts[1]} buffers, of which it writes {counts[2]}"
+            why = f"{callee.name} has {counts[0]} symbols and {counts[1]} buffers, and writes {counts[2]} of these"
             self.fail(node, "", why, "give it that many symbols, inputs and outputs")
             return
         values: dict[Expr, CoreNode] = dict(zip(callee.symbols, attrs.symbols, strict=True))

@@ -158,15 +158,18 @@ def cast_to_same(node: Node, graph: Graph) -> Value | None:
 
 
 def cast_of_exact_cast(node: Node, graph: Graph) -> Value | None:
-    """cast(cast(x, wide), t)  =>  cast(x, t)        wide holds every value of x's type"""
+    """cast(cast(x, wide), t)  =>  cast(x, t)        wide holds every value of x's type; not from integers through floats
+    to integers that do not: the one saturates, the other wraps around"""
     assert isinstance(node.attrs, CastAttributes)
     inner = graph.made_by(node.inputs[0], "cast")
     if inner is None:
         return None
     (x,) = inner.inputs
-    if not _holds_all(inner.outputs[0].type.dtype, x.type.dtype):
+    wide, to = inner.outputs[0].type.dtype, node.attrs.dtype
+    saturates = wide.is_float and to.is_int and not x.type.dtype.is_float and not _holds_all(to, x.type.dtype)
+    if saturates or not _holds_all(wide, x.type.dtype):
         return None
-    return graph.make("cast", x, dtype=node.attrs.dtype)
+    return graph.make("cast", x, dtype=to)
 
 
 def _holds_all(wide: DType, narrow: DType) -> bool:

@@ -132,9 +132,9 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
 def _name(group: Group) -> str:
     """What a kernel is called: the operators it holds, the first few of them."""
     names = list(dict.fromkeys(n.op.name for n in group.nodes if n.inputs)) or [group.root.op.name]
-    if group.anchor is not None and group.anchor.op.name in names:
-        names.remove(group.anchor.op.name)
-        names.insert(0, group.anchor.op.name)
+    for anchor in group.anchors[:1]:
+        names.remove(anchor.op.name)
+        names.insert(0, anchor.op.name)
     return "_".join(names[:4])
 
 

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+# ln(2): the product of the first part and an exponent is exact
+LN2_32 = (0.693145751953125, 1.428606765330187e-06)
+
+# ln(2): the product of the first part and an exponent is exact
+LN2_64 = (0.6931471803691238, 1.9082149292705877e-10)
+
+# pi/2: products of the first two parts and an integer below 2^20 are exact
+HALF_PI = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
+
 # (exp(r) - 1 - r) / r^2 for |r| <= ln(2)/2; error 2^-28.28 before rounding
 EXP_32 = (
     0.4999999403953552,
@@ -108,14 +117,15 @@ ASIN_64 = (
     0.03195866760657824,
 )
 
-# erf(x)/x - 1, z = x^2, for |x| <= 1; error 2^-24.63 before rounding
+# erf(x)/x - 1, z = x^2, for |x| <= 1; error 2^-29.66 before rounding
 ERF_32 = (
-    0.12837912142276764,
-    -0.3761235475540161,
-    0.112804114818573,
-    -0.02671770751476288,
-    0.0049247886054217815,
-    -0.0005660150200128555,
+    0.12837916612625122,
+    -0.3761262595653534,
+    0.11283600330352783,
+    -0.026854444295167923,
+    0.005189535208046436,
+    -0.0008020841050893068,
+    7.889117841841653e-05,
 )
 
 # erf(x)/x - 1, z = x^2, for |x| <= 1; error 2^-56.97 before rounding
@@ -134,7 +144,7 @@ ERF_64 = (
     -7.801195822297999e-10,
 )
 
-# log(erfc(a)), 1 <= a <= LAST_ERF; error 2^-29.85 before rounding
+# log(erfc(a)) for 1 <= a <= 4; error 2^-29.85 before rounding
 LOG_ERFC_32 = (
     -0.0003537522570695728,
     -1.127039909362793,
@@ -145,7 +155,7 @@ LOG_ERFC_32 = (
     0.0001855704322224483,
 )
 
-# log(erfc(a)), 1 <= a <= LAST_ERF; error 2^-55.78 before rounding
+# log(erfc(a)) for 1 <= a <= 6; error 2^-55.78 before rounding
 LOG_ERFC_64 = (
     -1.5606876945050189e-07,
     -1.1283775424852385,

@@ -23,7 +23,7 @@ from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.blocks import accumulate_wide
 from tilewright.ops.checks import check_kind, check_same_dtype, check_sizes, counted, number, wide
-from tilewright.ops.index_maps import Affine, IndexMaps, SpecError, parse, resolve
+from tilewright.ops.index_maps import Affine, IndexMaps, SpecError, check_inside, parse, resolve
 from tilewright.ops.reduce import element_type
 from tilewright.report.errors import RuntimeFault
 from tilewright.types.tensor import TensorType
@@ -54,6 +54,7 @@ class Contract(Op):
 
     def infer(self, context: TypeContext, inputs: Types, attrs: ContractAttributes) -> Types:
         maps = self.index_maps(context, inputs, attrs)
+        check_inside(context, maps, inputs)
         if attrs.dtype is None:
             check_same_dtype(context, inputs)
         for type in inputs:

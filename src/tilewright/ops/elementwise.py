@@ -74,6 +74,7 @@ class Elementwise(Op):
     """An operator whose output element is `expression` of the broadcast input elements."""
 
     pattern = Pattern.MAP
+    elementwise = True
     name = "elementwise"
     arity = 1
 

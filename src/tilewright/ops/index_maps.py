@@ -8,8 +8,9 @@
     index   := term ("+" term)*
     term    := axis | axis "*" integer
 
-Axes that the output does not name are reduced, in the order of their first appearance. `parse` reads the text;
-`resolve` adds what the operands' shapes say: the extent of every axis, and the requirement that every sum stays inside.
+Axes that the output does not name are reduced, in the order of their first appearance. `parse` reads the text,
+`resolve` adds the extents of all axes, which the operands' shapes give, and `check_inside` requires that every sum stays
+inside its dimension.
 """
 
 from __future__ import annotations
@@ -131,8 +132,8 @@ def _index(word: str, text: str) -> Affine:
 def resolve(
     context: TypeContext, spec: Spec, inputs: Sequence[TensorType], sizes: Sequence[tuple[str, Expr]]
 ) -> IndexMaps:
-    """The extents of all axes: from the dimensions that an axis indexes alone, and from `sizes`. Sizes of one axis must
-    be equal; every other dimension must be large enough for its sum of axes."""
+    """The extents of all axes: from the dimensions that an axis indexes alone, and from `sizes`; those of one axis must
+    be equal."""
     extents: dict[str, Expr] = {}
     for axis, extent in sizes:
         if axis not in spec.axes:
@@ -146,10 +147,6 @@ def resolve(
     if unknown:
         mend = f"give them: sizes=({', '.join(f'({axis!r}, …)' for axis in unknown)},)"
         raise context.error(f'no dimension of an operand gives the extent of {", ".join(unknown)} in "{spec}"', mend)
-    for n, (indices, type) in enumerate(zip(spec.operands, inputs, strict=True)):
-        for d, index in enumerate(indices):
-            if index.axis is None:
-                _check_inside(context, extents, index, type, n, d)
     return IndexMaps(spec, tuple([extents[axis] for axis in spec.axes]))
 
 
@@ -162,17 +159,23 @@ def _know(context: TypeContext, extents: dict[str, Expr], axis: str, extent: Exp
         extents[axis] = extent
 
 
-def _check_inside(
-    context: TypeContext, extents: Mapping[str, Expr], index: Affine, type: TensorType, operand: int, d: int
-) -> None:
-    """The index stays inside dimension d at the last point of its axes."""
-    extent, terms = type.shape[d], [(extents[axis], stride) for axis, stride in index.terms]
+def check_inside(context: TypeContext, maps: IndexMaps, inputs: Sequence[TensorType]) -> None:
+    """Every sum of axes stays inside its dimension at the last point of the axes."""
+    for n, (indices, type) in enumerate(zip(maps.spec.operands, inputs, strict=True)):
+        for d, index in enumerate(indices):
+            if index.axis is None and not _is_inside(maps, index, type.shape[d]):
+                end: Expr = ONE
+                for axis, stride in index.terms:
+                    end = end + (maps.extent(axis) - 1) * stride
+                context.require(
+                    Le(end, type.shape[d]), f"the index {index} leaves dimension {d} of operand {n}, {type}"
+                )
+
+
+def _is_inside(maps: IndexMaps, index: Affine, extent: Expr) -> bool:
+    """The quick proof, from numbers; an axis without points leaves no index."""
+    terms = [(maps.extent(axis), stride) for axis, stride in index.terms]
     if any(e is ZERO for e, _ in terms):
-        return
-    if isinstance(extent, Const) and all(isinstance(e, Const) for e, _ in terms):
-        if sum((e.value - 1) * stride for e, stride in terms if isinstance(e, Const)) < extent.value:
-            return
-    end: Expr = ONE
-    for e, stride in terms:
-        end = end + (e - 1) * stride
-    context.require(Le(end, extent), f"the index {index} leaves dimension {d} of operand {operand}, {type}")
+        return True
+    last = [(int(e.value) - 1) * stride for e, stride in terms if isinstance(e, Const)]
+    return isinstance(extent, Const) and len(last) == len(terms) and sum(last) < extent.value

@@ -9,15 +9,16 @@
 from __future__ import annotations
 
 from tilewright.expr import dtypes
-from tilewright.loops.decompose import decompose
-from tilewright.loops.edit import blocks, statements
-from tilewright.loops.nodes import Alloc, AxisKind, Function, Stmt, Store, seq
+from tilewright.expr.nodes import Var
+from tilewright.loops.decompose import decompose, variables_of
+from tilewright.loops.edit import blocks, loads, loops_around, statements
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, Stmt, Store, seq
 from tilewright.plan.rows import schedule_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
 from tilewright.schedule.cache_write import cache_write
 from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.find import nests, perfect_nest, stored_buffers
+from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.loops import has_branches
 from tilewright.schedule.reduce import accumulation
@@ -49,40 +50,45 @@ def _accumulate_locally(function: Function) -> Function:
 
 
 def _pull_producers(function: Function) -> Function:
-    """Each local buffer is computed in the innermost spatial loop of its only reader, where that is legal."""
+    """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, where
+    that is legal: not further in, where it would be computed again and again."""
     for buffer in reversed([s.buffer for s in nests(function) if isinstance(s, Alloc)]):
-        for nest in nests(function):
-            loops, _ = perfect_nest(nest)
-            if not loops or buffer in stored_buffers(nest):
-                continue
-            moved = compute_at(function, buffer, loops[-1]) if _is_point_nest(nest) else None
-            if moved is not None:
-                function = moved
-                break
+        readers = [n for n in nests(function) if buffer not in stored_buffers(n) and _reads(n, buffer)]
+        if len(readers) != 1:
+            continue
+        loop = _place_for(readers[0], buffer)
+        moved = compute_at(function, buffer, loop) if loop is not None else None
+        function = moved or function
     return function
 
 
-def _is_point_nest(nest: Stmt) -> bool:
-    """Whether a nest is loops around one block of independent points."""
-    inside = blocks(nest)
-    return len(inside) == 1 and all(a.kind is AxisKind.SPATIAL for a in inside[0].axes)
+def _reads(stmt: Stmt, buffer: Buffer) -> bool:
+    return any(load.buffer is buffer for load in loads(stmt))
+
+
+def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
+    """The innermost loop around every block that reads `buffer` which some index of it varies with."""
+    around: list[For] | None = None
+    used: set[Var] = set()
+    for block in blocks(nest):
+        bound = {a.var: a.binding for a in block.axes}
+        for load in loads(block):
+            if load.buffer is buffer:
+                path = loops_around(nest, block)
+                around = path if around is None else [loop for loop in around if loop in path]
+                axes = set().union(*(variables_of(i) for i in load.indices))
+                used |= set().union(*(variables_of(bound.get(v, v)) for v in axes))
+    return next((loop for loop in reversed(around or []) if loop.var in used), None)
 
 
 def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
+    """Register tiles where an output axis of an accumulation vectorizes; else row by row, or point by point."""
     lanes = _lanes(nest, target)
     if has_branches(nest) or any(not isinstance(b.body, Store) for b in blocks(nest)):
         return nest
     if any(accumulation(b) is not None and b.reduce for b in blocks(nest)):
-        return _schedule_accumulation(nest, lanes, target)
+        return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
     return schedule_points(nest, lanes)
-
-
-def _schedule_accumulation(nest: Stmt, lanes: int, target: Target) -> Stmt:
-    """Register tiles where an output axis vectorizes, else lanes along the reduce axis."""
-    tiled = schedule_tile(nest, lanes, target)
-    if tiled is not None:
-        return tiled
-    return schedule_rows(nest, lanes)
 
 
 def _lanes(nest: Stmt, target: Target) -> int:

@@ -1,12 +1,14 @@
 """The plan: a partition of a graph's nodes into kernels.
 
-A first, simple planner with three rules, applied from the results backwards:
+A first, simple planner with four rules, applied from the results backwards:
 
 1. A map whose every consumer sits in one kernel joins that kernel, unless the consumer reads its input many times over
    (a contraction, a window), where computing it again for each read costs more than storing it once.
 2. A reduction whose one consumer kernel is made only of maps over the same points joins as its anchor: the maps become
    its epilogue.
-3. Everything else is a kernel of its own. Views and shape nodes are none.
+3. Reductions over the same trailing axes share a kernel with what lies between them (softmax, layer norm): a row at a
+   time, each pass over it finding it in cache.
+4. Everything else is a kernel of its own. Views and shape nodes are none.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
+from tilewright.ops.reduce import ReduceAttributes
 
 REREAD = frozenset({"contract", "window_reduce", "top_k", "cumulative", "scatter_elements", "scatter_nd", "compact"})
 """Operators that read an input element more than once, or in an order of their own."""
@@ -29,11 +33,11 @@ KERNEL_NODES = 48
 
 @dataclass(slots=True)
 class Group:
-    """Nodes that become one kernel, in program order. `root` is the last; `anchor` its reduction, if it has one."""
+    """Nodes that become one kernel, in program order. `root` is the last; `anchors` its reductions."""
 
     root: Node
     nodes: list[Node] = field(default_factory=list)
-    anchor: Node | None = None
+    anchors: list[Node] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def choose(function: GraphFunction) -> Plan:
             group = Group(node)
             order.append(group)
         if node.op.pattern is Pattern.REDUCE:
-            group.anchor = node
+            group.anchors.append(node)
         group.nodes.insert(0, node)
         group_of[node] = group
     kept = [g for g in order if not _only_cheap(g, results)]
@@ -82,27 +86,45 @@ def _joins(node: Node, consumers: dict[Value, list[Node]], group_of: dict[Node, 
         return None
     if node.op.pattern is Pattern.MAP:
         return group if not any(u.op.name in REREAD for u in users) else None
-    if node.op.pattern is Pattern.REDUCE and group.anchor is None and _is_epilogue(node, group, consumers):
+    if node.op.pattern is not Pattern.REDUCE or any(u.op.name in REREAD for u in users):
+        return None
+    if not group.anchors and _is_epilogue(node, group):
         return group
-    return None
+    return group if _is_row(node, group) else None
 
 
-def _is_epilogue(anchor: Node, group: Group, consumers: dict[Value, list[Node]]) -> bool:
+def rows_of(node: Node) -> tuple[Expr, ...] | None:
+    """The leading dimensions of a reduction over trailing axes: its rows. None for any other node."""
+    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
+        return None
+    shape = node.inputs[0].type.shape
+    kept = len(shape) - len(node.attrs.axes)
+    trailing = sorted(node.attrs.axes) == list(range(kept, len(shape)))
+    return shape[:kept] if trailing and kept else None
+
+
+def _is_row(node: Node, group: Group) -> bool:
+    """Whether a reduction has the rows that the group works on: those of its reductions, or of its root."""
+    rows = rows_of(node)
+    if rows is None:
+        return False
+    if group.anchors:
+        return all(rows_of(a) == rows for a in group.anchors)
+    (out,) = group.root.outputs[:1]
+    return group.root.op.pattern is Pattern.MAP and out.type.shape[: len(rows)] == rows
+
+
+def _is_epilogue(anchor: Node, group: Group) -> bool:
     """Whether everything that depends on the anchor in its group is a map over the anchor's own points."""
     (out,) = anchor.outputs
     reached = {out}
     for node in group.nodes:
         if any(v in reached for v in node.inputs):
             same = all(o.type.shape == out.type.shape for o in node.outputs)
-            if node.op.pattern is not Pattern.MAP or not same or not is_elementwise(node):
+            if node.op.pattern is not Pattern.MAP or not same or not node.op.elementwise:
                 return False
             reached.update(node.outputs)
     return group.root.outputs[0] in reached
-
-
-def is_elementwise(node: Node) -> bool:
-    """Whether a map computes each point from the same point of those inputs that have its shape."""
-    return getattr(node.op, "elementwise", False)
 
 
 def _only_cheap(group: Group, results: set[Value]) -> bool:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import replace, statements
-from tilewright.loops.nodes import Block, For, Stmt
+from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.accesses import Access, accesses
-from tilewright.schedule.loops import extent_of
+from tilewright.plan.spatial import schedule_points
+from tilewright.schedule.find import perfect_nest
+from tilewright.schedule.loops import extent_of, is_spatial
 from tilewright.schedule.reduce import accumulation, reduce_in_lanes
 
 CHAINS = 4
@@ -14,14 +16,39 @@ CHAINS = 4
 
 
 def schedule_rows(nest: Stmt, lanes: int) -> Stmt:
-    """The nest with each innermost reduce loop over contiguous loads run in lanes; itself where there is none."""
-    for loop in [s for s in statements(nest) if isinstance(s, For) and isinstance(s.body, Block)]:
+    """The nest with its outermost loop parallel and, inside, each reduce loop over contiguous loads run in lanes and
+    each nest of points vectorized."""
+    loops, body = perfect_nest(nest)
+    spatial = [loop for loop in loops if is_spatial(loop)]
+    inner: Stmt = loops[len(spatial)] if len(spatial) < len(loops) else body
+    parts = inner.body if isinstance(inner, Seq) else (inner,)
+    made: Stmt = seq(*(_pass(part, lanes) for part in parts))
+    for loop in reversed(spatial):
+        kind = LoopKind.PARALLEL if loop is spatial[0] else loop.kind
+        made = loop.replace(body=made, kind=kind)
+    return made
+
+
+def _pass(stmt: Stmt, lanes: int) -> Stmt:
+    """One pass over a row: points in vectors, a reduction in lanes."""
+    if not isinstance(stmt, For):
+        return stmt
+    if all(is_spatial(s) for s in statements(stmt) if isinstance(s, For)):
+        return schedule_points(stmt, lanes, parallel=False)
+    for loop in [s for s in statements(stmt) if isinstance(s, For) and isinstance(s.body, Block)]:
         if accumulation(loop.body) is None or not is_contiguous(accesses(loop), loop):  # type: ignore[arg-type]
             continue
         made = reduce_in_lanes(loop, _width(loop, lanes))
         if made is not None:
-            nest = replace(nest, loop, made)
-    return nest
+            stmt = replace(stmt, loop, made)
+    return stmt
+
+
+def reduces_contiguously(body: Stmt) -> bool:
+    """Whether every accumulation inside runs over contiguous data in its innermost loop."""
+    inner = [s for s in statements(body) if isinstance(s, For) and isinstance(s.body, Block)]
+    found = [s for s in inner if accumulation(s.body) is not None and s.body.reduce]  # type: ignore[arg-type, attr-defined]
+    return bool(found) and all(is_contiguous(accesses(s), s) for s in found)
 
 
 def is_contiguous(group: list[Access], loop: For) -> bool:

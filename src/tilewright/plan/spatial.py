@@ -10,15 +10,15 @@ from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, flattens, fuse, is_spatial, split
 
 
-def schedule_points(nest: Stmt, lanes: int) -> Stmt:
-    """The nest with its most contiguous loop vectorized and its outermost loop parallel."""
+def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
+    """The nest with its most contiguous loop vectorized and its outermost loop parallel, if asked."""
     loops, body = perfect_nest(nest)
     if not loops or not all(is_spatial(loop) for loop in loops):
         return nest
     loops, body = _flatten(loops, body)
     best = _vector_loop(loops, lanes)
     ordered = [*(loop for loop in loops if loop is not best), best]
-    ordered[0] = ordered[0].replace(kind=LoopKind.PARALLEL) if len(ordered) > 1 else ordered[0]
+    ordered[0] = ordered[0].replace(kind=LoopKind.PARALLEL) if parallel and len(ordered) > 1 else ordered[0]
     inner = vectorize(ordered[-1].replace(body=body), lanes)
     for loop in reversed(ordered[:-1]):
         inner = loop.replace(body=inner)

@@ -14,14 +14,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const
-from tilewright.loops.edit import replace, statements, substitute_buffers
-from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
+from tilewright.loops.edit import replace, statements
+from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import Access, accesses, vector_cost
+from tilewright.plan.rows import reduces_contiguously
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, is_spatial, jam, split
 from tilewright.schedule.reduce import accumulation
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +47,9 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
         cost = vector_cost(inner, loop.var, lanes) + vector_cost(outer, loop.var, lanes) / depth
         if best is None or cost < best[0]:
             best = cost, loop
-    scalar = lanes * len(inner)
-    if best is None or best[0] >= scalar:
+    if best is None or best[0] >= lanes * len(inner):
+        return None
+    if any(a.stride(best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body):
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
@@ -140,7 +141,7 @@ def _columns(loop: For, tile: Tile, lanes: int) -> Stmt:
     strip, copies = jam(inner)
     for copy in copies:
         strip = replace(strip, copy, _unrolled_vectors(copy, lanes))
-    made = replace(made, inner, _rows(_in_registers(strip), tile))
+    made = replace(made, inner, _rows(strip, tile))
     if rest is not None:
         made = replace(made, rest, _columns(rest, narrow, lanes) if tile.vectors > 1 else _rows(rest, tile))
     return made
@@ -164,19 +165,5 @@ def _rows(stmt: Stmt, tile: Tile) -> Stmt:
         strip, copies = jam(inner, front=True)
         for copy in copies:
             strip = replace(strip, copy, copy.replace(kind=LoopKind.UNROLL))
-        stmt = replace(stmt, loop, replace(made, inner, _in_registers(strip)))
+        stmt = replace(stmt, loop, replace(made, inner, strip))
     return stmt
-
-
-def _in_registers(stmt: Stmt) -> Stmt:
-    """The accumulators allocated inside live in registers: code generation sees constant indices only."""
-
-
-    values = {
-        s.buffer: s.buffer.replace(scope=Scope.REGISTER)
-        for s in statements(stmt)
-        if isinstance(s, Alloc) and s.buffer.scope is Scope.STACK
-    }
-    return substitute_buffers(stmt, values) if values else stmt
-
-

@@ -138,7 +138,7 @@ def _shrunk(buffer: Buffer, region: Region) -> Buffer:
         if not isinstance(extent, Const):
             return buffer.replace(shape=shape, scope=Scope.ARENA)
         size *= int(extent.value)
-    scope = Scope.STACK if size * buffer.dtype.bytes <= STACK_BYTES else Scope.ARENA
+    scope = Scope.REGISTER if size == 1 else Scope.STACK if size * buffer.dtype.bytes <= STACK_BYTES else Scope.ARENA
     return buffer.replace(shape=shape, scope=scope)
 
 

@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
-from tilewright.expr.nodes import Expr
-from tilewright.loops.edit import blocks, map_expressions, statements
+from tilewright.core.walk import preorder, substitute, transform
+from tilewright.expr.nodes import Call, Div, Expr
+from tilewright.loops.edit import blocks, loads, map_expressions, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.types.scopes import Scope
@@ -55,8 +55,20 @@ def inline(function: Function, buffer: Buffer) -> Function:
 
 
 def inline_all(function: Function) -> Function:
-    """The function with every local buffer that is defined point by point inlined."""
+    """The function with local buffers that are defined point by point inlined: all but those that several nests read
+    and that cost more to compute than to load."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
-        if point_definition(function, buffer) is not None:
+        found = point_definition(function, buffer)
+        if found is not None and not (is_expensive(found[2].value) and _readers(function, buffer) > 1):
             function = inline(function, buffer)
     return function
+
+
+def is_expensive(value: Expr) -> bool:
+    """Whether an expression calls a function or divides."""
+    return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
+
+
+def _readers(function: Function, buffer: Buffer) -> int:
+    """How many nests read a buffer."""
+    return sum(1 for nest in nests(function) if any(load.buffer is buffer for load in loads(nest)))

@@ -110,7 +110,7 @@ def fold(kind: str, content: Content, axes: tuple[int, ...], keepdims: bool, dty
     """A reduction (sum, prod, min, max, any, all) of a content; None where there is nothing to reduce."""
     name = _REDUCTIONS[kind]
     held = held_type(dtype)
-    if held is None or (neutral is None and content.size == 0):
+    if held is None or content.size == 0:
         return None
     kept = [a for a in range(content.ndim) if a not in axes]
     rows = np.transpose(content, (*kept, *axes)).reshape(

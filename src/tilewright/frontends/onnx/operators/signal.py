@@ -18,12 +18,12 @@ from tilewright.frontends.onnx.values import Tensor, Unsupported
 from tilewright.ops.scatter import Reduction
 
 
-def _roots(b: Emit, rows: Expr, columns: Expr, period: Expr, dtype: dtypes.DType) -> tuple[Tensor, Tensor]:
-    """cos and sin of 2*pi*k*t/period for k below rows and t below columns; k*t is reduced exactly, as integers."""
+def _roots(b: Emit, rows: Expr, columns: Expr, period: Expr) -> tuple[Tensor, Tensor]:
+    """cos and sin, in f64, of 2*pi*k*t/period for k below rows and t below columns; k*t is reduced as integers, exactly."""
     k, t = b.align(b.iota((rows,), 0), 0, 2), b.align(b.iota((columns,), 0), 1, 2)
     turn = b.cast(b.map("mod", k * t, b.of_size(period)), dtypes.f64) / b.of_size(period, dtypes.f64)
     angle = turn * (2 * math.pi)
-    return b.cast(b.map("cos", angle), dtype), b.cast(b.map("sin", angle), dtype)
+    return b.map("cos", angle), b.map("sin", angle)
 
 
 def _resized(b: Emit, x: Tensor, axis: int, extent: Expr) -> Tensor:
@@ -35,7 +35,8 @@ def _resized(b: Emit, x: Tensor, axis: int, extent: Expr) -> Tensor:
 
 
 def transform(b: Emit, x: Tensor, length: Expr | None, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of [..., n, 1 or 2] along its last dimension but one."""
+    """The transform of [..., n, 1 or 2] along its last dimension but one. Sums are kept in f64: they have as many terms as
+    the signal has elements, which a fast transform's do not."""
     axis = x.rank - 2
     parts = x.shape[-1]
     if not isinstance(parts, Const) or parts.value not in (1, 2):
@@ -43,20 +44,21 @@ def transform(b: Emit, x: Tensor, length: Expr | None, inverse: bool, onesided: 
     halved = inverse and onesided
     period = length if length is not None else x.shape[axis] * 2 - 2 if halved else x.shape[axis]
     taken = simplify(period // 2 + 1) if halved else period
-    source = _resized(b, x, axis, taken)
+    source = b.cast(_resized(b, x, axis, taken), dtypes.f64)
     real = b.reshape(b.narrow(source, axis + 1, 0, 1), source.shape[:-1])
     imaginary = None if parts.value == 1 else b.reshape(b.narrow(source, axis + 1, 1, 1), source.shape[:-1])
     rows = simplify(period // 2 + 1) if onesided and not inverse else period
-    cos, sin = _roots(b, rows, taken, period, x.dtype)
+    cos, sin = _roots(b, rows, taken, period)
     if halved:
-        return b.unsqueeze(_real_inverse(b, real, imaginary, cos, sin, period), [x.rank - 1])
+        signal = _real_inverse(b, real, imaginary, cos, sin, period)
+        return b.unsqueeze(b.cast(signal, x.dtype), [x.rank - 1])
     if inverse:
         sin = -sin
     re, im = _times(b, real, cos), -_times(b, real, sin)
     if imaginary is not None:
         re, im = re + _times(b, imaginary, sin), im + _times(b, imaginary, cos)
     both = b.concat([b.unsqueeze(re, [re.rank]), b.unsqueeze(im, [im.rank])], re.rank)
-    return both / b.of_size(period, x.dtype) if inverse else both
+    return b.cast(both / b.of_size(period, dtypes.f64) if inverse else both, x.dtype)
 
 
 def _times(b: Emit, x: Tensor, matrix: Tensor) -> Tensor:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
-
 from onnx import TensorProto, helper
-from typer.testing import CliRunner
 
 from tilewright.cli.entry import application
 
 
-def invoke(*words: str | Path) -> Result:
-    """The exit code, stdout and stderr of `tilewright WORDS…`."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+def invoke(*words: str | Path) -> Outcome:
+    """What `tilewright WORDS…` ends with, run in this process."""
     texts = [str(word) for word in words]
-    return CliRunner().invoke(application(texts), texts, prog_name="tilewright")
+    out, err = io.StringIO(), io.StringIO()
+    code = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            application(texts)(args=texts, prog_name="tilewright")
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return Outcome(code, out.getvalue(), err.getvalue())
 
 
 def save_affine(folder: Path) -> Path:
