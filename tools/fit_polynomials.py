@@ -121,6 +121,12 @@ def _erf_ratio(z: mp.mpf) -> mp.mpf:
     return (mp.erf(x) / x if z > 0 else 2 / mp.sqrt(mp.pi)) - 1
 
 
+def _tanh_tail(z: mp.mpf) -> mp.mpf:
+    """(tanh(x) / x - 1) / z for z = x^2."""
+    x = mp.sqrt(z)
+    return (mp.tanh(x) / x - 1) / z if z > 1e-9 else -mp.mpf(1) / 3 + 2 * z / 15 - 17 * z * z / 315
+
+
 def _log_erfc(x: mp.mpf) -> mp.mpf:
     return mp.log(mp.erfc(x))
 
@@ -162,6 +168,7 @@ FITS = [
     ),
     *_both("ASIN", "(asin(x)/x - 1) / z, z = x^2, for |x| <= 1/2", _asin_tail, lambda z: z, 0, 0.25, (0, 12)),
     *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (7, 12)),
+    *_both("TANH", "(tanh(x)/x - 1) / z, z = x^2, for |x| <= 0.55", _tanh_tail, lambda z: z, 0, 0.3025, (5, 0)),
     *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 4", _log_erfc, mp.erfc, 1, 4, (7, 0)),
     *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 6", _log_erfc, mp.erfc, 1, 6, (0, 19)),
 ]

@@ -4,19 +4,42 @@
 
     exe = tw.compile("model.onnx")
     (y,) = exe(x)
+
+Importing the package is cheap; what a name stands for is loaded when the name is first used.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 __version__ = "0.1.0"
 
-from tilewright.api import build, compile, evaluate, parse
-from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.loops.nodes import Function
-from tilewright.report.errors import InternalError, RuntimeFault, UserError
-from tilewright.runtime.executable import Executable
-from tilewright.runtime.kernel import Kernel
-from tilewright.target import Target
+if TYPE_CHECKING:
+    from tilewright.api import build, compile, evaluate, parse
+    from tilewright.graph.nodes import GraphFunction, Module
+    from tilewright.loops.nodes import Function
+    from tilewright.report.errors import InternalError, RuntimeFault, UserError
+    from tilewright.runtime.executable import Executable
+    from tilewright.runtime.kernel import Kernel
+    from tilewright.target import Target
+
+_HOME = {
+    "build": "tilewright.api",
+    "compile": "tilewright.api",
+    "evaluate": "tilewright.api",
+    "parse": "tilewright.api",
+    "GraphFunction": "tilewright.graph.nodes",
+    "Module": "tilewright.graph.nodes",
+    "Function": "tilewright.loops.nodes",
+    "InternalError": "tilewright.report.errors",
+    "RuntimeFault": "tilewright.report.errors",
+    "UserError": "tilewright.report.errors",
+    "Executable": "tilewright.runtime.executable",
+    "Kernel": "tilewright.runtime.kernel",
+    "Target": "tilewright.target",
+}
+"""Where each public name lives."""
 
 __all__ = [
     "Executable",
@@ -33,3 +56,16 @@ __all__ = [
     "evaluate",
     "parse",
 ]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -11,7 +11,7 @@ import numpy as np
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.artifact.cache import compile_file
 from tilewright.compiler import compile_module, lower_function, stages_of
-from tilewright.frontends.onnx.importer import read
+from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.parse import parse as _parse

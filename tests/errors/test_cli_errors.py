@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cli_models import invoke, save_affine, save_rows
+from tilewright.target.host import current_host
 
 X = "x: f32[n, 3]"
 SCALE = "scale: f32[3]"
@@ -26,12 +27,6 @@ def refuses(message: str, *words: str, code: int = 2) -> None:
     assert (outcome.code, outcome.out, outcome.err) == (code, "", message)
 
 
-def usage(command: str, message: str) -> str:
-    path = f"tilewright {command}".strip()
-    shape = "[OPTIONS] COMMAND [ARGS]..." if not command else "[OPTIONS] MODEL"
-    return f"Usage: {path} {shape}\nTry '{path} -h' for help.\n\nError: {message}\n"
-
-
 def unreadable(word: str, form: str) -> str:
     return f"cannot read x.npy\nat:   --input {word}\nwhy:  it is not a {form}, or it is damaged\n"
 
@@ -39,17 +34,24 @@ def unreadable(word: str, form: str) -> str:
 # What the parser of the options refuses
 
 
-def test_no_model() -> None:
-    refuses(usage("run", "Missing argument 'MODEL'."), "run")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "Missing argument 'MODEL'."),
+        (["walk", "affine.onnx"], "No such command 'walk'."),
+        (["run", "affine.onnx", "--fast"], "No such option: --fast"),
+    ],
+)
+def test_words_that_are_not_understood(words: list[str], message: str) -> None:
+    outcome = invoke(*words)
+    assert (outcome.code, outcome.out) == (2, "") and outcome.err.startswith("Usage: tilewright ")
+    assert outcome.err.splitlines()[-1].startswith(f"Error: {message}")
 
 
-def test_an_unknown_command() -> None:
-    refuses(usage("", "No such command 'walk'."), "walk", "affine.onnx")
-
-
-def test_no_threads() -> None:
-    outcome = invoke("run", "affine.onnx", "--threads", "0")
-    assert outcome.code == 2 and "--threads" in outcome.err and "Traceback" not in outcome.err
+@pytest.mark.parametrize("option", [("--threads", "0"), ("--threads", "many"), ("--seed", "-1")])
+def test_a_number_out_of_its_range(option: tuple[str, str]) -> None:
+    outcome = invoke("run", "affine.onnx", "--random", *option)
+    assert (outcome.code, outcome.out) == (2, "") and option[0] in outcome.err.splitlines()[-1]
 
 
 # The model
@@ -57,10 +59,9 @@ def test_no_threads() -> None:
 
 def test_a_file_that_is_not_there() -> None:
     refuses(
-        "cannot open the model file\nat:   'none.onnx'\nwhy:  No such file or directory\n",
-        "run",
-        "none.onnx",
-        "--random",
+        "cannot read the model file 'none.onnx'\nwhy:  No such file or directory\n"
+        "mend: check that it exists and that you may read it\n",
+        *("run", "none.onnx", "--random"),
     )
 
 
@@ -159,7 +160,7 @@ def test_an_array_file_that_is_not_there() -> None:
     )
 
 
-@pytest.mark.parametrize("content", [b"not an array", b"\x93NUMPY\x01\x00", b"PK\x03\x04 not a zip file"])
+@pytest.mark.parametrize("content", [b"not an array", b"\x93NUMPY\x01\x00"])
 def test_an_array_file_that_is_none(content: bytes) -> None:
     Path("x.npy").write_bytes(content)
     refuses(
@@ -170,6 +171,12 @@ def test_an_array_file_that_is_none(content: bytes) -> None:
         unreadable("@x.npy", ".npz file, as numpy.savez writes it"),
         *("run", "affine.onnx", "--input", "@x.npy"),
     )
+
+
+def test_an_archive_that_is_damaged() -> None:
+    Path("x.npy").write_bytes(b"PK\x03\x04 and no zip file")
+    for word in ("x=@x.npy", "@x.npy"):
+        refuses(unreadable(word, ".npz file, as numpy.savez writes it"), "run", "affine.onnx", "--input", word)
 
 
 def test_an_array_file_that_claims_more_than_it_has() -> None:
@@ -202,8 +209,8 @@ def test_an_empty_array_file() -> None:
 def test_an_archive_for_one_input() -> None:
     np.savez("x.npz", x=np.zeros(3))
     refuses(
-        "cannot use x.npz for one input\nat:   --input x=@x.npz\nwhy:  it holds several arrays\n"
-        "mend: write --input @x.npz to give all of them by their names\n",
+        "cannot use x.npz for one input\nat:   --input x=@x.npz\nwhy:  it holds arrays with names of their own: x\n"
+        "mend: write --input @x.npz to give them by their names\n",
         *("run", "affine.onnx", "--input", "x=@x.npz"),
     )
 
@@ -303,6 +310,17 @@ def test_options_of_show_that_exclude_each_other() -> None:
 def test_an_unknown_target() -> None:
     outcome = invoke("run", "affine.onnx", "--random", "--target", "pdp11")
     assert outcome.code == 2 and outcome.err.startswith("unknown target 'pdp11'\nwhy:  a target is a name")
+
+
+def test_a_target_that_this_machine_cannot_run() -> None:
+    own = current_host().architecture
+    other = "x86-64" if own == "aarch64" else "aarch64"
+    refuses(
+        f"cannot run code for {other} on this machine\nat:   --target {other}\n"
+        f"why:  this machine is of architecture {own}\n"
+        "mend: leave --target out; `tilewright show` compiles for any target\n",
+        *("run", "affine.onnx", "--random", "--target", other),
+    )
 
 
 def test_an_unknown_peer() -> None:

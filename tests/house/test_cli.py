@@ -38,7 +38,7 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
 
 def test_help_lists_every_command_without_loading_any() -> None:
     program = "import sys; from tilewright.cli.entry import application\ntry: application([])(['--help'])\nfinally: "
-    program += "print(*[m for m in sys.modules if m in ('onnx', 'rich', 'tilewright.cli.run')], file=sys.stderr)"
+    program += "print(*[m for m in sys.modules if m in ('numpy', 'llvmlite', 'onnx', 'rich')], file=sys.stderr)"
     run = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0 and run.stderr == "\n"
     for name, summary in SUMMARIES.items():
@@ -150,7 +150,7 @@ def test_bench_measures_all_in_turns(tmp_path: Path) -> None:
 def test_bench_prints_tables(tmp_path: Path) -> None:
     outcome = invoke("bench", save_affine(tmp_path), "--rounds", "1", "--vs", "none", "--threads", "2")
     title, calls, compiles = (part.splitlines() for part in outcome.out.split("\n\n"))
-    assert title == ["affine.onnx for native, 2 threads, 1 round"]
+    assert title == ["affine.onnx for native, up to 2 threads, 1 round"]
     assert calls[0].split() == ["a", "call", "median", "best", "×", "ours", "calls", "differs", "by"]
     assert re.fullmatch(r"tilewright \S+ +[\d.]+ µs +[\d.]+ µs +1.00 +\d+", calls[1])
     assert re.fullmatch(r" +from the store +[\d.]+ ms", compiles[-1])
@@ -186,8 +186,9 @@ def test_turns_go_round_and_every_timed_call_counts() -> None:
     programs = [lambda: calls.append("a"), lambda: calls.append("b") or time.sleep(0.03)]
     timings, rounds = take_turns(programs, None, 0.0)
     assert rounds == 3
-    turns = re.findall(r"a+|b+", "".join(calls))
-    assert [t[0] for t in turns[-6:]] == ["a", "b", "b", "a", "a", "b"] or len(turns) < 8
+    warm_a, warm_b, a, b_b, a_a, b = re.findall(r"a+|b+", "".join(calls))
+    assert warm_a[0] == a[0] == "a" and warm_b[0] == "b" and len(a_a) == 2 * len(a)
+    assert (b_b, b) == ("bbbb", "bb")  # in a turn, one call that does not count and one that fills it
     assert timings[1].calls == 3 and timings[1].best >= 0.03 and timings[0].best < timings[1].best
 
 

@@ -27,12 +27,14 @@ from tilewright.graph.op import REGISTRY, Op, Pattern, TypeContext
 from tilewright.loops.build import Builder
 from tilewright.loops.evaluate import evaluate as run
 from tilewright.loops.nodes import AxisKind, Block, Buffer, Function, Store
+from tilewright.loops.verify import verify
 from tilewright.types.tensor import TensorType
 
 Array = np.ndarray[Any, Any]
 SIZES = (0, 1, 2, 3, 5, 7)
 MOST = 36
 quick = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+thorough = settings(quick, max_examples=60)
 
 
 @dataclass
@@ -129,6 +131,7 @@ def _check(op: Op, given: Case, symbolic: bool) -> None:
         for result, wanted in zip(meant, given.expected, strict=True):
             same(result, wanted, given.tolerance)
     function = definition(op, types, outputs, record, tuple(values))
+    verify(function)
     if pattern_of(op, record) is Pattern.MAP:
         check_map(function)
     results = [np.zeros(r.shape, r.dtype) for r in meant]

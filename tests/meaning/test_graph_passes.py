@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 
 from graph_strategies import Program, agree, programs
 from tilewright.expr import dtypes
+from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -113,6 +114,25 @@ def test_guards_are_alive_and_unused_constants_are_not() -> None:
     module = eliminate_dead(g.module({"y": x}))
     assert [node.op.name for node in module.graph.nodes] == ["reduce", "size", "require"]
     assert not module.constants
+
+
+def test_two_sizes_of_one_number_stay_two_symbols() -> None:
+    g = GraphBuilder()
+    count = g.param("count", TensorType.of(dtypes.i64, ()))
+    sizes = [g.size(count, name, 0, 9, "ones") for name in ("k", "l")]
+    made = {s.name: g.op("full", value=const(1, dtypes.u8), shape=(s,)) for s in sizes}
+    module = g.module(made)
+    agree(Program(module, [np.array(4, np.int64)]), eliminate_common(module))
+
+
+def test_repeated_nodes_and_requirements_become_one() -> None:
+    g = GraphBuilder()
+    n, m = g.symbol("n"), g.symbol("m")
+    x, y = (g.param(name, TensorType.of(dtypes.f32, (s,))) for name, s in (("x", n), ("y", m)))
+    twice = [g.op("exp", g.op("add", x, y)) for _ in range(2)]
+    g.nodes.insert(3, g.nodes[0].replace(source="again"))
+    module = eliminate_common(g.module({"y": g.op("add", *twice)}))
+    assert [node.op.name for node in module.graph.nodes] == ["require", "add", "exp", "add"]
 
 
 def test_a_constant_against_the_access_is_turned_once() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, quick
+from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, thorough
 
 from tilewright.expr.dtypes import DTYPES, DType, f32, i32
 from tilewright.graph.op import Pattern
@@ -84,7 +84,7 @@ def looped(spec: Any, inputs: list[Array], extents: dict[str, int], dtype: DType
 
 
 @given(data=st.data())
-@quick
+@thorough
 def test_meaning_and_definition(data: st.DataObject) -> None:
     check("contract", CASES["contract"](data.draw))
 

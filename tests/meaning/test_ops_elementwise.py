@@ -13,19 +13,20 @@ from hypothesis import strategies as st
 from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, quick, shapes
 
 from tilewright.expr.dtypes import DType, bool_
+from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY
 from tilewright.ops.elementwise import ROWS
 
 TABLE = {row.name: row for row in ROWS}
 
 
-def operands(draw: Draw, count: int, dtypes: list[DType]) -> list[Array]:
+def operands(draw: Draw, dtypes: list[DType]) -> list[Array]:
     """Arrays that broadcast against each other."""
     shape = shapes(draw)
     made = []
     for dtype in dtypes:
         own = [1 if draw(st.booleans()) and draw(st.booleans()) else n for n in shape]
         made.append(array(draw, own[draw(st.integers(0, len(own))) if draw(st.booleans()) else 0 :], dtype))
-    return made[:count]
+    return made
 
 
 def wrapped(value: int, dtype: DType) -> int:
@@ -101,7 +102,7 @@ def by_python(name: str, arrays: list[Array], dtype: DType) -> Array:
 def element_wise(draw: Draw, name: str) -> Case:
     row = TABLE[name]
     dtype = draw(st.sampled_from(kinds(row.kinds)))
-    inputs = operands(draw, row.arity, [dtype] * row.arity)
+    inputs = operands(draw, [dtype] * row.arity)
     if name in ("shl", "shr") and draw(st.booleans()):
         inputs[1] = (inputs[1] % dtype.numpy.type(dtype.bits + 2)).astype(dtype.numpy)
     if name == "pow" and dtype.is_int:
@@ -118,7 +119,7 @@ def element_wise(draw: Draw, name: str) -> Case:
 @case("select")
 def selections(draw: Draw) -> Case:
     dtype = draw(st.sampled_from(kinds("biuf")))
-    cond, a, b = operands(draw, 3, [bool_, dtype, dtype])
+    cond, a, b = operands(draw, [bool_, dtype, dtype])
     spread = np.broadcast_arrays(cond, a, b)
     expected = np.empty(spread[0].shape, dtype.numpy)
     for at in np.ndindex(expected.shape):
@@ -164,8 +165,6 @@ def test_sigmoid_is_accurate_where_exp_overflows() -> None:
     with np.errstate(over="ignore"):
         exact = np.array([1 / (1 + math.exp(min(-v, 700.0))) if v > -700 else 0.0 for v in x])
     exact[-1] = np.nan
-    from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY
-
     for dtype, tolerance in ((np.float64, 1e-15), (np.float32, 3e-7), (np.float16, 2e-3)):
         (result,) = REGISTRY["sigmoid"].meaning((x.astype(dtype),), NO_ATTRIBUTES)
         wanted = exact

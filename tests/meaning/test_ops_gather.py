@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_cases import CASES, SIZES, Array, Case, Draw, array, case, check, definition, kinds, quick, shapes
+from op_cases import CASES, SIZES, Array, Case, Draw, array, case, check, definition, kinds, shapes, thorough
 
 from tilewright.expr.dtypes import i64
 from tilewright.graph.op import REGISTRY, TypeContext
@@ -127,7 +127,7 @@ def nd_scatters(draw: Draw) -> Case:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@quick
+@thorough
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, CASES[name](data.draw))
 
@@ -146,3 +146,19 @@ def test_an_index_out_of_range_is_the_same_fault_at_both_levels(wrong: int, limi
         run(function, [index, np.zeros_like(index)])
     assert str(meaning.value) == wanted
     assert str(defined.value) == wanted
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("reduction", sorted(COMBINE))
+def test_scatters_and_gathers_along_each_axis(axis: int, reduction: str) -> None:
+    rng = np.random.default_rng(axis)
+    x, shape = rng.integers(0, 99, (2, 3, 5)), [2, 3, 5]
+    shape[axis] = 7
+    index, updates = rng.integers(0, x.shape[axis], shape), rng.integers(0, 99, shape)
+    scattered, gathered = x.copy(), np.empty(shape, x.dtype)
+    for at in np.ndindex(*shape):
+        place = (*at[:axis], index[at], *at[axis + 1 :])
+        scattered[place] = COMBINE[reduction](scattered[place], updates[at])
+        gathered[at] = x[place]
+    check("scatter_elements", Case([x, index, updates], {"axis": axis, "reduction": reduction}, [scattered]))
+    check("gather_elements", Case([x, index], {"axis": axis}, [gathered]))

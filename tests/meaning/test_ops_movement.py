@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_cases import CASES, SIZES, Array, Case, Draw, array, case, check, kinds, quick, shapes
+from op_cases import CASES, SIZES, Array, Case, Draw, array, case, check, kinds, shapes, thorough
 
 ANY = kinds("biuf")
 MOVERS = ("reshape", "transpose", "broadcast", "slice", "pad", "concat")
@@ -140,7 +140,7 @@ def concats(draw: Draw) -> Case:
 
 @pytest.mark.parametrize("name", MOVERS)
 @given(data=st.data())
-@quick
+@thorough
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, CASES[name](data.draw))
 

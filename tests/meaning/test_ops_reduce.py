@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, quick, shapes
+from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, shapes, thorough
 
 from tilewright.expr.dtypes import DType
 
@@ -154,7 +154,7 @@ def scans(draw: Draw) -> Case:
 
 @pytest.mark.parametrize("name", NAMES)
 @given(data=st.data())
-@quick
+@thorough
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, CASES[name](data.draw))
 

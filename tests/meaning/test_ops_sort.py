@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from op_cases import CASES, Case, Draw, array, case, check, kinds, quick, shapes
+from op_cases import CASES, Case, Draw, array, case, check, kinds, shapes, thorough
 
 from tilewright.expr.dtypes import bool_
 from tilewright.graph.op import REGISTRY
@@ -54,7 +54,7 @@ def compactions(draw: Draw) -> Case:
 
 @pytest.mark.parametrize("name", ["top_k", "compact"])
 @given(data=st.data())
-@quick
+@thorough
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, CASES[name](data.draw))
 

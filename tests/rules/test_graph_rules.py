@@ -23,7 +23,7 @@ from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.ops.elementwise import ROWS
 from tilewright.types.tensor import TensorType
 
-SHAPES = ((), (0,), (1,), (7,), (2, 3), (5, 0), (1, 3, 2), (3, 1, 1))
+SHAPES = ((), (0,), (1,), (7,), (2, 3), (5, 0), (1, 3, 2), (2, 3, 5), (3, 1, 1))
 KINDS = {row.name: row.kinds for row in ROWS} | {"cast": "biuf", "select": "biuf"}
 
 Make = Callable[[GraphBuilder, str, Value], "Value | None"]
@@ -112,7 +112,7 @@ def not_of_order(g: GraphBuilder, op: str, x: Value) -> Value | None:
     if x.type.dtype.is_float:
         return None
     other = g.param("other", x.type)
-    return g.op("xor", g.op(op, g.op("lt", x, other)), g.op(op, g.op("le", x, other)))
+    return g.op("and", g.op(op, g.op("lt", x, other)), g.op(op, g.op("le", x, other)))
 
 
 @case
@@ -161,8 +161,10 @@ def range_of(x: Value) -> tuple[int, ...]:
 
 @case
 def transpose_of_transpose(g: GraphBuilder, op: str, x: Value) -> Value:
-    perm = (*range_of(x)[1:], *range_of(x)[:1])
-    return g.op(op, g.op(op, x, perm=perm), perm=perm)
+    """A rotation, then the last two dimensions exchanged: the order of the two matters."""
+    axes = range_of(x)
+    rotated = g.op(op, x, perm=(*axes[1:], *axes[:1]))
+    return g.op(op, rotated, perm=(*axes[:-2], *reversed(axes[-2:])))
 
 
 @case

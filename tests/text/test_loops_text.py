@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from strategies import expressions, functions
 from tilewright.expr import dtypes, nodes
 from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Var, call, const, less, minimum, select
 from tilewright.expr.intrinsics import INTRINSICS
+from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Var, call, const, less, minimum, select
 from tilewright.expr.parse import parse as parse_expression
 from tilewright.expr.text import show as show_expression
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Seq, Store
@@ -19,7 +19,7 @@ from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.types.scopes import Scope
 
-I, N = Var("i"), Var("n")
+I, N = Var("i"), Var("n")  # noqa: E741
 X = Var("x", dtypes.f32)
 LEAVES = {"i": I, "n": N, "x": X, "d": Var("d", dtypes.f64), "h": Var("h", dtypes.f16), "p": Var("p", dtypes.bool_)}
 
@@ -159,7 +159,9 @@ def test_outputs_read_back(outputs: int) -> None:
 def test_names_are_unique_only_among_the_visible() -> None:
     y = Buffer("y", dtypes.f32, (N,))
     inner = For(Var("i"), const(0), N, LoopKind.PARALLEL, Seq(()))
-    body = Seq((For(Var("i"), const(0), N, LoopKind.SERIAL, inner), For(Var("y"), const(0), N, LoopKind.SERIAL, Seq(()))))
+    body = Seq(
+        (For(Var("i"), const(0), N, LoopKind.SERIAL, inner), For(Var("y"), const(0), N, LoopKind.SERIAL, Seq(())))
+    )
     lines = str(Function("f", (N,), (y,), body, 0)).split("\n")[1:]
     assert lines == [
         "  for i in 0..n:",

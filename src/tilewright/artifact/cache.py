@@ -14,11 +14,9 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-import tilewright
 from tilewright.artifact.bundle import Source, decode, encode, sources_of
 from tilewright.compiler import Stages, link, lower, stages_of
-from tilewright.frontends.onnx.file import open_model
-from tilewright.frontends.onnx.importer import read
+from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles, map_file
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
@@ -87,10 +85,10 @@ def _open_sources(rows: list[tuple[str, str]], name: str, model: Source) -> list
 
 @cache
 def compiler_version() -> str:
-    """Text that differs whenever the compiler may make other code: its version, its files, and LLVM's version."""
-    root = Path(tilewright.__file__).parent
+    """Text that differs whenever the compiler may make other code: its files and LLVM's version."""
+    root = Path(__file__).parents[1]
     state = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         status = path.stat()
         state.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return f"{tilewright.__version__} {llvm.llvm_version_info} {state.hexdigest()}"
+    return f"{llvm.llvm_version_info} {state.hexdigest()}"

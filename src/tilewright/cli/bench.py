@@ -43,25 +43,32 @@ class Contender:
     difference: float | None = None
 
 
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--vs",
+        metavar="NAMES",
+        help="Runtimes to compare with: onnxruntime,openvino or none. [default: those installed]",
+    ),
+]
+
+Rounds = Annotated[
+    int | None, typer.Option("--rounds", min=1, metavar="N", help="Rounds to measure, in place of --seconds.")
+]
+
+Seconds = Annotated[
+    float, typer.Option("--seconds", min=0.0, max=86400.0, help="How long to measure; at least three rounds.")
+]
+
+
 def bench(
     model: options.Model,
     inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
     sizes: options.Sizes = [],  # noqa: B006
     threads: options.Threads = None,
-    vs: Annotated[
-        str | None,
-        typer.Option(
-            "--vs",
-            metavar="NAMES",
-            help="Runtimes to compare with: onnxruntime,openvino or none. [default: those installed]",
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, metavar="N", help="Rounds to measure, in place of --seconds.")
-    ] = None,
-    seconds: Annotated[
-        float, typer.Option("--seconds", min=0.0, max=86400.0, help="How long to measure; at least three rounds.")
-    ] = 3.0,
+    vs: Against = None,
+    rounds: Rounds = None,
+    seconds: Seconds = 3.0,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> int:

@@ -30,6 +30,7 @@ from tilewright.runtime.interface import Port
 
 Array = np.ndarray[Any, Any]
 
+_ZIP = b"PK\x03\x04"
 INTEGERS = 10
 """Random integers lie in 0 .. INTEGERS - 1: within most tables that they may index."""
 
@@ -109,18 +110,19 @@ def _find_port(name: str, ports: Sequence[Port], word: str) -> Port:
 
 def _read_array(path: str, word: str) -> Array:
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return found
-        found.close()
-        raise UserError(
-            f"cannot use {path} for one input",
-            where=f"--input {word}",
-            why="it holds several arrays",
-            mend=f"write --input @{path} to give all of them by their names",
-        )
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        with open(path, "rb") as file:
+            is_archive = file.read(len(_ZIP)) == _ZIP
+        if not is_archive:
+            array: Array = np.load(path, mmap_mode="r", allow_pickle=False)
+            return array
+    except (OSError, ValueError, EOFError) as error:
         raise _unreadable(path, word, "a .npy file, as numpy.save writes it", error) from None
+    raise UserError(
+        f"cannot use {path} for one input",
+        where=f"--input {word}",
+        why=f"it holds arrays with names of their own: {', '.join(_read_archive(path, word)) or 'none'}",
+        mend=f"write --input @{path} to give them by their names",
+    )
 
 
 def _read_archive(path: str, word: str) -> dict[str, Array]:

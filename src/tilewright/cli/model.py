@@ -11,15 +11,34 @@ from tilewright.cli.feeds import Feeds
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
 from tilewright.report import settings
+from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.target import native
+from tilewright.target import Target, native
+from tilewright.target.host import current_host
 
 
 def compile_model(path: str, target: str = "native", threads: int | None = None) -> Executable:
     """The model at `path`, compiled; a display tells of it after a second."""
     with progress(f"compiling {os.path.basename(path)}"):
         return tw.compile(path, target=target, threads=threads)
+
+
+def check_runnable(target: str) -> None:
+    """UserError unless this machine runs code for the target: the processor would end the process at a wrong one."""
+    wanted, host = Target.parse(target), current_host()
+    if wanted.is_runnable_on(host):
+        return
+    if wanted.architecture != host.architecture:
+        why = f"this machine is of architecture {host.architecture}"
+    else:
+        why = f"this machine lacks {', '.join(sorted(wanted.features - host.features)) or 'its system'}"
+    raise UserError(
+        f"cannot run code for {wanted} on this machine",
+        where=f"--target {target}",
+        why=why,
+        mend="leave --target out; `tilewright show` compiles for any target",
+    )
 
 
 def time_compile(path: str, threads: int | None) -> tuple[Executable, float]:
@@ -30,7 +49,7 @@ def time_compile(path: str, threads: int | None) -> tuple[Executable, float]:
 
 
 def count_threads(threads: int | None) -> int:
-    """The number of threads that a program compiled with `threads` uses."""
+    """The number of threads that a program compiled with `threads` may use."""
     return threads or settings.NUM_THREADS.read() or native().cores
 
 
@@ -42,7 +61,7 @@ def describe_compile(executable: Executable) -> str:
 
 def title(path: str, threads: int, target: str = "native") -> str:
     """The first line of a report on a model."""
-    return f"{os.path.basename(path)} for {target}, {counted(threads, 'thread')}"
+    return f"{os.path.basename(path)} for {target}, up to {counted(threads, 'thread')}"
 
 
 def tell_assumptions(feeds: Feeds, wanted: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-Model = Annotated[str, typer.Argument(help="An ONNX file.", show_default=False)]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 
 Inputs = Annotated[
     list[str],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tilewright.cli import options
 from tilewright.cli.agreement import Difference, differ
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
-from tilewright.cli.model import compile_model, count_threads, describe_compile, tell_assumptions, title
+from tilewright.cli.model import check_runnable, compile_model, count_threads, describe_compile, tell_assumptions, title
 from tilewright.cli.saving import check_place, save
 from tilewright.cli.tables import duration, json_text, number, table
 from tilewright.frontends.onnx.importer import read
@@ -28,19 +29,26 @@ SHOWN_VALUES = 6
 """How many elements of an output its row shows."""
 
 
+Random = Annotated[bool, typer.Option("--random", help="Fill inputs that are not given with random data.")]
+
+SaveOutput = Annotated[
+    str | None, typer.Option("--save-output", metavar="FILE", help="Write the outputs to a .npz file.")
+]
+
+Compare = Annotated[
+    bool,
+    typer.Option("--compare", help="Check the outputs against the graph evaluator; exit code 1 when they differ."),
+]
+
+
 def run(
     model: options.Model,
     inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
-    random: Annotated[bool, typer.Option("--random", help="Fill inputs that are not given with random data.")] = False,
+    random: Random = False,
     seed: options.Seed = 0,
     sizes: options.Sizes = [],  # noqa: B006
-    save_output: Annotated[
-        str | None, typer.Option("--save-output", metavar="FILE", help="Write the outputs to a .npz file.")
-    ] = None,
-    compare: Annotated[
-        bool,
-        typer.Option("--compare", help="Check the outputs against the graph evaluator; exit code 1 when they differ."),
-    ] = False,
+    save_output: SaveOutput = None,
+    compare: Compare = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
     as_json: options.Json = False,
@@ -56,17 +64,13 @@ def run(
       tilewright run model.onnx --input x=@x.npy --input scale=0.5 --save-output out.npz
     """
     place = None if save_output is None else check_place(save_output)
+    check_runnable(target)
     executable = compile_model(model, target, threads)
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
-    start = time.perf_counter()
-    with progress("running"):
-        outputs = executable.run(feeds.arrays)
-    seconds = time.perf_counter() - start
+    outputs, seconds = _call(executable, feeds)
     differences = _compare(model, feeds, outputs) if compare else []
     agrees = all(d.agrees for d in differences)
-    if place is not None and agrees:
-        save(place, outputs)
     count = count_threads(threads)
     if as_json:
         print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, differences)))
@@ -74,8 +78,23 @@ def run(
         ran = f"{describe_compile(executable)}, ran in {duration(seconds)}"
         print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, differences)}")
     if place is not None:
-        note(f"{place} holds the outputs" if agrees else f"{place} was not written, for the outputs differ")
+        _save(place, outputs, agrees)
     return 0 if agrees else 1
+
+
+def _call(executable: Executable, feeds: Feeds) -> tuple[dict[str, Array], float]:
+    """The outputs, and the seconds that the call took."""
+    start = time.perf_counter()
+    with progress("running"):
+        outputs = executable.run(feeds.arrays)
+    return outputs, time.perf_counter() - start
+
+
+def _save(place: Path, outputs: dict[str, Array], agrees: bool) -> None:
+    """Writes the outputs, unless they are known to be wrong."""
+    if agrees:
+        save(place, outputs)
+    note(f"{place} holds the outputs" if agrees else f"{place} was not written, for the outputs differ")
 
 
 def _compare(model: str, feeds: Feeds, outputs: dict[str, Array]) -> list[Difference]:
@@ -125,6 +144,10 @@ def _values(array: Array) -> str:
     return " ".join([*words, "…"] if array.size > SHOWN_VALUES else words)
 
 
+def _port_record(name: str, dtype: str, array: Array) -> dict[str, Json]:
+    return {"name": name, "dtype": dtype, "shape": list(array.shape)}
+
+
 def _record(
     model: str,
     target: str,
@@ -136,14 +159,10 @@ def _record(
     differences: list[Difference],
 ) -> dict[str, Json]:
     """The report as JSON says it."""
-
-    def port(name: str, dtype: str, array: Array) -> dict[str, Json]:
-        return {"name": name, "dtype": dtype, "shape": list(array.shape)}
-
     results: list[Json] = []
     for p in executable.outputs:
         array = outputs[p.name]
-        record = port(p.name, p.dtype.name, array)
+        record = _port_record(p.name, p.dtype.name, array)
         if array.size:
             record |= dict(zip(("min", "mean", "max"), _statistics(array), strict=True))
         first = array.reshape(-1)[:SHOWN_VALUES]
@@ -158,7 +177,7 @@ def _record(
         "sizes": dict(feeds.sizes),
         "assumed_sizes": list(feeds.assumed),
         "inputs": [
-            {**port(p.name, p.dtype.name, feeds.arrays[p.name]), "from": feeds.origins[p.name]}
+            {**_port_record(p.name, p.dtype.name, feeds.arrays[p.name]), "from": feeds.origins[p.name]}
             for p in executable.inputs
         ],
         "outputs": results,

@@ -69,6 +69,12 @@ class Conversions(Emitter):
         return self.fresh(f"fptrunc {value_type(source, lanes)} {x} to {value_type(to, lanes)}")
 
     def _widen(self, x: str, source: DType, lanes: int) -> str:
+        """A 16-bit float as f32; the bits of a bf16 are the upper half of it."""
+        if source is dtypes.bf16:
+            h, i = vector_of("i16", lanes), vector_of("i32", lanes)
+            wide = self.fresh(f"zext {h} {x} to {i}")
+            upper = self.fresh(f"shl {i} {wide}, {self.splat_literal('16', 'i32', lanes)}")
+            return self.fresh(f"bitcast {i} {upper} to {vector_of('float', lanes)}")
         return self.fresh(f"fpext {value_type(source, lanes)} {x} to {value_type(dtypes.f32, lanes)}")
 
     def _narrow_to_odd(self, x: str, lanes: int) -> str:
@@ -102,5 +108,4 @@ class Conversions(Emitter):
         quiet = self.fresh(f"or {i} {upper}, {number(0x40)}")
         nan = self.fresh(f"fcmp uno {f} {x}, {x}")
         chosen = self.select(nan, quiet, rounded, dtypes.i32, lanes)
-        half = self.fresh(f"trunc {i} {chosen} to {h}")
-        return self.fresh(f"bitcast {h} {half} to {vector_of('bfloat', lanes)}")
+        return self.fresh(f"trunc {i} {chosen} to {h}")

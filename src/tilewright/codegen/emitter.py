@@ -22,6 +22,12 @@ class Emitter:
         self.scopes: list[dict[Expr, str]] = [{}]
         self.statement_values: dict[Expr, str] = {}
         self.declarations: set[str] = set()
+        self.label = "entry"
+
+    def start(self, label: str) -> None:
+        """Begins a basic block."""
+        self.lines.append(f"{label}:")
+        self.label = label
 
     def fresh(self, instruction: str) -> str:
         """Emits an instruction and returns the name of its result."""

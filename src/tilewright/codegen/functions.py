@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from tilewright.codegen import tables
 from tilewright.codegen.emitter import Emitter
-from tilewright.codegen.types import element_type, value_type, vector_of
+from tilewright.codegen.types import element_type, literal, value_type, vector_of
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Call
+from tilewright.expr.intrinsics import FAR
+from tilewright.expr.nodes import Call, const
 from tilewright.report.errors import InternalError
+
+
+RARELY = "!3"
+"""The metadata of a branch that is hardly ever taken: see module.py."""
 
 
 class Functions(Emitter):
@@ -21,6 +26,8 @@ class Functions(Emitter):
             return self.intrinsic(tables.INTRINSICS[name], dtype, lanes, arguments)
         if name in tables.LIBRARY:
             return self._library(tables.LIBRARY[name] + ("f" if dtype is dtypes.f32 else ""), node, arguments)
+        if name in tables.FAR:
+            return self._far(tables.INTRINSICS[tables.FAR[name]], node, arguments)
         composed = getattr(self, f"_{name}", None)
         if name not in tables.COMPOSED or composed is None:
             raise InternalError(f"no instructions for the function {name}")
@@ -39,6 +46,35 @@ class Functions(Emitter):
             one = self.fresh(f"call {element} @{symbol}({', '.join(f'{element} {p}' for p in parts)})")
             result = self.fresh(f"insertelement {vector} {result}, {element} {one}, i32 {lane}")
         return result
+
+    def _far(self, function: str, node: Call, arguments: list[str]) -> str:
+        """The second argument, except in lanes whose first is beyond FAR; a branch passes the calls by if none is."""
+        (x, near), dtype, lanes = arguments, node.dtype, node.lanes
+        t, element = value_type(dtype, lanes), element_type(dtype)
+        size = self.intrinsic("llvm.fabs", dtype, lanes, [x])
+        bound = self.splat_literal(literal(const(FAR, dtype)), element, lanes)
+        far = self.fresh(f"fcmp ogt {t} {size}, {bound}")
+        some = far
+        if lanes > 1:
+            i1 = vector_of("i1", lanes)
+            name = f"@llvm.vector.reduce.or.v{lanes}i1"
+            self.declarations.add(f"declare i1 {name}({i1})")
+            some = self.fresh(f"call i1 {name}({i1} {far})")
+        n = self.names()
+        before = self.label
+        self.lines.append(f"  br i1 {some}, label %far{n}, label %near{n}, !prof {RARELY}")
+        self.start(f"far{n}")
+        called = self.intrinsic(function, dtype, lanes, [x])
+        chosen = self.select(far, called, near, dtype, lanes)
+        self.lines.append(f"  br label %near{n}")
+        self.start(f"near{n}")
+        return self.fresh(f"phi {t} [ {near}, %{before} ], [ {chosen}, %far{n} ]")
+
+    def _bits(self, node: Call, arguments: list[str]) -> str:
+        source = value_type(node.args[0].dtype, node.lanes)
+        return self.fresh(f"bitcast {source} {arguments[0]} to {value_type(node.dtype, node.lanes)}")
+
+    _from_bits = _bits
 
     def _neg(self, node: Call, arguments: list[str]) -> str:
         t = value_type(node.dtype, node.lanes)

@@ -78,6 +78,7 @@ def _footer(target: Target) -> str:
             "!0 = distinct !{!0, !1, !2}",
             '!1 = !{!"llvm.loop.unroll.disable"}',
             '!2 = !{!"llvm.loop.vectorize.enable", i1 false}',
+            '!3 = !{!"branch_weights", i32 1, i32 100000}',
         ]
     )
 

@@ -53,13 +53,7 @@ class Statements(Expressions):
         self.faults = faults
         self.loop_metadata = loop_metadata
         self.labels = count()
-        self.label = "entry"
         self.allocas: list[str] = []
-
-    def start(self, label: str) -> None:
-        """Begins a basic block."""
-        self.lines.append(f"{label}:")
-        self.label = label
 
     def branch(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")

@@ -46,5 +46,8 @@ LIBRARY = {
 }
 """Functions that are calls to the C library, lane by lane; the f32 form has an `f` behind its name."""
 
-COMPOSED = frozenset({"neg", "abs", "sign", "invert", "popcount", "isnan", "isinf", "scale2", "exponent", "mantissa"})
-"""Functions that expressions.py writes as a few instructions."""
+FAR = {"sin_far": "sin", "cos_far": "cos", "tan_far": "tan"}
+"""Functions that replace a value where the argument is far from zero: the row of INTRINSICS that they take it from."""
+
+COMPOSED = frozenset({"neg", "abs", "sign", "invert", "popcount", "isnan", "isinf", "bits", "from_bits"})
+"""Functions that functions.py writes as a few instructions."""

@@ -1,4 +1,7 @@
-"""Element types and literals in LLVM's words. A truth value is `i1` in a register and a byte in memory."""
+"""Element types and literals in LLVM's words. A truth value is `i1` in a register and a byte in memory.
+
+A bf16 is `i16`, its bits: no arithmetic is done on it, and LLVM would move a `bfloat` about by calls of a library.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from tilewright.expr.nodes import Const
 _NAMES = {
     dtypes.bool_: "i1",
     dtypes.f16: "half",
-    dtypes.bf16: "bfloat",
+    dtypes.bf16: "i16",
     dtypes.f32: "float",
     dtypes.f64: "double",
 }
@@ -40,7 +43,7 @@ def value_type(dtype: DType, lanes: int) -> str:
 
 def suffix(dtype: DType, lanes: int) -> str:
     """The type as intrinsic names spell it: f32, v8f32, i64 …"""
-    name = dtype.name if dtype.is_float else f"i{1 if dtype.is_bool else dtype.bits}"
+    name = dtype.name if dtype.is_float and dtype is not dtypes.bf16 else f"i{1 if dtype.is_bool else dtype.bits}"
     return name if lanes == 1 else f"v{lanes}{name}"
 
 
@@ -55,4 +58,4 @@ def literal(c: Const) -> str:
     if dtype in (dtypes.f32, dtypes.f64):
         return f"0x{struct.unpack('<Q', struct.pack('<d', value))[0]:016X}"
     bits = int(np.asarray(value).astype(dtype.numpy).view(np.uint16))
-    return f"0x{'H' if dtype is dtypes.f16 else 'R'}{bits:04X}"
+    return f"0xH{bits:04X}" if dtype is dtypes.f16 else str(bits)

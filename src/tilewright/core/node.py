@@ -29,11 +29,12 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import operator
 import re
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
-from typing import TYPE_CHECKING, Any, Literal, Self, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, dataclass_transform
 
 _lock = threading.RLock()  # re-entrant: a collection inside the guarded region runs `_forget` on the same thread
 _missing = object()
@@ -204,7 +205,9 @@ class NodeMeta(type):
 class Node(metaclass=NodeMeta):
     """A node equal only to itself. Subclasses say what it means; this one gives construction, children, rebuilding."""
 
-    __slots__ = ("__weakref__",)
+    __slots__ = ("__weakref__", "_found")
+
+    _found: ClassVar[tuple[Node, ...]]  # a slot of each node, filled when its children are first asked for
 
     if TYPE_CHECKING:
 
@@ -224,7 +227,18 @@ class Node(metaclass=NodeMeta):
         return tuple([getattr(self, field) for field in type(self)._fields])
 
     def children(self) -> tuple[Node, ...]:
-        """The nodes held by the fields, also inside (nested) tuples, in order and with repetitions."""
+        """The nodes held by the fields, also inside (nested) tuples, in order and with repetitions.
+
+        Nodes never change, so the answer is kept: walks ask for it again and again.
+        """
+        try:
+            return self._found
+        except AttributeError:
+            result = self._find_children()
+            object.__setattr__(self, "_found", result)
+            return result
+
+    def _find_children(self) -> tuple[Node, ...]:
         found: list[Node] = []
         for field in type(self)._child_fields:
             value = getattr(self, field)
@@ -239,7 +253,7 @@ class Node(metaclass=NodeMeta):
         old = self.children()
         if len(old) != len(children):
             raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
-        if all(a is b for a, b in zip(old, children, strict=True)):
+        if all(map(operator.is_, old, children)):
             return self
         source = iter(children)
         child_fields = type(self)._child_fields

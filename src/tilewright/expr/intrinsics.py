@@ -21,7 +21,8 @@ from tilewright.expr.dtypes import DType
 class Intrinsic:
     """A scalar function: `name`, number of arguments, NumPy `meaning` and `result` type.
 
-    `result` is "same" (the type of the first argument) or "bool". `kinds` lists the kinds of element type it takes.
+    `result` is "same" (the type of the first argument), "bool", "bits" (the unsigned integer of the same width) or
+    "float" (the IEEE float of the same width). `kinds` lists the kinds of element type it takes.
     """
 
     name: str
@@ -31,7 +32,18 @@ class Intrinsic:
     kinds: str = "f"
 
     def result_dtype(self, first: DType) -> DType:
-        return dtypes.bool_ if self.result == "bool" else first
+        match self.result:
+            case "bool":
+                return dtypes.bool_
+            case "bits":
+                return _UNSIGNED[first.bits]
+            case "float":
+                return _FLOATS.get(first.bits, first)
+        return first
+
+
+_UNSIGNED = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+_FLOATS = {16: dtypes.f16, 32: dtypes.f32, 64: dtypes.f64}
 
 
 def _erf(x: Any) -> Any:
@@ -49,9 +61,80 @@ def _invert(x: Any) -> Any:
     return np.invert(x)
 
 
+def _two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """(a + b rounded, the error), exactly (Knuth)."""
+    total = a + b
+    part = total - a
+    return total, (a - (total - part)) + (b - part)
+
+
+def _halves(a: Any) -> tuple[Any, Any]:
+    """An f64 as a sum of two numbers of 26 bits (Veltkamp)."""
+    scaled = a * 134217729.0
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
 def _fma(a: Any, b: Any, c: Any) -> Any:
-    """a*b + c; the oracle rounds twice, so comparisons against fused code allow the last bit."""
-    return a * b + c
+    """a*b + c rounded once: the exact product and sum as pairs of f64, the smaller parts rounded to odd before the last
+    sum (Boldo and Melquiond, 2008). Where the pairs would over- or underflow, a*b + c. 16-bit floats are computed in f32."""
+    if np.asarray(a).dtype.itemsize == 2:
+        return _fma(*(np.asarray(v).astype(np.float32) for v in (a, b, c))).astype(np.asarray(a).dtype)
+    x, y, z = (np.asarray(v).astype(np.float64) for v in (a, b, c))
+    product = x * y
+    (xh, xl), (yh, yl) = _halves(x), _halves(y)
+    lost = ((xh * yh - product) + xh * yl + xl * yh) + xl * yl
+    if np.asarray(a).dtype != np.float64:
+        lost = np.zeros_like(product)  # two numbers of 24 bits or fewer: the product is exact
+    total, rest = _two_sum(product, z)
+    small, error = _two_sum(lost, rest)
+    exact = total + _to_odd(small, error)
+    if np.asarray(a).dtype != np.float64:
+        exact = _to_odd(total, rest)
+    size = np.abs(product)
+    safe = np.isfinite(exact) & (size < 1e290) & (size > 1e-250) & (np.abs(x) < 1e290) & (np.abs(y) < 1e290)
+    return np.where(safe, exact, product + z).astype(np.asarray(a).dtype)
+
+
+def _to_odd(near: Any, error: Any) -> Any:
+    """near + error with the last bit set where that is inexact, for a `near` that is the sum rounded to nearest."""
+    bits = np.asarray(near).view(np.int64)
+    away = (error > 0) == (near > 0)
+    odd = np.where(away, bits, bits - 1) | 1
+    return np.where((error != 0) & (near != 0), odd, bits).view(np.float64)
+
+
+def _bits(x: Any) -> Any:
+    a = np.asarray(x)
+    return a.view(f"u{a.itemsize}")
+
+
+def _from_bits(x: Any) -> Any:
+    a = np.asarray(x)
+    return a.view(f"f{a.itemsize}")
+
+
+FAR = 823549.0
+"""The functions `sin_far` … replace values of arguments greater than this: 2^19 quarter turns, rounded down."""
+
+
+def _far(function: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
+    """The function of x where |x| is greater than FAR, elsewhere y."""
+
+    def meaning(x: Any, y: Any) -> Any:
+        return np.where(np.abs(x) > FAR, function(x), y)
+
+    return meaning
+
+
+def _power(a: Any, b: Any) -> Any:
+    """a**b; integers wrap around, and the truncated reciprocal stands for a negative exponent (0**-1 is 0)."""
+    x, y = np.asarray(a), np.asarray(b)
+    if x.dtype.kind not in "iu":
+        return np.power(x, y)
+    negative = y < 0
+    unit = np.where((x == 1) | (x == -1 if x.dtype.kind == "i" else False), x, 0).astype(x.dtype)
+    return np.power(np.where(negative, unit, x), np.where(negative, y & 1 | 2, y).astype(y.dtype)).astype(x.dtype)
 
 
 def _popcount(x: Any) -> Any:
@@ -88,9 +171,14 @@ _ROWS = (
     Intrinsic("erf", 1, _erf),
     Intrinsic("isnan", 1, np.isnan, result="bool"),
     Intrinsic("isinf", 1, np.isinf, result="bool"),
-    Intrinsic("pow", 2, np.power, kinds="iuf"),
+    Intrinsic("pow", 2, _power, kinds="iuf"),
     Intrinsic("copysign", 2, np.copysign),
     Intrinsic("fma", 3, _fma),
+    Intrinsic("bits", 1, _bits, result="bits"),
+    Intrinsic("from_bits", 1, _from_bits, result="float", kinds="u"),
+    Intrinsic("sin_far", 2, _far(np.sin)),
+    Intrinsic("cos_far", 2, _far(np.cos)),
+    Intrinsic("tan_far", 2, _far(np.tan)),
 )
 
 INTRINSICS: dict[str, Intrinsic] = {row.name: row for row in _ROWS}

@@ -102,8 +102,10 @@ class ExprParser:
 
     def unknown(self, token: Token, what: str, known: Mapping[str, object] | Sequence[str]) -> UserError:
         """The error for a name that nothing defines, with what may have been meant."""
-        near = difflib.get_close_matches(token.text, list(known), 3, 0.5) or sorted(known)[:8]
-        mend = f"define it, or use one of: {', '.join(near)}" if near else "define it before this line"
+        near = difflib.get_close_matches(token.text, list(known), 3, 0.5) or sorted(known)[:16]
+        mend = f"use {'one of: ' if len(near) > 1 else ''}{', '.join(near)}" if near else "define it before this line"
+        if near and what in ("variable", "buffer"):
+            mend = f"define it before this line, or {mend}"
         return self.tokens.error(f"unknown {what} {token}", token, mend=mend)
 
     def expression(self, expected: DType | None = None) -> Expr:
@@ -273,7 +275,8 @@ class ExprParser:
         return Pending((Literal(token, sign * value),))
 
     def _word(self) -> Operand:
-        token = self.tokens.name("an expression")
+        mend = "write a number, a name or a bracket"
+        token = self.tokens.expect_kind("name", "an expression", mend)
         if token.text in ("true", "false"):
             return Const(token.text == "true", dtypes.bool_)
         if token.text in _spoken:

@@ -149,11 +149,17 @@ def _replace_by_worst(p: Polynomial, atom: Expr, ranges: Ranges, depth: int) -> 
             rest[monomial] = c
     if not factor:
         return None
-    if all(c > 0 for c in factor.values()):
-        return [plus(rest, times(factor, polynomial(low)))] if low is not None and low is not atom else None
-    if all(c < 0 for c in factor.values()) and highs:
+    if low is not None and low is not atom and _sign_known(factor, 1, ranges, depth):
+        return [plus(rest, times(factor, polynomial(low)))]
+    if highs and _sign_known(factor, -1, ranges, depth):
         return [plus(rest, times(factor, polynomial(h))) for h in highs]
     return None
+
+
+def _sign_known(factor: Polynomial, sign: int, ranges: Ranges, depth: int) -> bool:
+    """Whether sign*factor >= 0, as far as its coefficients and the atoms themselves tell."""
+    atoms = {a for m in factor for a in m}
+    return all(c * sign > 0 for c in factor.values()) and all(_atom_nonnegative(a, ranges, depth) for a in atoms)
 
 
 def bounds_of_atom(atom: Expr, ranges: Ranges) -> tuple[Expr | None, tuple[Expr, ...]]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Require, Size
@@ -36,6 +37,7 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         self.source = ""
         self._required: set[Expr] = set()
+        self._names = FreshNames()
 
     @contextmanager
     def at(self, source: str) -> Iterator[None]:
@@ -62,10 +64,7 @@ class GraphBuilder:
         from_array = dtypes.from_numpy(array.dtype)
         if from_array is None:
             raise InternalError(f"constant {name} has the element type {array.dtype}, which has no counterpart")
-        unique, count = name, 0
-        while unique in self.constants:
-            count += 1
-            unique = f"{name}.{count}"
+        unique = self._names.fresh(name)
         self.constants[unique] = array
         type = TensorType.of(from_array, array.shape)
         return self.op("constant", name=unique, type=type, value_name=name)

@@ -19,6 +19,7 @@ import numpy as np
 
 from tilewright.expr.dtypes import from_numpy
 from tilewright.expr.nodes import Expr
+from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import AnyFunction, GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Constant, Require
@@ -50,6 +51,7 @@ class Edit:
         self._defined_by: dict[Value, Node] = {}
         self._becomes: dict[Value, Value] = {}
         self._required: set[Expr] = set()
+        self._names = FreshNames(module.constants)
 
     def resolve(self, value: Value) -> Value:
         """What stands for a value of the old function."""
@@ -98,10 +100,7 @@ class Edit:
         """Adds a constant of the module, its name made unique, and the node for it."""
         dtype = from_numpy(array.dtype)
         assert dtype is not None, f"{array.dtype} is no element type"
-        unique, count = name, 0
-        while unique in self.constants:
-            count += 1
-            unique = f"{name}.{count}"
+        unique = self._names.fresh(name)
         self.constants[unique] = array
         type = TensorType.of(dtype, array.shape)
         node = self.typed("constant", (), {"name": unique, "type": type}, name)

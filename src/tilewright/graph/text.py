@@ -28,9 +28,10 @@ from tilewright.core.node import Node as CoreNode
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.expr.text import WORDS, Names, Printer, literal, quoted, string
+from tilewright.expr.text import WORDS, Printer, literal, quoted, string
 from tilewright.graph import nodes
 from tilewright.graph.attributes import Kind, field_kinds, word
+from tilewright.graph.names import PrintedNames
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.symbolic import Constant, Require
 from tilewright.types.tensor import TensorType
@@ -68,7 +69,7 @@ class _Writer:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.places: dict[CoreNode, int] = {}
-        self.names = Names(KEYWORDS)
+        self.names = PrintedNames(KEYWORDS)
         self.printer = Printer(self.names)
 
     def line(self, text: str, *nodes: CoreNode) -> None:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Add, Expr, Var
-from tilewright.expr.parse import ExprParser
 from tilewright.expr.tokens import Token, Tokens
+from tilewright.loops.names import NameParser
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -32,13 +32,13 @@ from tilewright.loops.nodes import (
     Store,
     While,
 )
-from tilewright.loops.text import KEYWORDS, written_last
+from tilewright.loops.text import written_last
+from tilewright.report.errors import UserError
 from tilewright.types.scopes import Scope
 
 DEEPEST = 60
 """How many bodies may stand inside one another."""
 
-_SCOPES = {s.value: s for s in Scope}
 _LOOPS = {k.value: k for k in LoopKind}
 
 
@@ -61,107 +61,8 @@ def parse_all(text: str, source: str | None = None) -> tuple[Function, ...]:
     return tuple(found)
 
 
-class FunctionParser(ExprParser):
+class FunctionParser(NameParser):
     """Reads one function from tokens that begin with `func`."""
-
-    def __init__(self, tokens: Tokens) -> None:
-        super().__init__(tokens)
-        self._visible: list[dict[str, Var | Buffer]] = [{}]
-        self._constants: dict[str, Buffer] = {}
-        self._bodies = 0
-
-    # names
-
-    def variable(self, token: Token) -> Expr:
-        found = self._look_up(token, "variable")
-        if isinstance(found, Buffer):
-            indices = ", ".join("i" for _ in found.shape)
-            raise self.tokens.error(
-                f"{token} is a buffer, no value", token, mend=f"name one element: {token}[{indices}]"
-            )
-        return found
-
-    def element(self, token: Token) -> Expr:
-        buffer = self._look_up(token, "buffer")
-        if isinstance(buffer, Var):
-            raise self.tokens.error(f"{token} is a variable, no buffer", token, mend=f"write {token} without indices")
-        return self._load(buffer, token)
-
-    def constant(self, at: Token) -> Expr:
-        buffer, token = self._constant_buffer()
-        return self._load(buffer, token)
-
-    def _look_up(self, token: Token, what: str) -> Var | Buffer:
-        for names in reversed(self._visible):
-            if token.text in names:
-                return names[token.text]
-        kind = Var if what == "variable" else Buffer
-        known = [name for names in self._visible for name, found in names.items() if isinstance(found, kind)]
-        raise self.unknown(token, what, known)
-
-    def _define(self, token: Token, found: Var | Buffer) -> None:
-        """Makes a name visible to the end of the innermost body."""
-        if token.text in KEYWORDS:
-            raise self.tokens.error(f"{token} is a word of the language", token, mend="choose another name")
-        if any(token.text in names for names in self._visible):
-            raise self.tokens.error(f"{token} is defined already", token, mend="choose another name")
-        self._visible[-1][token.text] = found
-
-    def _constant_buffer(self) -> tuple[Buffer, Token]:
-        name, token = self.tokens.quoted_name("a constant")
-        if name not in self._constants:
-            mend = f"declare it at the head of the function: constant @{token}: f32[…]"
-            raise self.tokens.error(f"unknown constant {token}", token, mend=mend)
-        return self._constants[name], token
-
-    # parts
-
-    def _load(self, buffer: Buffer, token: Token) -> Expr:
-        return Load(buffer, self._indices(buffer, token))
-
-    def _indices(self, buffer: Buffer, token: Token) -> tuple[Expr, ...]:
-        indices = self.indices()
-        if len(indices) != len(buffer.shape):
-            why = f"{token} has {len(buffer.shape)} dimensions"
-            mend = "give one index for each dimension"
-            raise self.tokens.error(f"{len(indices)} indices for {token}", token, why=why, mend=mend)
-        return indices
-
-    def _binder(self, least: int | None, what: str) -> tuple[Token, Var]:
-        """A variable that is not visible yet: its name, and type or least value where they are written."""
-        token = self.tokens.name(what)
-        if self.tokens.accept(":"):
-            return token, Var(token.text, self.dtype())
-        if self.tokens.accept(">="):
-            sign = -1 if self.tokens.accept("-") else 1
-            if sign < 0 and self.tokens.accept("inf"):
-                least = None
-            else:
-                least = sign * self.tokens.integer("a least value")
-        return token, Var(token.text, dtypes.index, least)
-
-    def _buffer(self, scope: Scope) -> Callable[[Scope | None], Buffer]:
-        """NAME: TYPE; the buffer is made when its scope is known."""
-        token = self.tokens.name("a buffer")
-        self.tokens.expect(":", f"write the type: {token}: f32[…]")
-        dtype, shape = self.dtype(), self.shape()
-
-        def make(given: Scope | None) -> Buffer:
-            buffer = Buffer(token.text, dtype, shape, given or scope)
-            self._define(token, buffer)
-            return buffer
-
-        return make
-
-    def _scope(self) -> Scope | None:
-        if not self.tokens.accept("in"):
-            return None
-        token = self.tokens.name("a scope")
-        if token.text not in _SCOPES:
-            raise self.unknown(token, "scope", _SCOPES)
-        return _SCOPES[token.text]
-
-    # functions
 
     def function(self) -> Function:
         self.tokens.expect("func", "begin a function with func")
@@ -170,12 +71,11 @@ class FunctionParser(ExprParser):
         if self.tokens.at("["):
             self.listed("[", "]", lambda: self._symbol_of(symbols))
         params: list[Buffer] = []
-        modes: list[str] = []
-        opening = self.tokens.here
+        modes: list[Token | None] = []
         self.tokens.expect("(", "write the parameters in brackets")
         while not self.tokens.at(")"):
             moded = self.tokens.at("out", "inout") and self.tokens.ahead(1).kind == "name"
-            modes.append(self.tokens.take().text if moded else "")
+            modes.append(self.tokens.take() if moded else None)
             make = self._buffer(Scope.ARGUMENT)
             params.append(make(self._scope()))
             if not self.tokens.accept(","):
@@ -183,7 +83,7 @@ class FunctionParser(ExprParser):
         self.tokens.expect(")", "separate parameters with commas, and close the bracket")
         source, body = self._function_body()
         made = Function(name, tuple(symbols), tuple(params), body, 0, source)
-        return made.replace(outputs=self._outputs(made, modes, opening))
+        return made.replace(outputs=self._outputs(made, modes))
 
     def _symbol_of(self, symbols: list[Var]) -> Var:
         token, var = self._binder(0, "a symbol")
@@ -191,13 +91,15 @@ class FunctionParser(ExprParser):
         symbols.append(var)
         return var
 
-    def _outputs(self, f: Function, modes: list[str], opening: Token) -> int:
+    def _outputs(self, f: Function, modes: list[Token | None]) -> int:
         if not any(modes):
             return written_last(f)
-        count = modes.count("out")
-        if "out" in modes[: len(modes) - count]:
-            raise self.tokens.error("an output before another parameter", opening, mend="put the out parameters last")
-        return count
+        outputs = [token for token in modes if token is not None and token.text == "out"]
+        inputs = modes[: len(modes) - len(outputs)]
+        early = next((token for token in outputs if token in inputs), None)
+        if early is not None:
+            raise self.tokens.error("an output before another parameter", early, mend="put the out parameters last")
+        return len(outputs)
 
     def _function_body(self) -> tuple[tuple[str, ...], Stmt]:
         """The source and constants at the head of the body, and its statements."""
@@ -273,14 +175,7 @@ class FunctionParser(ExprParser):
         else:
             token = self.tokens.take()
             if not self.tokens.at("["):
-                near = self.unknown(token, "statement", list(_STATEMENTS))
-                raise (
-                    near
-                    if token.text not in self._visible_names()
-                    else self.tokens.error(
-                        f"expected [ before {self.tokens.here}", mend=f"name the element to store to: {token}[…]"
-                    )
-                )
+                raise self._no_statement(token)
             found = self._look_up(token, "buffer")
             if isinstance(found, Var):
                 raise self.tokens.error(f"{token} is a variable, no buffer", token, mend="store to a buffer's element")
@@ -296,8 +191,16 @@ class FunctionParser(ExprParser):
         self._end_line()
         return Store(buffer, indices, self.resolve(value, buffer.dtype))
 
-    def _visible_names(self) -> set[str]:
-        return {name for names in self._visible for name in names}
+    def _no_statement(self, token: Token) -> UserError:
+        """The error for a word that begins no statement and has no element stored to."""
+        found = next((names[token.text] for names in reversed(self._visible) if token.text in names), None)
+        if isinstance(found, Var):
+            why = "variables keep the value they are defined with"
+            return self.tokens.error(f"{token} cannot be assigned", token, why=why, mend="store to a buffer's element")
+        if found is not None:
+            mend = f"name the element to store to: {token}[…]"
+            return self.tokens.error(f"expected [ before {self.tokens.here}", mend=mend)
+        return self.unknown(token, "statement", list(_STATEMENTS))
 
     # statements that begin with a word
 

@@ -129,12 +129,16 @@ class _Scalar:
         result, compute = fn.result_dtype(dtype), fn.meaning
         if lanes > 1:
             return lambda *args: np.asarray(compute(*args)).astype(result.numpy)
+        if not dtype.is_float and result.is_float:
+            return lambda *args: np.asarray(compute(*[np.asarray(a, dtype.numpy) for a in args]))[()]
         if not dtype.is_float:
             return lambda *args: (
                 np.asarray(compute(*[np.asarray(a, dtype.numpy) for a in args])).astype(result.numpy).item()
             )
         if result.is_bool:
             return lambda *args: bool(compute(*args))
+        if result.is_int:
+            return lambda *args: np.asarray(compute(*args)).item()
         kind = result.numpy.type
 
         def scalar(*args: Any) -> Any:

@@ -302,10 +302,10 @@ def _nested(s: For) -> For | None:
 
 
 def _element(printer: Printer, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
-    return f"{printer.name(buffer)}[{', '.join(_index(printer, i) for i in indices)}]"
+    return f"{printer.name(buffer)}[{', '.join(index_text(printer, i) for i in indices)}]"
 
 
-def _index(printer: Printer, index: Expr) -> str:
+def index_text(printer: Printer, index: Expr) -> str:
     """An index; consecutive ones as a slice, `a:a + 16`."""
     if not isinstance(index, Ramp) or index.stride is not const(1) or index.base.lanes != 1:
         return printer.text(index, dtypes.index)

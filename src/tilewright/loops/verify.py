@@ -17,6 +17,7 @@ from tilewright.core.walk import postorder, preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
+from tilewright.expr.text import Printer
 from tilewright.expr.verify import ill_typed
 from tilewright.loops.bounds import Reach
 from tilewright.loops.nodes import (
@@ -37,7 +38,7 @@ from tilewright.loops.nodes import (
     Store,
     While,
 )
-from tilewright.loops.text import describe
+from tilewright.loops.text import describe, index_text
 from tilewright.report.errors import InternalError, TilewrightError
 from tilewright.report.snippet import Snippet
 from tilewright.types.scopes import Scope
@@ -70,15 +71,22 @@ class _Fault(Exception):
 
 
 def _place(function: Function, fault: _Fault) -> Snippet:
+    """The line of the fault, with its part marked where that can be found."""
     text = describe(function)
     line = text.lines.get(fault.at, 1)
-    part = fault.part
+    shown = text.text.split("\n")[line - 1]
+    for part in _texts(fault.part, text.printer):
+        found = re.search(rf"(?<![\w.]){re.escape(part)}(?!\w)", shown)
+        if found is not None:
+            return Snippet(text.text, line, found.start() + 1, found.end() + 1)
+    return Snippet(text.text, line)
+
+
+def _texts(part: Expr | str | None, printer: Printer) -> list[str]:
+    """How a part may stand on its line."""
     if isinstance(part, Expr):
-        part = text.printer.text(part, dtypes.index)
-    start = text.text.split("\n")[line - 1].find(part) if part else -1
-    if part is None or start < 0:
-        return Snippet(text.text, line)
-    return Snippet(text.text, line, start + 1, start + 1 + len(part))
+        return [index_text(printer, part), printer.text(part, part.dtype), printer.text(part)]
+    return [] if part is None else [part]
 
 
 class _Verifier:
@@ -97,9 +105,10 @@ class _Verifier:
             self.expect(f, symbol, dtypes.index, "a symbol")
         for param in f.params:
             self.define(f, param)
-            self.shape(param, param)
             if param.scope is Scope.REGISTER:
-                raise _Fault(param, f"the parameter {param.name} is in registers", mend="pass it in another scope")
+                mend = "pass it in another scope"
+                raise _Fault(param, f"the parameter {param.name} is in registers", part=param.name, mend=mend)
+            self.shape(param, param)
         if not 0 <= f.outputs <= len(f.params):
             raise _Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
         self.statement(f.body)
@@ -146,11 +155,12 @@ class _Verifier:
         self.value(at, e)
         if e.dtype is not dtype or e.lanes != 1:
             found = str(e.dtype) if e.lanes == 1 else f"a vector of {e.lanes} lanes"
-            raise _Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=f"convert it: {dtype}(…)")
+            mend = "compare it with something" if dtype.is_bool else f"convert it: {dtype}(…)"
+            raise _Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=mend)
 
     def indices(self, at: Node, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         if len(indices) != len(buffer.shape):
-            raise _Fault(at, f"{len(indices)} indices for {buffer.name}", why=f"it has {len(buffer.shape)} dimensions")
+            raise _Fault(at, f"{len(indices)} indices for {buffer.name}", why=f"its rank is {len(buffer.shape)}")
         lanes = {i.lanes for i in indices if i.lanes != 1}
         if len(lanes) > 1:
             raise _Fault(at, f"indices of {buffer.name} with {' and '.join(map(str, sorted(lanes)))} lanes")
@@ -160,8 +170,9 @@ class _Verifier:
                 raise _Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, mend=mend)
             outside = self.reach.outside(index, extent)
             if outside is not None:
+                mend = "shorten the loop, or guard the access with where or if"
                 why = f"it reaches {outside}, and the indices of this dimension are 0..{extent}"
-                raise _Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend="shorten the loop")
+                raise _Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend=mend)
 
     def shape(self, at: Node, buffer: Buffer) -> None:
         for extent in buffer.shape:
@@ -170,7 +181,8 @@ class _Verifier:
             if isinstance(known, Const) and known.value < 0:
                 raise _Fault(at, f"{buffer.name} has a negative dimension", part=extent, why=f"it is {known.value}")
             if buffer.scope is Scope.REGISTER and not isinstance(known, Const):
-                raise _Fault(at, f"{buffer.name} is in registers, but its shape is not constant", part=extent)
+                what = f"{buffer.name} is in registers, but its shape is not constant"
+                raise _Fault(at, what, part=extent, mend="allocate it in stack or arena")
 
     # statements
 
@@ -216,7 +228,9 @@ class _Verifier:
         extent = simplify(s.end - s.begin)
         if isinstance(extent, Const) and extent.value < 0:
             why = f"it would run {extent.value} times"
-            raise _Fault(s, f"the loop {s.var.name} ends before it begins", why=why, mend="let it end at its begin")
+            raise _Fault(
+                s, f"the loop {s.var.name} ends before it begins", why=why, mend="let it end at its begin or after"
+            )
         if (s.kind is LoopKind.THREAD) != bool(s.thread):
             raise _Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
         before = set(self.visible)
@@ -290,7 +304,8 @@ class _Verifier:
         if s.offset is not None:
             self.expect(s, s.offset, dtypes.index, "the offset")
             if buffer.scope is not Scope.ARENA:
-                raise _Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset)
+                mend = "leave out the offset, or allocate in arena"
+                raise _Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, mend=mend)
         self.define(s, buffer)
 
     def let(self, s: Let, var: Var, value: Expr) -> None:
@@ -312,7 +327,9 @@ class _Verifier:
             raise _Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, mend=mend)
         lanes = max((i.lanes for i in s.indices), default=1)
         if s.value.lanes != lanes:
-            raise _Fault(s, f"a store of {s.value.lanes} lanes to {lanes} elements of {s.buffer.name}")
+            mend = f"repeat the value: broadcast(…, {lanes})" if s.value.lanes == 1 else "store to as many elements"
+            what = f"a store of {s.value.lanes} to {lanes} elements of {s.buffer.name}"
+            raise _Fault(s, what, part=s.value, mend=mend)
 
     def assertion(self, s: Assert) -> None:
         self.expect(s, s.cond, dtypes.bool_, "the condition")

@@ -3,7 +3,8 @@
     exp     x = n*ln(2) + r with |r| <= ln(2)/2 (Cody and Waite, 1980), exp(x) = 2^n * (1 + r + r^2*P(r))
     log     x = 2^e * (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, log(1 + f) by s = f / (2 + f) as Tang (1990) and fdlibm do
     log1p   log(u + c), where u = 1 + x rounded and c is what rounding lost (Knuth's two-sum), as log(u) + c/u
-    tanh    -t / (t + 2) with t = expm1(-2|x|)
+    tanh    -t / (t + 2) with t = expm1(-2|x|); in f32, x + x^3*P(x^2) up to 0.55, then 1 - 2*s/(s + 1)
+            with s = exp(-2|x|)
     erf     x + x*P(x^2) up to 1; beyond, 1 - exp(Q(|x|)) where Q is log(erfc)
 
 Adding 1.5*2^p rounds to an integer and leaves it in the low bits, which become exponents of powers of two: no
@@ -67,13 +68,6 @@ def expand_exp(m: Real, x: Expr) -> Expr:
     return m.fma(power.rest, first, first) * second
 
 
-def expm1_of_small(m: Real, x: Expr) -> Expr:
-    """expm1 where 2^n is a normal number and does not overflow."""
-    power = split_exp(m, x)
-    scale = two_to(m, power.exponent, power.offset)
-    return m.fma(scale, power.rest, scale - 1.0)
-
-
 def expand_expm1(m: Real, x: Expr) -> Expr:
     """2 * (2^(n-1)*(exp(r) - 1) + (2^(n-1) - 1/2)): half the value does not overflow before the value does."""
     power = split_exp(m, clamp(x, -50.0, 710.0 if m.is_double else 89.0))
@@ -104,8 +98,18 @@ def expand_cosh(m: Real, x: Expr) -> Expr:
 
 
 def expand_tanh(m: Real, x: Expr) -> Expr:
-    t = expm1_of_small(m, minimum(call("abs", x), 22.0) * -2.0)
-    return call("copysign", t / (t + 2.0), x)
+    """By expm1 and one quotient; in f32 small arguments have a polynomial, which loses less."""
+    size = call("abs", x)
+    power = split_exp(m, minimum(size, 22.0) * -2.0)
+    scale = two_to(m, power.exponent, power.offset)
+    if m.is_double:
+        t = m.fma(scale, power.rest, scale - 1.0)
+        return call("copysign", t / (t + 2.0), x)
+    square = size * size
+    small = m.fma(size * square, m.polynomial(square, table.TANH_32), size)
+    beyond = m.fma(scale, power.rest, scale)
+    large = 1.0 - beyond * 2.0 / (beyond + 1.0)
+    return call("copysign", select(less(size, 0.55), small, large), x)
 
 
 def expand_erf(m: Real, x: Expr) -> Expr:

@@ -158,8 +158,8 @@ def cast_to_same(node: Node, graph: Graph) -> Value | None:
 
 
 def cast_of_exact_cast(node: Node, graph: Graph) -> Value | None:
-    """cast(cast(x, wide), t)  =>  cast(x, t)        wide holds every value of x's type; not from integers through floats
-    to integers that do not: the one saturates, the other wraps around"""
+    """cast(cast(x, wide), t)  =>  cast(x, t)        wide holds every value of x's type; not from integers through
+    floats to integers that do not: the one saturates, the other wraps around"""
     assert isinstance(node.attrs, CastAttributes)
     inner = graph.made_by(node.inputs[0], "cast")
     if inner is None:

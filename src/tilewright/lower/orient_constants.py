@@ -5,8 +5,10 @@
     t: f32[784, 10] = transpose(w, perm=(1, 0))               folded into a constant by fold_constants.py
     h: f32[n, 10] = contract(x, t, spec="ik,kj->ij")
 
-Kernels run along that axis. An operand stays as it is when one of its dimensions is a sum of axes, when the axis is not
-in it, and when the order in which terms are added would change.
+Kernels run along that axis. Where the output's innermost axis is not in the operand (the filters of a convolution: it is
+a window's position), the axis that only the operand has takes its place, so that kernels can run along the output
+channels. An operand stays as it is when one of its dimensions is a sum of axes, and when the order in which terms are
+added would change.
 """
 
 from __future__ import annotations
@@ -52,12 +54,29 @@ def _turned(edit: Edit, node: Node) -> Node | None:
 
 
 def _permutation(spec: Spec, operand: int) -> tuple[int, ...] | None:
-    """The order of an operand's dimensions with the output's last axis at the end; None when it is right already."""
+    """The order of an operand's dimensions with the axis that kernels run along at the end; None when it is right
+    already."""
     axes = [index.axis for index in spec.operands[operand]]
-    if not spec.output or None in axes or len(set(axes)) != len(axes) or spec.output[-1] not in axes[:-1]:
+    if not spec.output or None in axes or len(set(axes)) != len(axes):
         return None
-    place = axes.index(spec.output[-1])
+    inner = _inner_axis(spec, operand)
+    if inner is None or inner not in axes[:-1]:
+        return None
+    place = axes.index(inner)
     return (*[d for d in range(len(axes)) if d != place], place)
+
+
+def _inner_axis(spec: Spec, operand: int) -> str | None:
+    """The output's last axis where the operand has it; else, beside a window, the last output axis that no other operand
+    has."""
+    own = {axis for index in spec.operands[operand] for axis, _ in index.terms}
+    if spec.output[-1] in own:
+        return spec.output[-1]
+    rest = [index for n, each in enumerate(spec.operands) if n != operand for index in each]
+    if all(index.axis is not None for index in rest):
+        return None
+    others = {axis for index in rest for axis, _ in index.terms}
+    return next((axis for axis in reversed(spec.output) if axis in own and axis not in others), None)
 
 
 def _with_operand(spec: Spec, operand: int, indices: tuple[Affine, ...]) -> Spec:

@@ -27,6 +27,8 @@ def promote_halves(function: Function) -> Function:
 
 def _promote(node: Node) -> Node:
     match node:
+        case Call(fn, _) if fn.result == "bits":
+            return node
         case Binary() | Call() if isinstance(node, Expr) and _operand(node) in HALVES:
             wide = node.rebuild(tuple(cast(c, dtypes.f32) for c in node.children() if isinstance(c, Expr)))
             return cast(wide, node.dtype)

@@ -9,7 +9,7 @@
     term    := axis | axis "*" integer
 
 Axes that the output does not name are reduced, in the order of their first appearance. `parse` reads the text,
-`resolve` adds the extents of all axes, which the operands' shapes give, and `check_inside` requires that every sum stays
+`resolve` adds the extents of all axes, which the operands' shapes give, and `check_inside` requires every sum to stay
 inside its dimension.
 """
 

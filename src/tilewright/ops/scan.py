@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.nodes import Expr, Var, cast, const, less
+from tilewright.expr.nodes import Const, Expr, Var, cast, const, less, maximum
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Stmt, Store
@@ -81,12 +81,13 @@ def _scan(x: Buffer, total: Buffer, attrs: CumulativeAttributes, rest: tuple[Exp
         return cast(load(x, *at(step)), total.dtype)
 
     step = Var("k")
-    combined = COMBINE[attrs.kind](load(total, *at(step - 1)), element(step - 1 if attrs.exclusive else step))
-    first = neutral(attrs.kind, total.dtype) if attrs.exclusive else element(const(0))
-    return then(
-        If(less(const(0), extent), Store(total, at(const(0)), first)),
-        loop(step, 1, extent, Store(total, at(step), combined)),
-    )
+    combined = COMBINE[attrs.kind](load(total, *at(step)), element(step if attrs.exclusive else step + 1))
+    first = Store(total, at(const(0)), neutral(attrs.kind, total.dtype) if attrs.exclusive else element(const(0)))
+    further = loop(step, 0, maximum(extent - 1, 0), Store(total, at(step + 1), combined))
+    some = less(const(0), extent)
+    if isinstance(some, Const):
+        return then(first, further) if some.value else then()
+    return then(If(some, first), further)
 
 
 def _kept(x: np.ndarray[Any, Any], kind: ReduceKind) -> np.ndarray[Any, Any]:

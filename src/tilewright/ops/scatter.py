@@ -9,7 +9,7 @@ floats have one order. The indices were checked.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any
 
@@ -18,8 +18,8 @@ import numpy as np
 from tilewright.expr.nodes import Expr, maximum, minimum
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
-from tilewright.loops.nodes import Buffer, Stmt, Store
-from tilewright.ops.blocks import add_block
+from tilewright.loops.nodes import Buffer, Store
+from tilewright.ops.blocks import add_block, loops
 from tilewright.ops.checks import check_axis, check_count, check_kind, check_rank, check_same_dtype, number
 from tilewright.ops.gather import check_covered, check_tuples, element_index
 from tilewright.types.tensor import TensorType
@@ -88,13 +88,13 @@ class ScatterElements(Op):
         axis, combine = attrs.axis, _COMBINE[attrs.reduction]
         build.compute("scatter_copy", out, lambda *at: load(x, *at))
 
-        def update(step: Expr, *rest: Expr) -> Stmt:
+        def update(step: Expr, *rest: Expr) -> Store:
             at = (*rest[:axis], step, *rest[axis:])
             place = (*rest[:axis], load(indices, *at), *rest[axis:])
             return Store(out, place, combine(load(out, *place), load(updates, *at)))
 
         others = [extent for d, extent in enumerate(updates.shape) if d != axis]
-        add_block(build, "scatter_elements", others, update, ordered=(updates.shape[axis],))
+        _add_updates(build, "scatter_elements", (updates.shape[axis],), others, update, attrs.reduction)
 
 
 class ScatterNdAttributes(Attributes):
@@ -136,11 +136,28 @@ class ScatterNd(Op):
         combine = _COMBINE[attrs.reduction]
         build.compute("scatter_copy", out, lambda *at: load(x, *at))
 
-        def update(*at: Expr) -> Stmt:
+        def update(*at: Expr) -> Store:
             place = (*[load(indices, *at[:rows], c) for c in range(depth)], *at[rows:])
             return Store(out, place, combine(load(out, *place), load(updates, *at)))
 
-        add_block(build, "scatter_nd", out.shape[depth:], update, ordered=indices.shape[:-1])
+        _add_updates(build, "scatter_nd", indices.shape[:-1], out.shape[depth:], update, attrs.reduction)
+
+
+def _add_updates(
+    build: Builder,
+    name: str,
+    ordered: Sequence[Expr],
+    spatial: Sequence[Expr],
+    update: Callable[..., Store],
+    reduction: Reduction,
+) -> None:
+    """The block of update(o, …, i, …) over `ordered` extents, whose points may meet at one place, and `spatial` ones.
+    Updates that combine accumulate along reduce axes; those that replace are kept in order by loops inside the block.
+    """
+    if reduction is not Reduction.NONE:
+        add_block(build, name, spatial, update, ordered=ordered)
+        return
+    add_block(build, name, spatial, lambda *at: loops("k", ordered, lambda *step: update(*step, *at)))
 
 
 def _check_updates(context: TypeContext, x: TensorType, updates: TensorType) -> None:

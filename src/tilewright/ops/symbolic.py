@@ -23,7 +23,8 @@ from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, re
 from tilewright.graph.symbolic import Call, Constant, Require, Size
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
-from tilewright.ops.movement import check_sizes, sizes
+from tilewright.ops.checks import check_sizes
+from tilewright.ops.movement import sizes
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
 

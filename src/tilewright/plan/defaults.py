@@ -43,8 +43,8 @@ def _accumulate_locally(function: Function) -> Function:
     for nest in nests(function):
         inside = blocks(nest)
         if len(inside) == 1 and inside[0].reduce and isinstance(inside[0].body, Store):
-            buffer = inside[0].body.buffer
-            if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer}:
+            buffer, points = inside[0].body.buffer, tuple(a.var for a in inside[0].spatial)
+            if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer} and inside[0].body.indices == points:
                 function, _ = cache_write(function, nest, buffer)
     return function
 

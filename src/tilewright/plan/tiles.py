@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.edit import replace, statements
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import Access, accesses, vector_cost
@@ -45,6 +45,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
         if isinstance(extent, Const) and extent.value < lanes:
             continue
         cost = vector_cost(inner, loop.var, lanes) + vector_cost(outer, loop.var, lanes) / depth
+        cost *= _waste(extent, lanes)
         if best is None or cost < best[0]:
             best = cost, loop
     if best is None or best[0] >= lanes * len(inner):
@@ -56,6 +57,14 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
     vectors = _vectors(columns, lanes)
     budget = (target.vector_registers - 1 - vectors) // vectors
     return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
+
+
+def _waste(extent: Expr, lanes: int) -> float:
+    """How many times longer a loop takes because what does not fill a vector runs as single elements."""
+    if not isinstance(extent, Const):
+        return 1.0
+    whole, rest = divmod(int(extent.value), lanes)
+    return (whole + rest) * lanes / int(extent.value)
 
 
 def _depth(body: Stmt) -> int:

@@ -37,6 +37,8 @@ def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None
     inside = blocks(producers[0])
     if len(consumers) != 1 or loop not in set(statements(consumers[0])) or len(inside) != 1:
         return None
+    if not _writes_its_points(inside[0], buffer):
+        return None
     region = _needed(loop, buffer)
     if region is None or any(ld.buffer is buffer for ld in _loads_outside(consumers[0], loop)):
         return None
@@ -46,6 +48,13 @@ def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None
     moved = loop.replace(body=seq(Alloc(small), body))
     kept = [s for s in nests(function) if s is not producers[0] and not (isinstance(s, Alloc) and s.buffer is buffer)]
     return function.replace(body=replace(seq(*kept), loop, moved) if kept != [loop] else moved)
+
+
+def _writes_its_points(block: Block, buffer: Buffer) -> bool:
+    """Whether a block's only store goes to the buffer at the block's spatial axes in order."""
+    store = block.body
+    points = tuple(a.var for a in block.spatial)
+    return isinstance(store, Store) and store.buffer is buffer and store.indices == points
 
 
 def _loads(stmt: Stmt) -> list[Load]:

@@ -7,7 +7,7 @@ loop's iterations are independent of each other, which `is_spatial` proves from 
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
+from tilewright.core.walk import substitute, transform
 from tilewright.expr.linear import expression, polynomial
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.simplify import simplify
@@ -32,18 +32,31 @@ from tilewright.loops.nodes import (
 
 
 def is_spatial(loop: For) -> bool:
-    """Whether the iterations of a loop are independent: it is bound to spatial axes only, in every block inside, and
-    nothing inside is outside a block."""
+    """Whether the iterations of a loop are independent: it is bound to spatial axes only, in every block inside; what
+    they store lies apart, unless it lives inside an iteration; and nothing can end them early."""
+    own = {s.buffer for s in statements(loop.body) if isinstance(s, Alloc)}
     for s in statements(loop.body):
-        if isinstance(s, Block):
-            for axis in s.axes:
-                if axis.kind is AxisKind.REDUCE and loop.var in variables_of(axis.binding):
-                    return False
-            if not any(loop.var in variables_of(axis.binding) for axis in s.spatial):
-                return False
-        elif isinstance(s, Assert | While):
+        if isinstance(s, Assert | While):
             return False
+        if isinstance(s, Block):
+            if any(a.kind is AxisKind.REDUCE and loop.var in variables_of(a.binding) for a in s.axes):
+                return False
+            if not all(_moves_apart(s, store, loop) for store in statements(s) if _stores_outside(store, own)):
+                return False
     return True
+
+
+def _stores_outside(stmt: Stmt, own: set[Buffer]) -> bool:
+    return isinstance(stmt, Store) and stmt.buffer not in own
+
+
+def _moves_apart(block: Block, store: Stmt, loop: For) -> bool:
+    """Whether a store goes to another element in each iteration of a loop: some dimension of it is linear in the loop's
+    variable, and no dimension is anything else but linear."""
+    assert isinstance(store, Store)
+    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
+    factors = [coefficient_of(substitute(i, bindings), loop.var) for i in store.indices]
+    return all(f is not None for f in factors) and any(not (isinstance(f, Const) and f.value == 0) for f in factors)
 
 
 def extent_of(loop: For) -> Expr:

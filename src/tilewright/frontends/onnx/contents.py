@@ -1,8 +1,8 @@
 """Tensors whose elements are known as expressions: the sizes, axes and indices that a model computes with.
 
 A content is a NumPy array of objects: `i64` expressions for the elements of integer tensors, truth values for bool
-tensors, and expressions of their own type for floats. What ONNX models do between `Shape` and `Reshape` is computed here
-while the model is read, so that the compiled program has shapes instead of arithmetic.
+tensors, and expressions of their own type for floats. What ONNX models do between `Shape` and `Reshape` is computed
+here while the model is read, so that the compiled program has shapes instead of arithmetic.
 
 Only small tensors have a content: at most `MOST_INTEGERS` elements, for floats `MOST_FLOATS`.
 """
@@ -92,7 +92,7 @@ def convert(content: Content, source: DType, to: DType) -> Content | None:
 
 
 def apply(name: str, contents: Sequence[Content], dtype: DType) -> Content | None:
-    """The element-wise operator `name` over contents that broadcast; `dtype` is the result's. None when not computed."""
+    """The element-wise operator `name` over contents that broadcast; `dtype` is the result's. None if not computed."""
     function = _MAPS.get(name)
     if function is None:
         return None
@@ -238,4 +238,3 @@ def _is_whole(value: float) -> bool:
 
 def _each(function: Callable[[Expr], Expr], content: Content) -> Content:
     return of_elements([function(e) for e in content.reshape(-1)], content.shape)
-

@@ -7,8 +7,9 @@ sizes and for data. Sizes that only the data tells are bound as symbols by `size
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,47 +20,21 @@ from tilewright.expr.nodes import Const, Expr, const, select
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx import contents
 from tilewright.frontends.onnx.contents import Content
+from tilewright.frontends.onnx.reading import Reading, Size, static_of
 from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
-from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Value
 from tilewright.ops.movement import PadMode
 from tilewright.ops.reduce import ReduceKind
-from tilewright.report.errors import UserError
 from tilewright.types.tensor import dim, shape_of
 
 if TYPE_CHECKING:
     from onnx import TensorProto
 
-    from tilewright.frontends.onnx.importer import Importer
-
-Size = Expr | int
-
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "isnan", "isinf"))
 
 
-class Emit:
-    """The builder of one graph function, with what the node being read is: its opset and how many outputs it wants."""
-
-    def __init__(self, graph: GraphBuilder, importer: Importer) -> None:
-        self.graph = graph
-        self.importer = importer
-        self.opset = 0
-        self.wanted: tuple[bool, ...] = (True,)
-
-    def wants(self, output: int) -> bool:
-        """Whether the node being read has a use for its output number `output`."""
-        return output < len(self.wanted) and self.wanted[output]
-
-    @contextmanager
-    def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:
-        """Operators added inside come from the ONNX node `source`."""
-        before = self.opset, self.wanted
-        self.opset, self.wanted = opset, wanted
-        try:
-            with self.graph.at(source):
-                yield
-        finally:
-            self.opset, self.wanted = before
+class Emit(Reading):
+    """The builder of one graph function."""
 
     def tensor_data(self, proto: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute."""
@@ -75,7 +50,9 @@ class Emit:
         dtype = dtypes.from_numpy(array.dtype)
         if dtype is None:
             raise Unsupported(f"constants of element type {array.dtype} are not supported")
-        make = (lambda: self._full(array.item(), dtype)) if array.ndim == 0 else (lambda: self.graph.constant(name, array))
+        make = (
+            (lambda: self._full(array.item(), dtype)) if array.ndim == 0 else (lambda: self.graph.constant(name, array))
+        )
         content = contents.of_array(array, dtype)
         return Tensor(self, dtype, shape_of(array.shape), make=make, content=content, array=array, name=name)
 
@@ -85,19 +62,26 @@ class Emit:
         if array is not None:
             return self.of_array(array)
         return Tensor(
-            self, dtype, shape_of(content.shape), make=make or (lambda: self._index_values(content, dtype)), content=content
+            self,
+            dtype,
+            shape_of(content.shape),
+            make=make or (lambda: self._index_values(content, dtype)),
+            content=content,
         )
 
     def of_sizes(self, sizes: Sequence[Size], dtype: DType = dtypes.i64) -> Tensor:
         """The one-dimensional tensor of these sizes."""
-        return self.cast(self.of_content(contents.of_elements([dim(s) for s in sizes], (len(sizes),)), dtypes.i64), dtype)
+        return self.cast(
+            self.of_content(contents.of_elements([dim(s) for s in sizes], (len(sizes),)), dtypes.i64), dtype
+        )
 
     def of_size(self, size: Size, dtype: DType = dtypes.i64) -> Tensor:
         """The scalar with this size's value."""
         return self.cast(self.of_content(contents.of_elements([dim(size)], ()), dtypes.i64), dtype)
 
     def scalar(self, value: Number, dtype: DType) -> Tensor:
-        return self.of_array(np.array(value).astype(dtype.numpy))
+        with np.errstate(all="ignore"):
+            return self.of_array(np.array(value).astype(dtype.numpy))
 
     def of_condition(self, cond: Expr) -> Tensor:
         """The bool scalar that says whether a condition on sizes holds."""
@@ -106,23 +90,27 @@ class Emit:
     def full(self, shape: Sequence[Size], value: Number, dtype: DType) -> Tensor:
         """A tensor of one number."""
         dims = shape_of(shape)
-        static = _static(dims)
-        if static is not None and _count(static) <= contents.most_elements(dtype):
+        static = static_of(dims)
+        if static is not None and math.prod(static) <= contents.most_elements(dtype):
             held = contents.held_type(dtype) or dtype
-            content = contents.of_elements([const(value, held)] * _count(static), static)
+            content = contents.of_elements([const(value, held)] * math.prod(static), static)
             return self.of_content(content, dtype, lambda: self._full(value, dtype, dims))
         return self.of_value(self._full(value, dtype, dims))
 
     def iota(self, shape: Sequence[Size], axis: int, dtype: DType = dtypes.i64) -> Tensor:
         """The index along `axis`, as a tensor."""
         dims = shape_of(shape)
-        static = _static(dims)
-        make = lambda: self.graph.op("iota", shape=dims, axis=axis, dtype=dtype)  # noqa: E731
-        if static is not None and _count(static) <= contents.most_elements(dtype):
+        static = static_of(dims)
+        make = partial(self._node, "iota", shape=dims, axis=axis, dtype=dtype)
+        if static is not None and math.prod(static) <= contents.most_elements(dtype):
             held = contents.held_type(dtype) or dtype
             elements = [const(int(i), held) for i in np.indices(static)[axis].reshape(-1)]
             return Tensor(self, dtype, dims, make=make, content=contents.of_elements(elements, static))
         return self.of_value(make())
+
+    def _node(self, name: str, *inputs: Tensor, **attrs: Any) -> Value:
+        """The value of a new node of one result."""
+        return self.graph.op(name, *(t.value for t in inputs), **attrs)
 
     def _full(self, value: Number, dtype: DType, shape: tuple[Expr, ...] = ()) -> Value:
         return self.graph.op("full", value=const(value, dtype), shape=shape)
@@ -141,9 +129,10 @@ class Emit:
         tensors = [t if isinstance(t, Tensor) else self.scalar(t, dtype) for t in inputs]
         result = dtypes.bool_ if name in _COMPARISONS else dtype
         content = None
-        if all(t.content is not None for t in tensors):
+        data = tensors[1:] if name == "select" else tensors
+        if all(t.content is not None for t in tensors) and len({t.dtype for t in data}) == 1:
             content = contents.apply(name, [t.content for t in tensors if t.content is not None], result)
-        make = lambda: self.graph.op(name, *(t.value for t in tensors))  # noqa: E731
+        make = partial(self._node, name, *tensors)
         if content is None:
             return self.of_value(make())
         return self.of_content(content, result, make if result.is_float else None)
@@ -154,7 +143,7 @@ class Emit:
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         if x.dtype is dtype:
             return x
-        make = lambda: self.graph.op("cast", x.value, dtype=dtype)  # noqa: E731
+        make = partial(self._node, "cast", x, dtype=dtype)
         content = None if x.content is None else contents.convert(x.content, x.dtype, dtype)
         if content is None:
             return self.of_value(make())
@@ -178,9 +167,9 @@ class Emit:
         dims = shape_of(shape)
         if dims == x.shape:
             return x
-        static = _static(dims)
-        make = lambda: self.graph.op("reshape", x.value, shape=dims)  # noqa: E731
-        if static is None or x.content is None or _count(static) != x.content.size:
+        static = static_of(dims)
+        make = partial(self._node, "reshape", x, shape=dims)
+        if static is None or x.content is None or math.prod(static) != x.content.size:
             return self.of_value(make())
         return self._move(x, lambda c: c.reshape(static), make)
 
@@ -188,18 +177,16 @@ class Emit:
         order = tuple(perm)
         if order == tuple(range(x.rank)):
             return x
-        return self._move(
-            x, lambda c: np.transpose(c, order), lambda: self.graph.op("transpose", x.value, perm=order)
-        )
+        return self._move(x, lambda c: np.transpose(c, order), lambda: self.graph.op("transpose", x.value, perm=order))
 
     def broadcast(self, x: Tensor, shape: Sequence[Size]) -> Tensor:
         """`x` repeated along dimensions of extent one, and along new leading ones, to `shape`."""
         dims = shape_of(shape)
         if dims == x.shape:
             return x
-        static = _static(dims)
-        make = lambda: self.graph.op("broadcast", x.value, shape=dims)  # noqa: E731
-        if static is None or x.content is None or _count(static) > contents.most_elements(x.dtype):
+        static = static_of(dims)
+        make = partial(self._node, "broadcast", x, shape=dims)
+        if static is None or x.content is None or math.prod(static) > contents.most_elements(x.dtype):
             return self.of_value(make())
         return self._move(x, lambda c: np.broadcast_to(c, static), make)
 
@@ -211,11 +198,11 @@ class Emit:
         d = shape_of(steps) if steps is not None else (const(1),) * x.rank
         if n == x.shape and all(e is const(0) for e in s) and all(e is const(1) for e in d):
             return x
-        make = lambda: self.graph.op("slice", x.value, starts=s, sizes=n, steps=d)  # noqa: E731
-        ranges = [_static(part) for part in (s, n, d)]
+        make = partial(self._node, "slice", x, starts=s, sizes=n, steps=d)
+        ranges = [static_of(part) for part in (s, n, d)]
         if x.content is None or any(r is None for r in ranges):
             return self.of_value(make())
-        rows = np.ix_(*([a + i * b for i in range(c)] for a, c, b in zip(*ranges, strict=True)))  # type: ignore[arg-type]
+        rows = np.ix_(*([a + i * b for i in range(c)] for a, c, b in zip(*ranges, strict=True)))
         return self._move(x, lambda c: c[tuple(r.astype(np.int64) for r in rows)], make)
 
     def narrow(self, x: Tensor, axis: int, start: Size, size: Size) -> Tensor:
@@ -245,7 +232,7 @@ class Emit:
         if len(tensors) == 1:
             return tensors[0]
         first = tensors[0]
-        make = lambda: self.graph.op("concat", *(t.value for t in tensors), axis=axis)  # noqa: E731
+        make = partial(self._node, "concat", *tensors, axis=axis)
         if any(t.content is None for t in tensors):
             return self.of_value(make())
         try:
@@ -287,7 +274,7 @@ class Emit:
 
     def take(self, x: Tensor, index: Tensor, axis: int) -> Tensor:
         """`x` with `axis` replaced by the shape of `index`, whose elements are inside the bounds."""
-        make = lambda: self.graph.op("take", x.value, index.value, axis=axis)  # noqa: E731
+        make = partial(self._node, "take", x, index, axis=axis)
         if index.array is None:
             return self.of_value(make())
         rows = index.array
@@ -305,7 +292,7 @@ class Emit:
         if not over:
             return x
         attrs = {"kind": ReduceKind(kind), "axes": over, "keepdims": keepdims}
-        make = lambda: self.graph.op("reduce", x.value, **attrs)  # noqa: E731
+        make = partial(self._node, "reduce", x, **attrs)
         content = None if x.content is None else contents.fold(kind, x.content, over, keepdims, x.dtype)
         if content is None:
             return self.of_value(make())
@@ -342,86 +329,8 @@ class Emit:
 
     def op(self, name: str, *inputs: Tensor, **attrs: Any) -> Tensor:
         """Any operator of one result."""
-        return self.of_value(self.graph.op(name, *(t.value for t in inputs), **attrs))
+        return self.of_value(self._node(name, *inputs, **attrs))
 
     def ops(self, name: str, *inputs: Tensor, **attrs: Any) -> tuple[Tensor, ...]:
         """Any operator."""
         return tuple(self.of_value(v) for v in self.graph.ops(name, *(t.value for t in inputs), **attrs))
-
-    # Sizes
-
-    def sizes(self, x: Tensor, what: str, low: Size = dtypes.i64.min, high: Size = dtypes.i64.max) -> list[Expr]:  # type: ignore[assignment]
-        """The elements of an integer tensor as expressions; those not known are bound as symbols, in [low, high]."""
-        if x.content is None:
-            self._bind(x, what, low, high)
-        assert x.content is not None
-        return [simplify(select(e, 1, 0) if e.dtype.is_bool else e) for e in x.content.reshape(-1)]
-
-    def _bind(self, x: Tensor, what: str, low: Size, high: Size) -> None:
-        static = x.static_shape()
-        if static is None:
-            raise Unsupported(f"{what} must have a constant number of elements, not the shape {_shown(x.shape)}")
-        count = _count(static)
-        if count > contents.MOST_INTEGERS:
-            raise Unsupported(f"{what} has {count} elements; at most {contents.MOST_INTEGERS} sizes can come from data")
-        wide = self.reshape(self.cast(x, dtypes.i64), (count,))
-        name = "".join(c if c.isalnum() else "_" for c in x.name or what.split()[-1])
-        elements: list[Expr] = []
-        for position in range(count):
-            scalar = self.reshape(self.narrow(wide, 0, position, 1), ())
-            label = name if count == 1 else f"{name}{position}"
-            elements.append(self.graph.size(scalar.value, label, low, high, what))
-        x.content = contents.of_elements(elements, static)
-
-    def size(self, x: Tensor, what: str, low: Size = dtypes.i64.min, high: Size = dtypes.i64.max) -> Expr:  # type: ignore[assignment]
-        """The one element of an integer tensor as an expression."""
-        elements = self.sizes(x, what, low, high)
-        if len(elements) != 1:
-            raise self.error(f"{what} must have one element, not {len(elements)}")
-        return elements[0]
-
-    def integers(self, x: Tensor, what: str) -> list[int] | None:
-        """The elements of an integer tensor as numbers, or None when they are not constants of the model."""
-        if x.array is not None:
-            return [int(v) for v in x.array.reshape(-1)]
-        return None
-
-    def require(self, cond: Expr, message: str) -> None:
-        """The call fails with `message` unless `cond` holds; an error at once when it never does."""
-        verdict = simplify(cond)
-        if not isinstance(verdict, Const):
-            self.graph.require(verdict, message)
-        elif not verdict.value:
-            raise self.error(message)
-
-    def error(self, why: str, mend: str | None = None) -> Exception:
-        """The error for a node that contradicts itself or its inputs."""
-        return UserError("cannot read a node of the model", where=self.graph.source, why=why, mend=mend)
-
-    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
-        """An axis in [0, rank), counted from the end when negative."""
-        if not -rank <= axis < rank:
-            raise self.error(f"{what} {axis} is outside {-rank}..{rank} for a tensor of {rank} dimensions")
-        return axis % rank
-
-    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
-        """Axes in [0, rank), all different."""
-        found = [self.axis(a, rank) for a in axes]
-        if len(set(found)) != len(found):
-            raise self.error(f"the axes {list(axes)} name a dimension twice")
-        return found
-
-
-def _static(shape: tuple[Expr, ...]) -> tuple[int, ...] | None:
-    return tuple(int(d.value) for d in shape if isinstance(d, Const)) if all(isinstance(d, Const) for d in shape) else None
-
-
-def _count(shape: Sequence[int]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total
-
-
-def _shown(shape: Sequence[Expr]) -> str:
-    return f"[{', '.join(str(d) for d in shape)}]"

@@ -1,6 +1,6 @@
 """Operators that are defined by other operators: model-local functions, and the bodies that ONNX itself gives.
 
-A body is expanded where it is called: its inputs are the caller's tensors, its attributes the caller's or their defaults.
+A body is expanded where it is called: its inputs are the caller's tensors, its attributes the caller's or defaults.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _plain(node: NodeProto, given: Mapping[str, AttributeProto]) -> bytes:
     copy.CopyFrom(node)
     del copy.attribute[:]
     copy.attribute.extend(given.values())
-    return copy.SerializeToString()
+    return bytes(copy.SerializeToString())
 
 
 def _type_of(tensor: Tensor | None) -> bytes:
@@ -134,7 +134,7 @@ def _type_of(tensor: Tensor | None) -> bytes:
             if isinstance(extent, Const):
                 dimension.dim_value = int(extent.value)
         proto.tensor_type.shape.SetInParent()
-    return proto.SerializeToString()
+    return bytes(proto.SerializeToString())
 
 
 def number_of(dtype: DType) -> int:

@@ -15,19 +15,19 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.frontends.onnx import functions, operators
+from tilewright.frontends.onnx import functions
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.external import clip
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
+from tilewright.frontends.onnx.operators import find_handler
 from tilewright.frontends.onnx.order import check_order
-from tilewright.frontends.onnx.registry import Handler, attribute_values, check_call, find_handler
+from tilewright.frontends.onnx.registry import Handler, attribute_values, check_call
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
-from tilewright import ops as _ops  # noqa: F401  fills the registry
-from tilewright.report.errors import InternalError, TilewrightError, UserError, all_of
+from tilewright.report.errors import TilewrightError, UserError, all_of
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ class Importer:
     def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of a sub-graph, which sees the values around it, for these inputs."""
         if len(inputs) != len(graph.input):
-            raise self.emit.error(f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}")
+            raise self.emit.error(
+                f"the sub-graph {clip(graph.name)} takes {len(graph.input)} inputs, not {len(inputs)}"
+            )
         own = [i.name for i in graph.input]
         check_order(graph.node, own, [t.name for t in graph.initializer])
         self.scopes.append(dict(zip(own, inputs, strict=True)))
@@ -141,7 +143,9 @@ class Importer:
             if info.name in scope:
                 continue
             type = self._type_of(info)
-            scope[info.name] = UNREAD if type is None else self.emit.of_value(self.graph.param(info.name, type), info.name)
+            scope[info.name] = (
+                UNREAD if type is None else self.emit.of_value(self.graph.param(info.name, type), info.name)
+            )
 
     def _type_of(self, info: ValueInfoProto) -> TensorType | None:
         """The declared type of an input; None (and a problem) when inputs of that kind are not supported."""
@@ -201,7 +205,9 @@ class Importer:
         for scope in reversed(self.scopes):
             if name in scope:
                 return scope[name]
-        raise UserError(f"the value {clip(name)} is not defined", where=user, why="no input, initializer or node has it")
+        raise UserError(
+            f"the value {clip(name)} is not defined", where=user, why="no input, initializer or node has it"
+        )
 
     def _node(self, node: NodeProto) -> None:
         source = f"{self._path}{_source(node)}"
@@ -238,7 +244,11 @@ class Importer:
         wanted = tuple(bool(name) for name in node.output)
         local = self._functions.get((domain, node.op_type, node.overload))
         if local is not None:
-            return None if unread else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
+            return (
+                None
+                if unread
+                else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
+            )
         version = self.opsets.get(domain)
         if version is None:
             why = f"the model does not import the operator set {clip(domain or 'ai.onnx')}"
@@ -271,7 +281,10 @@ class Importer:
             return None
         if inputs is None:
             return None
-        body = functions.standard_body(node, given, version, domain, inputs)
+        try:
+            body = functions.standard_body(node, given, version, domain, inputs)
+        except Exception as error:  # whatever the operator's own definition raises for a node that it is not for
+            raise _misfit(source, error) from error
         if body is None:
             raise Unsupported("ONNX gives no definition of it for these inputs")
         return self._expand(body, inputs, source, wanted)
@@ -279,14 +292,14 @@ class Importer:
     def _handle(
         self, handler: Handler, inputs: list[Tensor | None], given: Mapping[str, AttributeProto], source: str
     ) -> Sequence[Tensor | None]:
-        most = handler.inputs[1]
-        arguments = inputs if most is None else inputs[:most]
+        _, named, variadic = handler.inputs
+        arguments = inputs if variadic else inputs[:named]
         try:
             results = handler.function(self.emit, *arguments, **attribute_values(handler, given))
         except (TilewrightError, Unsupported, _AlreadyReported):
             raise
         except Exception as error:
-            raise InternalError(f"the handler of {source} failed", why=f"{type(error).__name__}: {error}") from error
+            raise _misfit(source, error) from error
         return results if isinstance(results, tuple) else (results,)
 
     def _expand(
@@ -317,6 +330,16 @@ class Importer:
 
     def _problem(self, what: str, where: str, why: str, mend: str | None = None) -> None:
         self.problems.append(UserError(what, where=where, why=why, mend=mend))
+
+
+def _misfit(source: str, error: Exception) -> UserError:
+    """The error for a node that a handler cannot make sense of."""
+    return UserError(
+        "a node does not fit its operator",
+        where=source,
+        why=f"reading it ended with {type(error).__name__}: {error}",
+        mend="see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect",
+    )
 
 
 class _AlreadyReported(Exception):

@@ -7,8 +7,8 @@ A handler is a function whose signature says what it takes, so that a node can b
 
 Positional parameters after the builder are inputs (`Tensor | None = None` may be left out, `*rest` takes any number),
 keyword parameters are attributes with their type and default; one without a default must be given. Attribute types are
-`int`, `float`, `str`, `Ints`, `Floats`, `Strs`, `TensorProto`, `GraphProto`, each possibly `| None`. An attribute that a
-handler has no parameter for is not supported. `since` and `until` bound the versions of the operator set.
+`int`, `float`, `str`, `Ints`, `Floats`, `Strs`, `TensorProto`, `GraphProto`, each possibly `| None`. An attribute that
+a handler has no parameter for is not supported. `since` and `until` bound the versions of the operator set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.frontends.onnx.values import Tensor
 
@@ -29,6 +29,7 @@ Floats = tuple[float, ...]
 Strs = tuple[str, ...]
 Results = Tensor | tuple[Tensor | None, ...]
 HandlerFunction = Callable[..., Results]
+F = TypeVar("F", bound=HandlerFunction)
 
 _KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
@@ -61,12 +62,11 @@ class Handler:
         return list(inspect.signature(self.function).parameters.values())[1:]
 
     @cached_property
-    def inputs(self) -> tuple[int, int | None]:
-        """How many inputs it takes: least and most (None: any number)."""
+    def inputs(self) -> tuple[int, int, bool]:
+        """The inputs it takes: how many must be there, how many have a name, and whether any number may follow."""
         positional = [p for p in self._parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         variadic = any(p.kind is p.VAR_POSITIONAL for p in self._parameters)
-        least = sum(p.default is p.empty for p in positional)
-        return least, None if variadic else len(positional)
+        return sum(p.default is p.empty for p in positional), len(positional), variadic
 
     @cached_property
     def attributes(self) -> Mapping[str, Parameter]:
@@ -83,12 +83,10 @@ HANDLERS: dict[tuple[str, str], list[Handler]] = {}
 """Handlers by domain ("" is ONNX's own) and operator."""
 
 
-def handles(
-    *operators: str, since: int = 1, until: int = 1 << 30, domain: str = ""
-) -> Callable[[HandlerFunction], HandlerFunction]:
+def handles(*operators: str, since: int = 1, until: int = 1 << 30, domain: str = "") -> Callable[[F], F]:
     """Registers the function as the handler of these operators, for opset versions since … until."""
 
-    def register(function: HandlerFunction) -> HandlerFunction:
+    def register(function: F) -> F:
         for operator in operators:
             HANDLERS.setdefault((domain, operator), []).append(Handler(function, since, until))
         return function
@@ -107,12 +105,14 @@ def find_handler(domain: str, operator: str, version: int) -> Handler | None:
 def check_call(handler: Handler, inputs: list[bool], given: Mapping[str, AttributeProto]) -> list[str]:
     """What about a node the handler does not take. `inputs` says for each input whether it is there."""
     problems = []
-    least, most = handler.inputs
+    least, named, variadic = handler.inputs
     present = len(inputs) - next((n for n, there in enumerate(reversed(inputs)) if there), len(inputs))
     if present < least or not all(inputs[:least]):
         problems.append(f"it needs {least} inputs, but has {sum(inputs[:least])} of them")
-    if most is not None and present > most:
-        problems.append(f"it has {present} inputs; at most {most} are supported")
+    if variadic and not all(inputs[named:]):
+        problems.append("one of its inputs is left out")
+    if not variadic and present > named:
+        problems.append(f"it has {present} inputs; at most {named} are supported")
     for name, attribute in given.items():
         parameter = handler.attributes.get(name)
         if parameter is None:
@@ -121,7 +121,9 @@ def check_call(handler: Handler, inputs: list[bool], given: Mapping[str, Attribu
             has = _KIND_NAMES.get(attribute.type, f"of type {attribute.type}")
             problems.append(f"its attribute {name!r} is {has}, not {_KIND_NAMES[parameter.kind]}")
     problems += [
-        f"its attribute {name!r} is missing" for name, p in handler.attributes.items() if p.required and name not in given
+        f"its attribute {name!r} is missing"
+        for name, p in handler.attributes.items()
+        if p.required and name not in given
     ]
     return problems
 

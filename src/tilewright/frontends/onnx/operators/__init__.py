@@ -1,4 +1,4 @@
-"""The handlers of ONNX operators, one file per family; importing the package registers all of them."""
+"""The handlers of ONNX operators, one file per family: `find_handler` finds one, all of them being registered."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from tilewright.frontends.onnx.operators import (
     signal,
     softmax,
 )
+from tilewright.frontends.onnx.registry import find_handler
 
 __all__ = [
     "activation",
     "control",
     "convolution",
     "elementwise",
+    "find_handler",
     "gather",
     "matmul",
     "movement",

@@ -35,7 +35,9 @@ def celu(b: Emit, x: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 
 @handles("Selu")
-def selu(b: Emit, x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
+def selu(
+    b: Emit, x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875
+) -> Tensor:
     return b.select(b.map("lt", x, 0), b.map("expm1", x) * alpha, x) * gamma
 
 

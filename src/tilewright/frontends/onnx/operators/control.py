@@ -150,21 +150,25 @@ def at(b: Emit, x: Tensor, axis: int, place: int) -> Tensor:
 
 @handles("Scan", until=8)
 def scan_batched(
-    b: Emit, lengths: Tensor | None = None, *inputs: Tensor, body: GraphProto, num_scan_inputs: int, directions: Ints | None = None
+    b: Emit,
+    lengths: Tensor | None = None,
+    *inputs: Tensor,
+    body: GraphProto,
+    num_scan_inputs: int,
+    directions: Ints | None = None,
 ) -> tuple[Tensor, ...]:
     """Scan of opset 8: each sample of the batch by itself, the scanned axis behind the batch."""
     if lengths is not None:
         raise Unsupported("Scan with sequence lengths is not supported")
     batch = steps_of(inputs[0], 0, "Scan of opset 8")
-    rows = []
-    for sample in range(batch):
-        rows.append(
-            scan(
-                b,
-                *(at(b, x, 0, sample) for x in inputs),
-                body=body,
-                num_scan_inputs=num_scan_inputs,
-                scan_input_directions=directions,
-            )
+    rows = [
+        scan(
+            b,
+            *(at(b, x, 0, sample) for x in inputs),
+            body=body,
+            num_scan_inputs=num_scan_inputs,
+            scan_input_directions=directions,
         )
+        for sample in range(batch)
+    ]
     return tuple(b.concat([b.unsqueeze(t, [0]) for t in column], 0) for column in zip(*rows, strict=True))

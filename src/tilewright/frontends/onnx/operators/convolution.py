@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, const, maximum
 from tilewright.expr.simplify import simplify
-from tilewright.frontends.onnx.emit import Emit, Size
+from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.reading import Size
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
 
@@ -18,7 +19,7 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows over the spatial dimensions: their sizes, distances and dilations, and the padding before and behind."""
+    """The windows over the spatial dimensions: their sizes, distances, dilations, and the padding before and behind."""
 
     kernel: Ints
     strides: Ints
@@ -40,7 +41,7 @@ def windows(
     pads: Ints | None,
     auto_pad: str,
 ) -> Windows:
-    """The attributes that convolutions and pools share, with their defaults, checked, and automatic padding computed."""
+    """The attributes that convolutions and pools share, with their defaults, checked; automatic padding computed."""
     n = len(extents)
     ones = (1,) * n
     steps, apart = strides or ones, dilations or ones
@@ -55,9 +56,8 @@ def windows(
         if name != "pads" and any(v < 1 for v in values):
             raise b.error(f"{name} {list(values)} has an entry below 1")
     if auto_pad in ("NOTSET", "VALID"):
-        used = amounts if auto_pad == "NOTSET" else (0,) * (2 * n)
-        low, high = [const(a) for a in used[:n]], [const(a) for a in used[n:]]
-        return Windows(tuple(kernel), steps, apart, tuple(low), tuple(high))
+        used = [const(a) for a in (amounts if auto_pad == "NOTSET" else (0,) * (2 * n))]
+        return Windows(tuple(kernel), steps, apart, tuple(used[:n]), tuple(used[n:]))
     both = [_same_padding(*row) for row in zip(extents, kernel, steps, apart, strict=True)]
     less, more = [simplify(t // 2) for t in both], [simplify(t - t // 2) for t in both]
     low, high = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
@@ -153,7 +153,7 @@ def conv_transpose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Tensor:
-    """The gradient of a convolution: zeros are put between the input's elements, and the flipped window slides over it."""
+    """The gradient of a convolution: zeros between the input's elements, and the flipped window slides over them."""
     n = x.rank - 2
     kernel = window_of(b, x, w, kernel_shape, group)
     view = windows(b, x.shape[2:], kernel, strides, dilations, pads, "NOTSET" if output_shape else auto_pad)
@@ -216,4 +216,3 @@ def _flipped(b: Emit, w: Tensor, group: int) -> Tensor:
     apart = b.reshape(turned, (group, inputs, outputs, *w.shape[2:]))
     moved = b.transpose(apart, (0, 2, 1, *range(3, apart.rank)))
     return b.reshape(moved, (outputs * group, inputs, *w.shape[2:]))
-

@@ -1,9 +1,9 @@
-"""Elements picked and placed by indices, which are checked: a negative index counts from the end, others must be inside."""
+"""Elements picked and placed by indices, which are checked: negative ones count from the end, others must be inside."""
 
 from __future__ import annotations
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, const, less_equal
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.operators.softmax import product
@@ -40,7 +40,8 @@ def checked_tuples(b: Emit, x: Tensor, index: Tensor, batch: int, what: str) -> 
     if all(limit is limits[0] for limit in limits):
         return b.checked(index, limits[0], what) if depth else b.cast(index, dtypes.i64)
     parts = [
-        b.checked(b.narrow(index, last, n, 1), limit, f"{what} along axis {batch + n}") for n, limit in enumerate(limits)
+        b.checked(b.narrow(index, last, n, 1), limit, f"{what} along axis {batch + n}")
+        for n, limit in enumerate(limits)
     ]
     return b.concat(parts, last)
 
@@ -73,7 +74,7 @@ def scatter_nd(b: Emit, x: Tensor, index: Tensor, updates: Tensor, *, reduction:
 def tensor_scatter(
     b: Emit, past: Tensor, update: Tensor, start: Tensor | None = None, *, axis: int = -2, mode: str = "linear"
 ) -> Tensor:
-    """`update` written into `past` from the index `start[i]` of `axis` on, for each batch i; circular: around the end."""
+    """`update` written into `past` from the index `start[i]` of `axis` on, for each batch i; or around the end."""
     along = b.axis(axis, past.rank)
     if along == 0 or mode not in ("linear", "circular"):
         raise Unsupported(f"TensorScatter along axis {along} in mode {mode!r} is not supported")
@@ -121,7 +122,7 @@ def compress(b: Emit, x: Tensor, keep: Tensor, *, axis: int | None = None) -> Te
     if keep.rank != 1:
         raise b.error(f"the condition of Compress has {keep.rank} dimensions, not 1")
     limit = source.shape[along]
-    b.require(less_equal(keep.shape[0], limit), "the condition of Compress has {0} elements, the axis only {1}")
+    b.require_at_most(keep.shape[0], limit, "the condition of Compress has {0} elements, the axis only {1}")
     places = true_places(b, keep, "the number of true elements")
     return b.take(source, b.reshape(places, (places.shape[0],)), along)
 
@@ -132,9 +133,7 @@ def top_k_by_attribute(b: Emit, x: Tensor, *, k: int, axis: int = -1) -> tuple[T
 
 
 @handles("TopK", since=10)
-def top_k(
-    b: Emit, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1
-) -> tuple[Tensor, ...]:
+def top_k(b: Emit, x: Tensor, k: Tensor, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Tensor, ...]:
     along = b.axis(axis, x.rank)
     count = b.size(k, "the K of TopK", 0, x.shape[along])
     return b.ops("top_k", x, axis=along, k=count, largest=bool(largest))

@@ -32,13 +32,12 @@ def matrix_product(b: Emit, x: Tensor, y: Tensor, dtype: DType | None = None) ->
 
 
 def product_of(b: Emit, operands: Sequence[tuple[Tensor, str]], out: str, dtype: DType | None = None) -> Tensor:
-    """The contraction over single-letter axes, where an axis of extent one in some operands broadcasts to the others."""
+    """The contraction over single-letter axes, where an axis of extent one in an operand broadcasts to the others."""
     extents: dict[str, Expr] = {}
     for x, letters in operands:
         for letter, extent in zip(letters, x.shape, strict=True):
-            if not _is_one(extents.setdefault(letter, extent)):
-                continue
-            extents[letter] = extent
+            if letter not in extents or _is_one(extents[letter]):
+                extents[letter] = extent
     tensors, specs = [], []
     for x, letters in operands:
         alone = [n for n, e in enumerate(x.shape) if _is_one(e) and not _is_one(extents[letters[n]])]
@@ -107,7 +106,7 @@ def _labels(b: Emit, x: Tensor, term: str, dots: str, equation: str) -> str:
     given = term.replace("...", "")
     count = x.rank - len(given) if "..." in term else 0
     labels = term.replace("...", dots[len(dots) - count :] if count else "")
-    if count < 0 or len(labels) != x.rank or not labels.isalpha() and labels:
+    if count < 0 or len(labels) != x.rank or (not labels.isalpha() and labels):
         raise b.error(f"{term!r} in the equation {equation!r} does not fit an operand of {x.rank} dimensions")
     return labels
 

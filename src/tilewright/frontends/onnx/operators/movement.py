@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from tilewright.expr import dtypes
@@ -56,13 +57,9 @@ def _split_evenly(b: Emit, x: Tensor, axis: int, count: int) -> tuple[Tensor, ..
 def _split(b: Emit, x: Tensor, axis: int, sizes: Sequence[Expr]) -> tuple[Tensor, ...]:
     if len(sizes) != len(b.wanted):
         raise b.error(f"Split into {len(sizes)} parts has {len(b.wanted)} outputs")
-    start: Expr = const(0)
-    parts = []
-    for size in sizes:
-        parts.append(b.narrow(x, axis, start, size))
-        start = start + size
-    b.require(equal(start, x.shape[axis]), "the sizes of Split add up to {0}, not to the dimension's extent {1}")
-    return tuple(parts)
+    starts = [const(0), *itertools.accumulate(sizes)]
+    b.require_equal(starts[-1], x.shape[axis], "the sizes of Split add up to {0}, not to the dimension's extent {1}")
+    return tuple(b.narrow(x, axis, start, size) for start, size in zip(starts, sizes, strict=False))
 
 
 @handles("Slice", until=9)
@@ -167,9 +164,9 @@ def _on_axes(b: Emit, x: Tensor, amounts: Sequence[Expr], axes: Tensor) -> list[
         for n, axis in enumerate(b.axes(known, x.rank)):
             whole[axis], whole[axis + x.rank] = amounts[n], amounts[n + count]
         return whole
-    for n, axis in enumerate(b.sizes(axes, "the axes of Pad", -x.rank, x.rank - 1)):
+    for n, named in enumerate(b.sizes(axes, "the axes of Pad", -x.rank, x.rank - 1)):
         for d in range(x.rank):
-            here = equal(select(less(axis, 0), axis + x.rank, axis), d)
+            here = equal(select(less(named, 0), named + x.rank, named), d)
             whole[d] = select(here, amounts[n], whole[d])
             whole[d + x.rank] = select(here, amounts[n + count], whole[d + x.rank])
     return [simplify(e) for e in whole]
@@ -241,9 +238,7 @@ def trilu(b: Emit, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Ten
 
 
 @handles("ReverseSequence")
-def reverse_sequence(
-    b: Emit, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0
-) -> Tensor:
+def reverse_sequence(b: Emit, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
     """The first `lengths[i]` elements along the time axis reversed, for each place i of the batch axis."""
     batch, time = b.axis(batch_axis, x.rank), b.axis(time_axis, x.rank)
     if {batch, time} != {0, 1}:
@@ -252,4 +247,3 @@ def reverse_sequence(
     length = b.align(b.cast(lengths, dtypes.i64), batch, x.rank)
     source = b.select(b.map("lt", step, length), length - 1 - step, step)
     return b.gather_elements(x, b.broadcast(b.map("max", source, 0), x.shape), time)
-

@@ -80,7 +80,7 @@ def instance_normalization(b: Emit, x: Tensor, scale: Tensor, bias: Tensor, *, e
 def group_normalization(
     b: Emit, x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
-    """Groups of channels normalised over their channels and space; before opset 21 scale and bias are for each group."""
+    """Groups of channels normalised over channels and space; before opset 21 scale and bias are for each group."""
     if num_groups < 1:
         raise b.error(f"num_groups is {num_groups}")
     n, channels, *space = x.shape
@@ -148,4 +148,3 @@ def lrn(b: Emit, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.7
     ones = [1] * (x.rank - 2)
     total = b.window("sum", wide, [1, size, *ones], [1] * x.rank, [1] * x.rank)
     return x / b.map("pow", total * (alpha / size) + bias, beta)
-

@@ -13,8 +13,8 @@ from tilewright.frontends.onnx.values import Tensor
 def permuted(b: Emit, x: Tensor, places: Sequence[Expr]) -> Tensor:
     """The transpose that puts dimension d at `places[d]`, which is a permutation of 0 … rank-1 at run time.
 
-    It gathers from the flattened tensor: element (i0, i1, …) of the result lies at the sum of i_p times the stride of the
-    dimension that place p takes.
+    It gathers from the flattened tensor: element (i0, i1, …) of the result lies at the sum of i_p times the stride of
+    the dimension that place p takes.
     """
     strides = [product(x.shape[d + 1 :]) for d in range(x.rank)]
     shape = [_at_place(places, x.shape, p) for p in range(x.rank)]

@@ -128,8 +128,8 @@ def average_pool(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Tensor:
-    """The mean of each window: of its elements in the input, or with count_include_pad also of those in the padding, but
-    never of those that ceil_mode adds behind."""
+    """The mean of each window: of its elements in the input, with count_include_pad also of those in the padding; never
+    of those that ceil_mode adds behind."""
     view, asked = _view(b, x, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     total = _reduced(b, "sum", x, view, 0)
     if _is_zero((*view.low, *view.high)):
@@ -140,7 +140,9 @@ def average_pool(
         outer = 1 if count_include_pad else 0
         inside = b.pad(inside, [view.low[d]], [asked[d]], outer)
         inside = b.pad(inside, [0], [simplify(view.high[d] - asked[d])], 0)
-        windows_along = b.window("sum", inside, view.kernel[d : d + 1], view.strides[d : d + 1], view.dilations[d : d + 1])
+        windows_along = b.window(
+            "sum", inside, view.kernel[d : d + 1], view.strides[d : d + 1], view.dilations[d : d + 1]
+        )
         along = b.align(windows_along, 2 + d, x.rank)
         count = along if count is None else count * along
     assert count is not None
@@ -230,9 +232,7 @@ def max_unpool(
     count, places = product(x.shape), b.reshape(index, (product(x.shape),))
     checked = b.checked(_replaced(b, places, natural, target, x), product(target), "MaxUnpool")
     empty = b.full((product(target),), 0, x.dtype)
-    filled = b.op(
-        "scatter_elements", empty, checked, b.reshape(x, (count,)), axis=0, reduction=Reduction.NONE
-    )
+    filled = b.op("scatter_elements", empty, checked, b.reshape(x, (count,)), axis=0, reduction=Reduction.NONE)
     return b.reshape(filled, target)
 
 

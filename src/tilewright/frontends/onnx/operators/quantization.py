@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, equal
+from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
@@ -29,14 +29,18 @@ def laid_out(b: Emit, parameter: Tensor, x: Tensor, axis: int, block: int) -> Te
         along = b.axis(axis, x.rank)
         apart = b.unsqueeze(parameter, [along + 1])
         wide = b.broadcast(apart, [*apart.shape[: along + 1], block, *apart.shape[along + 2 :]])
-        merged = b.reshape(wide, [*parameter.shape[:along], parameter.shape[along] * block, *parameter.shape[along + 1 :]])
-        b.require(equal(merged.shape[along], x.shape[along]), "blocks of scales cover {0} elements of {1}")
+        merged = b.reshape(
+            wide, [*parameter.shape[:along], parameter.shape[along] * block, *parameter.shape[along + 1 :]]
+        )
+        b.require_equal(merged.shape[along], x.shape[along], "blocks of scales cover {0} elements of {1}")
         return merged
     count = parameter.static_shape()
     if parameter.rank == 0 or count == (1,):
         return b.reshape(parameter, ())
     if parameter.rank != 1:
-        raise b.error(f"the scale has {parameter.rank} dimensions; it must be a number or one for each place of an axis")
+        raise b.error(
+            f"the scale has {parameter.rank} dimensions; it must be a number or one for each place of an axis"
+        )
     return b.align(parameter, b.axis(axis, x.rank), x.rank)
 
 
@@ -115,9 +119,7 @@ def _row_scale(b: Emit, parameter: Tensor | None, x: Tensor, along: int) -> Tens
 
 
 @handles("MatMulInteger")
-def matmul_integer(
-    b: Emit, x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None
-) -> Tensor:
+def matmul_integer(b: Emit, x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None) -> Tensor:
     left = _centred(b, x, _row_scale(b, x_zero, x, -2))
     return matrix_product(b, left, _centred(b, y, _row_scale(b, y_zero, y, -1)), dtypes.i32)
 
@@ -136,7 +138,8 @@ def qlinear_matmul(
 ) -> Tensor:
     total = matmul_integer(b, x, y, x_zero, y_zero)
     left, right = _row_scale(b, x_scale, x, -2), _row_scale(b, y_scale, y, -1)
-    assert left is not None and right is not None
+    assert left is not None
+    assert right is not None
     scale = b.cast(left, dtypes.f32) * b.cast(right, dtypes.f32) / b.cast(b.reshape(out_scale, ()), dtypes.f32)
     return saturated(b, b.cast(total, dtypes.f32) * scale, b.reshape(out_zero, ()), out_zero.dtype)
 

@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled over a constant number of steps. The input's part of every gate is one product before them.
+"""Recurrent layers, unrolled over a constant number of steps. The input's part of every gate is one product.
 
 Along the steps X is [step, batch, input]; weights hold one block of rows for each gate, in the order that ONNX gives.
 """
@@ -167,7 +167,9 @@ def _recurrent(
         initial = [None if s is None else b.transpose(s, (1, 0, 2)) for s in initial]
     hidden = r.static_shape()
     if hidden is None or x.rank != 3 or w.rank != 3 or len(hidden) != 3 or hidden[0] != 1 + both:
-        raise b.error("the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape")
+        raise b.error(
+            "the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape"
+        )
     per_direction = len(settings.activations) // (1 + both)
     rows: list[tuple[list[Tensor], list[Tensor]]] = []
     for d in range(1 + both):
@@ -194,8 +196,8 @@ def _recurrent(
 def _direction(
     layer: Layer, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The output of each step in the order of the input, and the last states. Beyond a sequence's length outputs are zero
-    and states stay."""
+    """The output of each step in the order of the input, and the last states. Beyond a sequence's length outputs are
+    zero and states stay."""
     b = layer.b
     steps = steps_of(x, 0, "a recurrent layer")
     parts = _with(b.contract("sbi,gi->sbg", x, layer.w), layer.input_bias)

@@ -94,12 +94,14 @@ def _by_input(over: Over) -> Callable[..., Tensor]:
 
 
 def _over_unknown(b: Emit, x: Tensor, axes: Tensor, over: Over, keepdims: bool) -> Tensor:
-    """A reduction over axes that only the call knows: they are brought to the end, in a permutation computed from them."""
+    """A reduction over axes that only the call knows: they are brought to the end, by a permutation made of them."""
     chosen = b.sizes(axes, "the axes", -x.rank, x.rank - 1)
     count = len(chosen)
     marked = [_any([Or(equal(a, d), equal(a, d - x.rank)) for a in chosen]) for d in range(x.rank)]
-    number = functools.reduce(lambda t, m: t + select(m, 1, 0), marked, const(0))
-    b.require(equal(number, count), "the axes name a dimension twice: {0} different ones of {1}")
+    number: Expr = const(0)
+    for mark in marked:
+        number = number + select(mark, 1, 0)
+    b.require_equal(number, count, "the axes name a dimension twice: {0} different ones of {1}")
     before: Expr = const(0)
     kept: Expr = const(0)
     places: list[Expr] = []

@@ -37,7 +37,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One resized dimension: its extents, the scale as an f64 scalar, and the region of interest for tf_crop_and_resize."""
+    """One resized dimension: its extents, the scale as an f64 scalar, and the region for tf_crop_and_resize."""
 
     axis: int
     extent: Expr
@@ -48,12 +48,16 @@ class Side:
 
 @handles("Upsample", since=9)
 def upsample(b: Emit, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _resize(b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False))
+    return _resize(
+        b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False)
+    )
 
 
 @handles("Resize", until=10)
 def resize_10(b: Emit, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _resize(b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False))
+    return _resize(
+        b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False)
+    )
 
 
 @handles("Resize", since=11)
@@ -137,7 +141,9 @@ def _sides(
         targets = b.sizes(sizes, "the sizes of Resize", 0, LARGEST)
         if len(targets) != count:
             raise b.error(f"sizes has {len(targets)} entries for {count} dimensions")
-        factors = [b.of_size(t, dtypes.f64) / b.of_size(x.shape[a], dtypes.f64) for t, a in zip(targets, along, strict=True)]
+        factors = [
+            b.of_size(t, dtypes.f64) / b.of_size(x.shape[a], dtypes.f64) for t, a in zip(targets, along, strict=True)
+        ]
         if policy != "stretch":
             factors, targets = _in_proportion(b, x, along, factors, policy)
     elif scales is not None:
@@ -159,9 +165,7 @@ def _is_one(x: Tensor) -> bool:
     return x.array is not None and bool(np.all(x.array == 1))
 
 
-def _scaled(
-    b: Emit, extent: Expr, scale: Tensor, region: tuple[Tensor, Tensor] | None, options: Options
-) -> Expr:
+def _scaled(b: Emit, extent: Expr, scale: Tensor, region: tuple[Tensor, Tensor] | None, options: Options) -> Expr:
     """floor(extent * scale), of the region's part of the extent where there is one."""
     size = b.of_size(extent, dtypes.f64) * scale
     if region is not None:
@@ -183,9 +187,7 @@ def _in_proportion(
     return [scale] * len(along), targets
 
 
-def _regions(
-    b: Emit, roi: Tensor | None, count: int, options: Options
-) -> Sequence[tuple[Tensor, Tensor] | None]:
+def _regions(b: Emit, roi: Tensor | None, count: int, options: Options) -> Sequence[tuple[Tensor, Tensor] | None]:
     if options.coordinates != "tf_crop_and_resize":
         return [None] * count
     if roi is None or roi.static_shape() != (2 * count,):
@@ -225,9 +227,7 @@ def _places(b: Emit, side: Side, options: Options) -> Tensor | None:
     raise Unsupported(f"coordinate_transformation_mode {options.coordinates!r} is not supported")
 
 
-def _along(
-    b: Emit, x: Tensor, side: Side, place: Tensor, options: Options
-) -> tuple[Tensor, Tensor | None]:
+def _along(b: Emit, x: Tensor, side: Side, place: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
     """`x` resized along one dimension, and where the result lies outside of the input (tf_crop_and_resize)."""
     beyond = None
     if side.roi is not None:

@@ -9,6 +9,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.softmax import product
+from tilewright.frontends.onnx.reading import Size
 from tilewright.frontends.onnx.registry import handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
@@ -20,8 +21,8 @@ _CUBIC = -0.75
 def grid_sample(
     b: Emit, x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Tensor:
-    """The input at the places of the grid, whose last dimension holds one coordinate in [-1, 1] for each spatial dimension,
-    the last dimension's first."""
+    """The input at the places of the grid, whose last dimension holds one coordinate in [-1, 1] for each spatial
+    dimension, the last one's first."""
     n = x.rank - 2
     if mode not in _MODES or padding_mode not in ("zeros", "border", "reflection"):
         raise Unsupported(f"the mode {mode!r} with the padding {padding_mode!r} is not supported")
@@ -132,13 +133,13 @@ def roi_align(
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
 ) -> Tensor:
-    """Regions of interest pooled from points that are interpolated linearly, `sampling_ratio` in each direction of a bin."""
+    """Regions pooled from points that are interpolated linearly, `sampling_ratio` in each direction of a bin."""
     if sampling_ratio < 1:
         raise Unsupported("RoiAlign whose number of points depends on the data (sampling_ratio=0) is not supported")
     if mode not in ("avg", "max"):
         raise Unsupported(f"the mode {mode!r} is not supported")
     half = b.opset >= 16 and coordinate_transformation_mode == "half_pixel"
-    sides = []
+    sides: list[list[tuple[Tensor, Tensor]]] = []
     for d, count in ((1, output_height), (0, output_width)):
         ends = [b.narrow(rois, 1, n, 1) * spatial_scale - (0.5 if half else 0.0) for n in (d, d + 2)]
         length = ends[1] - ends[0]
@@ -148,7 +149,7 @@ def roi_align(
         sides.append(_bilinear_side(b, x.shape[2 + len(sides)], ends[0] + points * (length / count)))
     source = b.take(x, b.checked(batch, x.shape[0], "RoiAlign"), 0)
     parts = _points(b, source, sides)
-    shape = (*source.shape[:2], output_height, sampling_ratio, output_width, sampling_ratio)
+    shape: list[Size] = [*source.shape[:2], output_height, sampling_ratio, output_width, sampling_ratio]
     if mode == "max":
         best = parts[0]
         for part in parts[1:]:
@@ -170,9 +171,7 @@ def _bilinear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, T
     index = b.cast(low, dtypes.i64)
     limit = b.of_size(extent - 1)
     pairs = [(index, 1 - part), (index + 1, part)]
-    return [
-        (b.map("max", b.map("min", i, limit), 0), b.select(inside, w, b.scalar(0, w.dtype))) for i, w in pairs
-    ]
+    return [(b.map("max", b.map("min", i, limit), 0), b.select(inside, w, b.scalar(0, w.dtype))) for i, w in pairs]
 
 
 def _points(b: Emit, x: Tensor, sides: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> list[Tensor]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Or, Var, const, equal, less_equal, maximum, select
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.core.walk import postorder
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.softmax import product
@@ -120,7 +120,7 @@ def _squeezed(b: Emit, x: Tensor, axes: Sequence[int] | None) -> Tensor:
     if axes is None:
         axes = [n for n, d in enumerate(x.shape) if isinstance(d, Const) and d.value == 1]
     for axis in axes:
-        b.require(equal(x.shape[axis], 1), f"Squeeze of dimension {axis}, whose extent is {{0}}, not {{1}}")
+        b.require_equal(x.shape[axis], 1, f"Squeeze of dimension {axis}, whose extent is {{0}}, not {{1}}")
     return b.squeeze(x, axes)
 
 
@@ -220,7 +220,7 @@ def _merged(b: Emit, have: Expr, wanted: Expr) -> Expr:
     if isinstance(have, Const):
         b.require(Or(equal(wanted, have), equal(wanted, 1)), f"a dimension of {have} cannot be expanded")
         return have
-    b.require(equal(wanted, have), "dimensions do not broadcast: {0} and {1}")
+    b.require_equal(wanted, have, "dimensions do not broadcast: {0} and {1}")
     return wanted
 
 
@@ -251,8 +251,8 @@ def range_(b: Emit, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
 
 
 def steps_between(start: Expr, end: Expr, step: Expr) -> Expr:
-    """How many steps from `start` stay before `end`: max(0, ceil((end - start) / step)); for a step of unknown sign, both
-    cases."""
+    """How many steps from `start` stay before `end`: max(0, ceil((end - start) / step)); for a step of unknown sign,
+    both cases."""
     if isinstance(step, Const):
         distance = end - start if step.value > 0 else start - end
         size = abs(int(step.value))

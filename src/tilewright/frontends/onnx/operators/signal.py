@@ -19,7 +19,7 @@ from tilewright.ops.scatter import Reduction
 
 
 def _roots(b: Emit, rows: Expr, columns: Expr, period: Expr) -> tuple[Tensor, Tensor]:
-    """cos and sin, in f64, of 2*pi*k*t/period for k below rows and t below columns; k*t is reduced as integers, exactly."""
+    """cos and sin, in f64, of 2*pi*k*t/period for k below rows and t below columns; k*t is reduced exactly."""
     k, t = b.align(b.iota((rows,), 0), 0, 2), b.align(b.iota((columns,), 0), 1, 2)
     turn = b.cast(b.map("mod", k * t, b.of_size(period)), dtypes.f64) / b.of_size(period, dtypes.f64)
     angle = turn * (2 * math.pi)
@@ -35,8 +35,8 @@ def _resized(b: Emit, x: Tensor, axis: int, extent: Expr) -> Tensor:
 
 
 def transform(b: Emit, x: Tensor, length: Expr | None, inverse: bool, onesided: bool) -> Tensor:
-    """The transform of [..., n, 1 or 2] along its last dimension but one. Sums are kept in f64: they have as many terms as
-    the signal has elements, which a fast transform's do not."""
+    """The transform of [..., n, 1 or 2] along its last dimension but one. Sums are kept in f64: they have as many
+    terms as the signal has elements."""
     axis = x.rank - 2
     parts = x.shape[-1]
     if not isinstance(parts, Const) or parts.value not in (1, 2):
@@ -67,11 +67,9 @@ def _times(b: Emit, x: Tensor, matrix: Tensor) -> Tensor:
     return b.contract(f"{letters}t,kt->{letters}k", x, matrix)
 
 
-def _real_inverse(
-    b: Emit, real: Tensor, imaginary: Tensor | None, cos: Tensor, sin: Tensor, period: Expr
-) -> Tensor:
-    """The real signal whose transform's first half is given: the other half is its mirror image, so all but the first and
-    (of an even period) the last count twice."""
+def _real_inverse(b: Emit, real: Tensor, imaginary: Tensor | None, cos: Tensor, sin: Tensor, period: Expr) -> Tensor:
+    """The real signal whose transform's first half is given: the other half is its mirror image, so all but the first
+    and (of an even period) the last count twice."""
     k = b.iota((cos.shape[1],), 0)
     single = b.map("or", b.map("eq", k, 0), b.map("eq", k * 2, b.of_size(period)))
     weight = b.select(single, b.scalar(1, real.dtype), b.scalar(2, real.dtype)) / b.of_size(period, real.dtype)
@@ -133,7 +131,7 @@ def stft(
     apart = b.size(step, "the step of STFT", 1, LARGEST)
     size = window.shape[0] if window is not None else _length(b, length) if length is not None else x.shape[1]
     assert size is not None
-    b.require(less_equal(size, x.shape[1]), "a frame of {0} elements is longer than the signal of {1}")
+    b.require_at_most(size, x.shape[1], "a frame of {0} elements is longer than the signal of {1}")
     frames = simplify((x.shape[1] - size) // apart + 1)
     place = b.align(b.iota((frames,), 0) * b.of_size(apart), 0, 2) + b.align(b.iota((size,), 0), 1, 2)
     framed = b.take(x, place, 1)
@@ -162,9 +160,7 @@ def col2im(
     apart, step, around = dilations or (1,) * n, strides or (1,) * n, pads or (0,) * (2 * n)
     channels = simplify(x.shape[1] // product(kernel))
     wide = [e + around[d] + around[d + n] for d, e in enumerate(extents)]
-    blocks = [
-        simplify((w - ((k - 1) * a + 1)) // s + 1) for w, k, a, s in zip(wide, kernel, apart, step, strict=True)
-    ]
+    blocks = [simplify((w - ((k - 1) * a + 1)) // s + 1) for w, k, a, s in zip(wide, kernel, apart, step, strict=True)]
     index = _block_places(b, wide, kernel, blocks, apart, step)
     count = simplify(product(kernel) * product(blocks))
     flat = b.reshape(index, (1, 1, count))

@@ -60,4 +60,3 @@ def product(extents: Sequence[Expr]) -> Expr:
 for _name, _along in _ALONG.items():
     handles(_name, until=12)(_flattening(_along))
     handles(_name, since=13)(_current(_along))
-

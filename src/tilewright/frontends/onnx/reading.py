@@ -1,0 +1,137 @@
+"""What handlers ask of the node being read and of its integer inputs: axes, sizes, conditions, errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr, const, equal, less_equal, select
+from tilewright.expr.simplify import simplify
+from tilewright.frontends.onnx import contents
+from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.build import GraphBuilder
+from tilewright.report.errors import UserError
+
+if TYPE_CHECKING:
+    from tilewright.frontends.onnx.importer import Importer
+
+Size = Expr | int
+
+LEAST = int(dtypes.i64.min)
+MOST = int(dtypes.i64.max)
+
+
+class Reading:
+    """The graph being built, and the node being read: its opset version and which of its outputs are wanted."""
+
+    def __init__(self, graph: GraphBuilder, importer: Importer) -> None:
+        self.graph = graph
+        self.importer = importer
+        self.opset = 0
+        self.wanted: tuple[bool, ...] = (True,)
+
+    def wants(self, output: int) -> bool:
+        """Whether the node being read has a use for its output number `output`."""
+        return output < len(self.wanted) and self.wanted[output]
+
+    @contextmanager
+    def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:
+        """Operators added inside come from the ONNX node `source`."""
+        before = self.opset, self.wanted
+        self.opset, self.wanted = opset, wanted
+        try:
+            with self.graph.at(source):
+                yield
+        finally:
+            self.opset, self.wanted = before
+
+    def error(self, why: str, mend: str | None = None) -> UserError:
+        """The error for a node that contradicts itself or its inputs."""
+        return UserError("cannot read a node of the model", where=self.graph.source, why=why, mend=mend)
+
+    def sizes(self, x: Tensor, what: str, low: Size = LEAST, high: Size = MOST) -> list[Expr]:
+        """The elements of an integer tensor as expressions; those not known are bound as symbols, in [low, high]."""
+        if x.dtype.is_float:
+            raise self.error(f"{what} must be integers, not {x.dtype}")
+        if x.content is None:
+            self._bind(x, what, low, high)
+        assert x.content is not None
+        return [simplify(select(e, 1, 0) if e.dtype.is_bool else e) for e in x.content.reshape(-1)]
+
+    def _bind(self, x: Tensor, what: str, low: Size, high: Size) -> None:
+        static = x.static_shape()
+        if static is None:
+            shape = ", ".join(str(d) for d in x.shape)
+            raise Unsupported(f"{what} must have a constant number of elements, not the shape [{shape}]")
+        count = math.prod(static)
+        if count > contents.MOST_INTEGERS:
+            raise Unsupported(f"{what} has {count} elements; at most {contents.MOST_INTEGERS} sizes can come from data")
+        wide = self.graph.op("reshape", x.value, shape=(count,))
+        if x.dtype is not dtypes.i64:
+            wide = self.graph.op("cast", wide, dtype=dtypes.i64)
+        name = "".join(c if c.isalnum() else "_" for c in x.name or what.split()[-1])
+        elements: list[Expr] = []
+        for position in range(count):
+            one = self.graph.op("slice", wide, starts=(const(position),), sizes=(const(1),), steps=(const(1),))
+            scalar = self.graph.op("reshape", one, shape=())
+            label = name if count == 1 else f"{name}{position}"
+            elements.append(self.graph.size(scalar, label, low, high, what))
+        x.content = contents.of_elements(elements, static)
+
+    def size(self, x: Tensor, what: str, low: Size = LEAST, high: Size = MOST) -> Expr:
+        """The one element of an integer tensor as an expression."""
+        elements = self.sizes(x, what, low, high)
+        if len(elements) != 1:
+            raise self.error(f"{what} must have one element, not {len(elements)}")
+        return elements[0]
+
+    def integers(self, x: Tensor, what: str) -> list[int] | None:
+        """The elements of an integer tensor as numbers, or None when they are not constants of the model."""
+        if x.array is not None:
+            return [int(v) for v in x.array.reshape(-1)]
+        return None
+
+    def require_equal(self, a: Expr, b: Size, message: str) -> None:
+        """`a` and `b` must be equal; the message shows them as {0} and {1}."""
+        self._require(equal(a, b), a, b, message)
+
+    def require_at_most(self, a: Expr, b: Size, message: str) -> None:
+        """`a` must not exceed `b`; the message shows them as {0} and {1}."""
+        self._require(less_equal(a, b), a, b, message)
+
+    def _require(self, cond: Expr, a: Expr, b: Size, message: str) -> None:
+        verdict = simplify(cond)
+        if not isinstance(verdict, Const):
+            self.graph.require(verdict, message)
+        elif not verdict.value:
+            raise self.error(message.format(a, b))
+
+    def require(self, cond: Expr, message: str) -> None:
+        """The call fails with `message` unless `cond` holds; an error at once when it never does."""
+        verdict = simplify(cond)
+        if not isinstance(verdict, Const):
+            self.graph.require(verdict, message)
+        elif not verdict.value:
+            raise self.error(message)
+
+    def axis(self, axis: int, rank: int, what: str = "axis") -> int:
+        """An axis in [0, rank), counted from the end when negative."""
+        if not -rank <= axis < rank:
+            raise self.error(f"{what} {axis} is outside {-rank}..{rank} for a tensor of {rank} dimensions")
+        return axis % rank
+
+    def axes(self, axes: Sequence[int], rank: int) -> list[int]:
+        """Axes in [0, rank), all different."""
+        found = [self.axis(a, rank) for a in axes]
+        if len(set(found)) != len(found):
+            raise self.error(f"the axes {list(axes)} name a dimension twice")
+        return found
+
+
+def static_of(shape: Sequence[Expr]) -> tuple[int, ...] | None:
+    """The shape as numbers, or None when a dimension is not constant."""
+    numbers = tuple(int(d.value) for d in shape if isinstance(d, Const))
+    return numbers if len(numbers) == len(shape) else None
