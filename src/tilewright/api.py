@@ -88,7 +88,7 @@ def build(function: Function, *, target: str | Target = "native") -> Kernel:
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))
     seconds = time.perf_counter() - start
-    kernel = Kernel(compiled.interface, NativeCode(compiled.code), compiled.faults, (), inside, seconds=seconds)
+    kernel = Kernel(compiled.interface, NativeCode(compiled.code, machine), compiled.faults, (), inside, seconds=seconds)
     kernel.outputs_at = len(function.params) - function.outputs
     return kernel
 

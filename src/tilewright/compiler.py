@@ -167,5 +167,5 @@ def link(compiled: Compiled, target: Target, seconds: float) -> Executable:
     constants = [compiled.module.constants[name] for name in compiled.constants]
     inside = Inside(lambda: stages_of(compiled, target))
     return Executable(
-        compiled.interface, NativeCode(compiled.code), compiled.faults, constants, inside, seconds=seconds
+        compiled.interface, NativeCode(compiled.code, target), compiled.faults, constants, inside, seconds=seconds
     )

@@ -64,7 +64,7 @@ def _find(store: Store, key: str, name: str, model: Source, target: Target, star
     def make() -> Stages:
         return stages_of(lower(read(open_model(name)), target), target)
 
-    native = NativeCode(loaded.code)
+    native = NativeCode(loaded.code, target)
     seconds = time.perf_counter() - start
     return Executable(
         loaded.interface, native, loaded.faults, loaded.constants, Inside(make), seconds=seconds, cached=True

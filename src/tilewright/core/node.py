@@ -164,6 +164,10 @@ class NodeMeta(type):
     def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """All fields in order, from positional and named arguments and the defaults."""
         fields = cls._fields
+        if not kwargs:
+            rest = [cls._defaults.get(field, _missing) for field in fields[len(args) :]]
+            if len(args) < len(fields) and _missing not in rest:
+                return (*args, *rest)
         values = dict(zip(fields, args, strict=False))
         wrong = [name for name in kwargs if name not in fields or name in values]
         values.update(kwargs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -77,7 +78,8 @@ def _halves(a: Any) -> tuple[Any, Any]:
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
     """a*b + c rounded once: the exact product and sum as pairs of f64, the smaller parts rounded to odd before the last
-    sum (Boldo and Melquiond, 2008). Where the pairs would over- or underflow, a*b + c. 16-bit floats are computed in f32."""
+    sum (Boldo and Melquiond, 2008). Where the pairs could over- or underflow, rational numbers. 16-bit floats are computed
+    in f32, and rounded."""
     if np.asarray(a).dtype.itemsize == 2:
         return _fma(*(np.asarray(v).astype(np.float32) for v in (a, b, c))).astype(np.asarray(a).dtype)
     x, y, z = (np.asarray(v).astype(np.float64) for v in (a, b, c))
@@ -93,7 +95,21 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
         exact = _to_odd(total, rest)
     size = np.abs(product)
     safe = np.isfinite(exact) & (size < 1e290) & (size > 1e-250) & (np.abs(x) < 1e290) & (np.abs(y) < 1e290)
-    return np.where(safe, exact, product + z).astype(np.asarray(a).dtype)
+    plain = product + z
+    unsafe = ~safe & np.isfinite(x) & np.isfinite(y) & np.isfinite(z) & (x != 0) & (y != 0)
+    result = np.where(safe, exact, plain)
+    if np.asarray(a).dtype == np.float64 and unsafe.any():
+        finite = [np.where(unsafe, v, 0.0) for v in (x, y, z)]
+        result = np.where(unsafe, np.frompyfunc(_rational_fma, 3, 1)(*finite), result).astype(np.float64)
+    return result.astype(np.asarray(a).dtype)
+
+
+def _rational_fma(x: float, y: float, z: float) -> float:
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    try:
+        return float(exact) if exact else x * y + z
+    except OverflowError:
+        return math.inf if exact > 0 else -math.inf
 
 
 def _to_odd(near: Any, error: Any) -> Any:
@@ -138,7 +154,9 @@ def _power(a: Any, b: Any) -> Any:
 
 
 def _popcount(x: Any) -> Any:
-    return np.bitwise_count(x).astype(np.asarray(x).dtype)
+    """The number of bits that are set, in two's complement."""
+    a = np.asarray(x)
+    return np.bitwise_count(a.view(f"u{a.itemsize}")).astype(a.dtype)
 
 
 _ROWS = (

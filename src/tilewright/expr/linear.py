@@ -12,15 +12,20 @@ not to overflow when sizes are bound).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tilewright.expr.nodes import Add, Call, Const, Expr, Mul, Sub, const
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
+HIGHEST_DEGREE = 16
+"""Products of a higher degree are atoms: repeated squaring would double the length of a monomial with each step."""
 
+
+@lru_cache(maxsize=1 << 14)
 def polynomial(root: Expr) -> Polynomial:
-    """The polynomial of an integer expression."""
+    """The polynomial of an integer expression. It is remembered: callers do not change it."""
     made: dict[Expr, Polynomial] = {}
     for node in _arithmetic(root):
         match node:
@@ -31,12 +36,17 @@ def polynomial(root: Expr) -> Polynomial:
             case Sub(a, b):
                 made[node] = plus(made[a], made[b], -1)
             case Mul(a, b):
-                made[node] = times(made[a], made[b])
+                high = _degree(made[a]) + _degree(made[b]) > HIGHEST_DEGREE
+                made[node] = {(node,): 1} if high else times(made[a], made[b])
             case Call(fn, (a,)) if fn.name == "neg":
                 made[node] = plus({}, made[a], -1)
             case _:
                 made[node] = {(node,): 1}
     return made[root]
+
+
+def _degree(p: Polynomial) -> int:
+    return max((len(m) for m in p), default=0)
 
 
 def _arithmetic(root: Expr) -> list[Expr]:
@@ -116,7 +126,8 @@ def expression(p: Polynomial) -> Expr:
 
 
 def divide_terms(p: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:
-    """(q, r) with p = q*divisor + r, taking into q every monomial that a one-term divisor divides."""
+    """(q, r) with p = q*divisor + r, taking into q every monomial that a one-term divisor divides. No coefficient of a
+    variable grows on the way, so that nothing overflows that did not before."""
     if len(divisor) != 1:
         return ({(): 1}, {}) if p == divisor else ({}, p)
     ((atoms, coefficient),) = divisor.items()
@@ -130,7 +141,8 @@ def divide_terms(p: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polyno
             left.remove(atom)
         else:
             q, r = divmod(c, coefficient)
-            if q and (r == 0 or not atoms):
+            smaller = coefficient > 0 and (not monomial or abs(r) <= abs(c))
+            if q and (r == 0 or (not atoms and smaller)):
                 quotient[tuple(left)] = quotient.get(tuple(left), 0) + q
                 if r:
                     rest[monomial] = r

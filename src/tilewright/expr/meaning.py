@@ -110,8 +110,7 @@ def to_dtype(value: Any, dtype: DType) -> Any:
     if dtype.is_int:
         wrapped = int(value) & ((1 << dtype.bits) - 1)
         return wrapped - (1 << dtype.bits) if dtype.kind == "i" and wrapped >> (dtype.bits - 1) else wrapped
-    with np.errstate(all="ignore"):
-        return float(np.asarray(float(value)).astype(dtype.numpy))
+    return float(convert(np.asarray(float(value)), dtype))
 
 
 def convert(value: Array, to: DType) -> Array:
@@ -122,12 +121,21 @@ def convert(value: Array, to: DType) -> Array:
         if to.is_bool:
             return a != 0
         if not (is_float and to.is_int):
-            return a.astype(to.numpy)
+            return (_narrow_to_odd(a) if to.name == "bf16" and a.dtype == np.float64 else a).astype(to.numpy)
         wide = np.nan_to_num(np.trunc(a.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         inside = (wide >= float(to.min)) & (wide < float(to.max))
         result = np.where(inside, wide, 0).astype(to.numpy)
         result = np.where(wide < float(to.min), np.asarray(to.min, to.numpy), result)
         return np.where(wide >= float(to.max), np.asarray(to.max, to.numpy), result).astype(to.numpy)
+
+
+def _narrow_to_odd(a: Array) -> Array:
+    """f64 as f32 with the last bit set where that is inexact: rounding it once more gives what rounding `a` would."""
+    near = a.astype(np.float32)
+    bits = near.view(np.uint32)
+    odd = (bits - (np.abs(near.astype(np.float64)) > np.abs(a))) | 1
+    inexact = np.isfinite(a) & (near.astype(np.float64) != a)
+    return np.where(inexact, odd, bits).astype(np.uint32).view(np.float32)
 
 
 def convert_number(value: Any, source: DType, to: DType) -> Any:

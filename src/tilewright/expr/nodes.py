@@ -302,7 +302,13 @@ class Broadcast(Expr):
 
 def const(value: Number, dtype: DType = dtypes.index) -> Const:
     """The constant `value`, rounded or wrapped to `dtype`."""
+    if dtype is dtypes.index and type(value) is int and 0 <= value < len(_SMALL):
+        return _SMALL[value]
     return Const(meaning.to_dtype(value, dtype), dtype)
+
+
+_SMALL = tuple(Const(n, dtypes.index) for n in range(1024))
+"""The index constants that programs are full of."""
 
 
 def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:

@@ -13,15 +13,18 @@ it that spatial axes are bound to. So an empty reduce domain leaves the initial 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import blocks, fresh_copy, loops_around, replace
 from tilewright.loops.nodes import Block, For, Function, LoopKind, Stmt, seq
 
 
-def variables_of(e: Expr) -> set[Var]:
+@lru_cache(maxsize=1 << 14)
+def variables_of(e: Expr) -> frozenset[Var]:
     """The variables in an expression."""
-    return {v for v in preorder(e) if isinstance(v, Var)}
+    return frozenset(v for v in preorder(e) if isinstance(v, Var))
 
 
 def decompose_block(root: Stmt, block: Block) -> Stmt:

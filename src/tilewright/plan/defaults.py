@@ -86,7 +86,10 @@ def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
     lanes = _lanes(nest, target)
     if has_branches(nest) or any(not isinstance(b.body, Store) for b in blocks(nest)):
         return nest
-    if any(accumulation(b) is not None and b.reduce for b in blocks(nest)):
+    reducing = [b for b in blocks(nest) if b.reduce]
+    if any(accumulation(b) is None for b in reducing):
+        return nest
+    if reducing:
         return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
     return schedule_points(nest, lanes)
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
 
 from tilewright.codegen.module import ENTRY
-from tilewright.report.errors import InternalError
-from tilewright.target import native
+from tilewright.report.errors import InternalError, UserError
+from tilewright.target import Target, native
+from tilewright.target.host import current_host
 
 EntryPoint = ctypes.CFUNCTYPE(
     ctypes.c_int64,
@@ -27,9 +30,17 @@ _lock = threading.Lock()
 
 
 class NativeCode:
-    """One loaded object file. `entry` is callable as long as this object lives; calls release Python's lock."""
+    """One loaded object file. `entry` is callable as long as this object lives; calls release Python's lock.
 
-    def __init__(self, code: bytes) -> None:
+    Code for a target that this machine is not is never loaded: calling its `entry` raises UserError.
+    """
+
+    def __init__(self, code: bytes, target: Target) -> None:
+        host = current_host()
+        if not target.is_runnable_on(host):
+            lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
+            self.entry: Callable[..., int] = _Refusal(target, lacking)
+            return
         with _lock:
             machine = native().create_machine()
             self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
@@ -39,3 +50,18 @@ class NativeCode:
         if not address:
             raise InternalError("the object code has no entry point")
         self.entry = EntryPoint(address)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """The entry point of code that this machine cannot run."""
+
+    target: Target
+    lacking: str
+
+    def __call__(self, *arguments: object) -> NoReturn:
+        raise UserError(
+            f"cannot run code for the target {self.target}",
+            why=f"this machine lacks {self.lacking}",
+            mend='compile with target="native" to run it here',
+        )

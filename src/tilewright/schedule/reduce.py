@@ -15,6 +15,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import fresh_copy
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.loops import extent_of
@@ -22,9 +23,13 @@ from tilewright.types.scopes import Scope
 
 
 def accumulation(block: Block) -> tuple[type[Expr], Store, Expr] | None:
-    """(operator, store, summand) of a block whose body is buffer[i] = buffer[i] op summand with an associative op."""
+    """(operator, store, summand) of a block whose body is buffer[i] = buffer[i] op summand with an associative op, i
+    staying where it is along the reduce axes."""
     store = block.body
     if not isinstance(store, Store) or block.init is not None or block.where is not None:
+        return None
+    reduced = {a.var for a in block.reduce}
+    if any(reduced & variables_of(index) for index in store.indices):
         return None
     value = store.value
     if not isinstance(value, Add | Mul | Min | Max | And | Or | BitAnd | BitOr | BitXor):
