@@ -84,12 +84,29 @@ class Memory(Emitter):
             at = self.pointer(buffer, self.value(place.base))
             one = self._from_memory(self.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}"), dtype, 1)
             return self.splat(one, element_type(dtype), lanes)
+        if not place.index and _is(place.stride, 2):
+            return self._from_memory(self._every_second(buffer, place), dtype, lanes)
         memory = vector_of(memory_type(dtype), lanes)
         vector = "poison"
         for lane, index in enumerate(self._lane_indices(place)):
             one = self.fresh(f"load {memory_type(dtype)}, ptr {self.pointer(buffer, index)}, align {dtype.bytes}")
             vector = self.fresh(f"insertelement {memory} {vector}, {memory_type(dtype)} {one}, i32 {lane}")
         return self._from_memory(vector, dtype, lanes)
+
+    def _every_second(self, buffer: Buffer, place: Address) -> str:
+        """Lanes two elements apart: the two contiguous vectors that span them, and no element beyond, shuffled."""
+        assert place.base is not None
+        lanes, element = place.lanes, memory_type(buffer.dtype)
+        memory = vector_of(element, lanes)
+        first = self.value(place.base)
+        second = self.fresh(f"add i64 {first}, {lanes - 1}")
+        low, high = (
+            self.fresh(f"load {memory}, ptr {self.pointer(buffer, at)}, align {buffer.dtype.bytes}")
+            for at in (first, second)
+        )
+        places = [2 * n if 2 * n < lanes else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
+        mask = ", ".join(f"i32 {n}" for n in places)
+        return self.fresh(f"shufflevector {memory} {low}, {memory} {high}, <{lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str) -> None:
         """Writes a value of as many lanes as the address has."""

@@ -46,7 +46,17 @@ def _bound(indices: tuple[Expr, ...], bindings: dict[Expr, Node]) -> tuple[Expr,
     return tuple(substitute(i, bindings) for i in indices)
 
 
+STRIDED_PAIR = 3.0
+"""A load of every second element: two vectors and a shuffle."""
+
+
 def vector_cost(group: list[Access], var: Var, lanes: int) -> float:
     """What one vector of iterations over `var` costs in loads and stores: 1 for a contiguous or repeated access, one
-    for each lane otherwise."""
-    return sum(1.0 if access.stride(var) in (0, 1) else float(lanes) for access in group)
+    for each lane where elements lie apart."""
+    return sum(_cost(access, access.stride(var), lanes) for access in group)
+
+
+def _cost(access: Access, stride: int | None, lanes: int) -> float:
+    if stride in (0, 1):
+        return 1.0
+    return min(STRIDED_PAIR, lanes) if stride == 2 and not access.is_store else float(lanes)

@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import decompose, variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Stmt, Store, seq
-from tilewright.plan.rows import schedule_rows
+from tilewright.plan.rows import reduces_contiguously, schedule_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
 from tilewright.schedule.cache_write import cache_write
@@ -90,7 +90,11 @@ def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
     if any(accumulation(b) is None for b in reducing):
         return nest
     if reducing:
-        return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
+        narrow = max(lanes // 2, 2)
+        tiled = schedule_tile(nest, lanes, target) or (
+            None if reduces_contiguously(nest, lanes) else schedule_tile(nest, narrow, target)
+        )
+        return tiled or schedule_rows(nest, lanes)
     return schedule_points(nest, lanes)
 
 

@@ -56,6 +56,7 @@ def choose(function: GraphFunction) -> Plan:
     for node in function.nodes:
         for value in node.inputs:
             consumers[value].append(node)
+    makers = {value: node for node in function.nodes for value in node.outputs}
     results = set(function.results)
     group_of: dict[Node, Group] = {}
     order: list[Group] = []
@@ -64,7 +65,7 @@ def choose(function: GraphFunction) -> Plan:
             continue
         group = None
         if not any(out in results for out in node.outputs):
-            group = _joins(node, consumers, group_of)
+            group = _joins(node, makers, consumers, group_of)
         if group is None:
             group = Group(node)
             order.append(group)
@@ -76,7 +77,9 @@ def choose(function: GraphFunction) -> Plan:
     return Plan(tuple(_duplicate_cheap(kept, group_of, consumers, function)))
 
 
-def _joins(node: Node, consumers: dict[Value, list[Node]], group_of: dict[Node, Group]) -> Group | None:
+def _joins(
+    node: Node, makers: dict[Value, Node], consumers: dict[Value, list[Node]], group_of: dict[Node, Group]
+) -> Group | None:
     """The group that a node may join: that of all its consumers, by rules 1 and 2."""
     users = [u for out in node.outputs for u in consumers[out]]
     if len(node.outputs) != 1 or not users or any(u not in group_of for u in users):
@@ -85,12 +88,27 @@ def _joins(node: Node, consumers: dict[Value, list[Node]], group_of: dict[Node, 
     if any(group_of[u] is not group for u in users) or len(group.nodes) >= KERNEL_NODES:
         return None
     if node.op.pattern is Pattern.MAP:
-        return group if not any(u.op.name in REREAD for u in users) else None
+        if any(u.op.name in REREAD for u in users):
+            return None
+        return None if group.root.op.pattern is Pattern.OPAQUE and _ends_reduction(node, makers, consumers) else group
     if node.op.pattern is not Pattern.REDUCE or any(u.op.name in REREAD for u in users):
         return None
     if not group.anchors and _is_epilogue(node, group):
         return group
     return group if _is_row(node, group) else None
+
+
+def _ends_reduction(node: Node, makers: dict[Value, Node], consumers: dict[Value, list[Node]]) -> bool:
+    """Whether a map could be the epilogue of a reduction: a better place than inside a kernel that moves data."""
+    while node.op.elementwise:
+        shape = node.outputs[0].type.shape
+        sources = [makers[v] for v in node.inputs if v in makers and v.type.shape == shape and len(consumers[v]) == 1]
+        if any(s.op.pattern is Pattern.REDUCE for s in sources):
+            return True
+        if not sources:
+            return False
+        node = sources[0]
+    return False
 
 
 def rows_of(node: Node) -> tuple[Expr, ...] | None:

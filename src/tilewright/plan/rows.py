@@ -36,7 +36,7 @@ def _pass(stmt: Stmt, lanes: int) -> Stmt:
     if all(is_spatial(s) for s in statements(stmt) if isinstance(s, For)):
         return schedule_points(stmt, lanes, parallel=False)
     for loop in [s for s in statements(stmt) if isinstance(s, For) and isinstance(s.body, Block)]:
-        if accumulation(loop.body) is None or not is_contiguous(accesses(loop), loop):  # type: ignore[arg-type]
+        if accumulation(loop.body) is None or not reduces_contiguously(loop, lanes):  # type: ignore[arg-type]
             continue
         made = reduce_in_lanes(loop, _width(loop, lanes))
         if made is not None:
@@ -44,11 +44,16 @@ def _pass(stmt: Stmt, lanes: int) -> Stmt:
     return stmt
 
 
-def reduces_contiguously(body: Stmt) -> bool:
-    """Whether every accumulation inside runs over contiguous data in its innermost loop."""
+def reduces_contiguously(body: Stmt, lanes: int) -> bool:
+    """Whether every accumulation inside runs over contiguous data, and enough of it, in its innermost loop."""
     inner = [s for s in statements(body) if isinstance(s, For) and isinstance(s.body, Block)]
     found = [s for s in inner if accumulation(s.body) is not None and s.body.reduce]  # type: ignore[arg-type, attr-defined]
-    return bool(found) and all(is_contiguous(accesses(s), s) for s in found)
+    return bool(found) and all(_fills(s, lanes) and is_contiguous(accesses(s), s) for s in found)
+
+
+def _fills(loop: For, lanes: int) -> bool:
+    extent = extent_of(loop)
+    return not isinstance(extent, Const) or extent.value >= lanes
 
 
 def is_contiguous(group: list[Access], loop: For) -> bool:

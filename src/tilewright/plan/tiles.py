@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Expr
-from tilewright.loops.edit import replace, statements
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, replace, statements
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import Access, accesses, vector_cost
 from tilewright.plan.rows import reduces_contiguously
@@ -50,7 +51,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
             best = cost, loop
     if best is None or best[0] >= lanes * len(inner):
         return None
-    if any(a.stride(best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body):
+    if any(a.stride(best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body, lanes):
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
@@ -75,6 +76,22 @@ def _depth(body: Stmt) -> int:
             extent = extent_of(s)
             total *= max(int(extent.value), 1) if isinstance(extent, Const) else 64
     return max(total, 1)
+
+
+UNROLLED = 12
+"""The most accumulations that one turn of an innermost reduce loop may be unrolled to."""
+
+
+def _unroll_short_reductions(stmt: Stmt, tile: Tile) -> Stmt:
+    """Innermost reduce loops of a few turns are written out where the tile is small: a window's taps."""
+    for loop in [s for s in statements(stmt) if isinstance(s, For) and s.kind is LoopKind.SERIAL]:
+        reduces = any(loop.var in variables_of(a.binding) for b in blocks(loop) for a in b.reduce)
+        inner = [s for s in statements(loop.body) if isinstance(s, For) and s.kind is LoopKind.SERIAL]
+        extent = extent_of(loop)
+        if reduces and not inner and isinstance(extent, Const):
+            if extent.value * tile.count * tile.vectors <= UNROLLED:
+                stmt = replace(stmt, loop, loop.replace(kind=LoopKind.UNROLL))
+    return stmt
 
 
 def _row_loop(loops: list[For], columns: For, inner: list[Access]) -> For | None:
@@ -134,7 +151,7 @@ def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
         path.append(outer)
         outer, at = outer.body, at - 1
     assert isinstance(outer, For)
-    made = _columns(outer, tile, lanes)
+    made = _unroll_short_reductions(_columns(outer, tile, lanes), tile)
     for n, loop in enumerate(reversed(path)):
         kind = LoopKind.PARALLEL if n == len(path) - 1 else loop.kind
         made = loop.replace(body=made, kind=kind)

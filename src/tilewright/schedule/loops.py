@@ -108,7 +108,8 @@ def jam(loop: For, front: bool = False) -> tuple[Stmt, list[For]]:
 
     for v: { alloc t; A; for k: B; C }    =>    { alloc t[…, V]; for v: A; for k: for v: B; for v: C }
 
-    Returns the replacement and the copies of the loop in it. Buffers allocated inside get a further dimension, one place
+    It stops at loops that are unrolled or vectorized: those stay innermost. Returns the replacement and the copies of the
+    loop in it. Buffers allocated inside get a further dimension, one place
     for each iteration: their last, or in `front` their first.
     """
     body = loop.body
@@ -131,10 +132,16 @@ def jam(loop: For, front: bool = False) -> tuple[Stmt, list[For]]:
                 made.append(jammed)
                 copies += inner
             return seq(*made), copies
-        case For() if loop.var not in variables_of(body.begin) | variables_of(body.end):
+        case For() if _lets_in(body, loop.var):
             jammed, copies = jam(loop.replace(body=body.body), front)
             return body.replace(body=jammed), copies
     return loop, [loop]
+
+
+def _lets_in(inner: For, var: Var) -> bool:
+    """Whether a loop may change places with the one inside it: not where that is unrolled or vectorized already."""
+    decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE)
+    return not decided and var not in variables_of(inner.begin) | variables_of(inner.end)
 
 
 def _renamed(loop: For) -> For:

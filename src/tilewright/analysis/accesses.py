@@ -1,0 +1,131 @@
+"""The loads and stores of a statement, and how each moves with a loop.
+
+    for i in 0..n, j in 0..m:          accesses: load x[j, i], store y[i, j]
+      y[i, j] = x[j, i]                stride(load, j) = n elements, stride(store, j) = 1
+
+Block axes and `let` variables are replaced by what they stand for, so indices are over loop variables and symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder, transform
+from tilewright.expr.linear import affine_in, expression, polynomial
+from tilewright.expr.nodes import Expr, Ramp, Var, const
+from tilewright.loops.nodes import Block, Buffer, For, If, Let, Load, Seq, Stmt, Store, While
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Access:
+    """One load or store of `statement`. `loops` are those around it inside the statement that was asked about,
+    outermost first; `guarded` says that a condition may skip it. Vector lanes count as one more loop, in `lanes`."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    is_store: bool
+    loops: tuple[For, ...]
+    guarded: bool
+    statement: Stmt
+
+    def __str__(self) -> str:
+        place = f"{self.buffer.name}[{', '.join(str(i) for i in self.indices)}]"
+        return f"{'store' if self.is_store else 'load'} {place}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What is around a statement."""
+
+    loops: tuple[For, ...] = ()
+    guarded: bool = False
+
+
+def accesses(root: Stmt) -> list[Access]:
+    """Every load and store in `root`, in program order; of one statement the loads first. `init` of a block counts as
+    guarded: it runs at some points only."""
+    return list(_Collector().statement(root, _Place()))
+
+
+class _Collector:
+    """Walks statements; remembers what axes and `let` variables stand for."""
+
+    def __init__(self) -> None:
+        self.values: dict[Node, Node] = {}
+
+    def statement(self, stmt: Stmt, place: _Place) -> Iterator[Access]:
+        match stmt:
+            case Seq(body):
+                for part in body:
+                    yield from self.statement(part, place)
+            case For():
+                yield from self.loads((stmt.begin, stmt.end), stmt, place)
+                yield from self.statement(stmt.body, _Place((*place.loops, stmt), place.guarded))
+            case Block():
+                yield from self.block(stmt, place)
+            case Store(buffer, indices, value):
+                yield from self.loads((*indices, value), stmt, place)
+                where = tuple(self.resolve(i) for i in indices)
+                yield Access(buffer, where, True, place.loops, place.guarded, stmt)
+            case Let(var, value):
+                yield from self.loads((value,), stmt, place)
+                self.values[var] = self.resolve(value)
+            case If(cond, then, otherwise):
+                yield from self.loads((cond,), stmt, place)
+                inner = _Place(place.loops, True)
+                yield from self.statement(then, inner)
+                if otherwise is not None:
+                    yield from self.statement(otherwise, inner)
+            case While(cond, body):
+                inner = _Place(place.loops, True)
+                yield from self.loads((cond,), stmt, inner)
+                yield from self.statement(body, inner)
+            case _:
+                exprs = tuple(c for c in stmt.children() if isinstance(c, Expr))
+                yield from self.loads(exprs, stmt, place)
+
+    def block(self, block: Block, place: _Place) -> Iterator[Access]:
+        for axis in block.axes:
+            yield from self.loads((axis.binding,), block, place)
+            self.values[axis.var] = self.resolve(axis.binding)
+        if block.where is not None:
+            yield from self.loads((block.where,), block, place)
+            place = _Place(place.loops, True)
+        if block.init is not None:
+            yield from self.statement(block.init, _Place(place.loops, True))
+        yield from self.statement(block.body, place)
+
+    def resolve(self, e: Expr) -> Expr:
+        return transform(e, lambda node: node, self.values)
+
+    def loads(self, roots: tuple[Expr, ...], stmt: Stmt, place: _Place) -> Iterator[Access]:
+        for node in preorder(tuple(self.resolve(r) for r in roots)):
+            if isinstance(node, Load):
+                yield Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt)
+
+
+def flat_index(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Expr:
+    """The row-major index of an element."""
+    total: Expr = const(0)
+    for extent, index in zip(shape, indices, strict=True):
+        total = total * extent + (index.base if isinstance(index, Ramp) else index)
+    return total
+
+
+def stride(access: Access, var: Var) -> Expr | None:
+    """The elements that the flat row-major index moves for a step of `var`; None when it does not move evenly."""
+    index = flat_index(access.buffer.shape, access.indices)
+    if index.lanes != 1:
+        return None
+    parts = affine_in(polynomial(index), var)
+    if parts is None:
+        return None
+    coefficient, rest = (expression(p) for p in parts)
+    return None if mentions(coefficient, (var,)) or mentions(rest, (var,)) else coefficient
+
+
+def mentions(e: Expr, variables: tuple[Var, ...] | frozenset[Var] | set[Var]) -> bool:
+    """Whether one of the variables occurs in the expression."""
+    return any(isinstance(n, Var) and n in variables for n in preorder(e))

@@ -1,0 +1,185 @@
+"""Whether the iterations of a loop depend on one another.
+
+    for i in 0..n:                  carried by i: store y[i] and load y[i - 1], distance 1
+      y[i] = y[i - 1] + x[i]
+
+Two accesses to one buffer, at least one of them a store, depend when an element may be touched by both in different
+iterations. A dimension rules that out when, over all values of the loops inside, its two indices cannot meet. That is
+decided for affine indices; whatever cannot be decided counts as a dependence, of no known distance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
+from tilewright.analysis.regions import ranges_of
+from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.simplify import Facts
+from tilewright.loops.edit import allocations
+from tilewright.loops.nodes import For
+
+
+@dataclass(frozen=True, slots=True)
+class Dependence:
+    """Two accesses that may meet in different iterations of `loop`. `distance` is how many iterations `second` comes
+    after `first` when that is one number; None when it is not known, or more than one."""
+
+    loop: For
+    first: Access
+    second: Access
+    distance: int | None
+
+    def __str__(self) -> str:
+        apart = "" if self.distance is None else f", distance {self.distance}"
+        return f"carried by {self.loop.var.name}: {self.first} and {self.second}{apart}"
+
+
+def carried(loop: For, outer: Sequence[For] = ()) -> list[Dependence]:
+    """The dependences that a loop carries, in program order; none means that its iterations may run in any order, or
+    at the same time. `outer` are loops around it, outermost first: their ranges help to prove."""
+    own = set(allocations(loop.body))
+    found = [a for a in accesses(loop.body) if a.buffer not in own]
+    known = ranges_of((*outer, loop))
+    result: list[Dependence] = []
+    for n, first in enumerate(found):
+        for second in found[n:]:
+            if first.buffer is second.buffer and (first.is_store or second.is_store):
+                met = _meet(loop, first, second, known)
+                if met is not None:
+                    result.append(met)
+    return result
+
+
+def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence | None:
+    """The dependence between two accesses, or None when one dimension rules it out."""
+    distances: set[int] = set()
+    for a, b in zip(first.indices, second.indices, strict=True):
+        verdict = _Dimension(loop, first, second, known).compare(a, b)
+        if verdict is NEVER:
+            return None
+        if isinstance(verdict, int):
+            distances.add(verdict)
+    if 0 in distances or len(distances) > 1:
+        return None
+    distance = distances.pop() if distances else None
+    extent = known[loop.var].extent
+    if distance is not None and isinstance(extent, Const) and abs(distance) >= extent.value:
+        return None
+    if distance is not None and distance < 0:
+        first, second, distance = second, first, -distance
+    return Dependence(loop, first, second, distance)
+
+
+class _Never:
+    """The two indices never meet in different iterations."""
+
+
+NEVER = _Never()
+
+
+class _Dimension:
+    """Compares the indices of two accesses in one dimension."""
+
+    def __init__(self, loop: For, first: Access, second: Access, known: Ranges) -> None:
+        self.loop = loop
+        self.known = known
+        self.first, self.second = first, second
+
+    def compare(self, a: Expr, b: Expr) -> int | _Never | None:
+        """The one distance at which the indices meet, NEVER, or None for anything else."""
+        one, two = self._parts(a), self._parts(b)
+        if one is None or two is None or one[0] != two[0] or not one[0]:
+            return NEVER if self._apart(a, b) else None
+        step, facts = one[0], facts_of(self.known)
+        constant = _constant(step)
+        gap = plus(one[1], two[1], -1)
+        gap_constant = _constant(gap)
+        if gap_constant is not None and constant is not None and not self._inner_in(a, b):
+            return NEVER if gap_constant % constant else gap_constant // constant
+        reach = self._reach(one[1], two[1])
+        if reach is None:
+            return None
+        if _within(step, reach, facts):
+            return NEVER
+        return None if constant is None else self._never_by_divisor(one[1], two[1], constant)
+
+    def _parts(self, e: Expr) -> tuple[Polynomial, Polynomial] | None:
+        """(coefficient of the loop variable, rest), when the index is affine in it."""
+        if e.lanes != 1:
+            return None
+        parts = affine_in(polynomial(e), self.loop.var)
+        if parts is None:
+            return None
+        if mentions(expression(parts[0]), {self.loop.var, *self._inner()}) or mentions(expression(parts[1]), (self.loop.var,)):
+            return None
+        return parts
+
+    def _inner(self) -> set[Var]:
+        return {loop.var for access in (self.first, self.second) for loop in access.loops}
+
+    def _inner_in(self, *indices: Expr) -> bool:
+        return any(mentions(i, self._inner()) for i in indices)
+
+    def _reach(self, one: Polynomial, two: Polynomial) -> tuple[Polynomial, Polynomial] | None:
+        """The least and the greatest value of one - two over the loops inside, each access in iterations of its own."""
+        ends = []
+        for part, access in ((one, self.first), (two, self.second)):
+            ranges = ranges_of(access.loops)
+            if any(mentions(e, (self.loop.var,)) for r in ranges.values() for e in (r.begin, r.extent)):
+                return None
+            bounds = interval(expression(part), ranges)
+            if bounds is None:
+                return None
+            ends.append((polynomial(bounds.low), polynomial(bounds.high)))
+        (low1, high1), (low2, high2) = ends
+        return plus(low1, high2, -1), plus(high1, low2, -1)
+
+    def _never_by_divisor(self, one: Polynomial, two: Polynomial, step: int) -> _Never | None:
+        """Never where the greatest common divisor of all steps does not divide the constant between the indices."""
+        steps = [step]
+        for part, access in ((one, self.first), (two, self.second)):
+            inner = {loop.var for loop in access.loops}
+            for monomial, c in part.items():
+                if any(mentions(atom, inner) for atom in monomial):
+                    steps.append(c)
+        gap = plus(one, two, -1)
+        fixed = [m for m in gap if m and not any(mentions(a, self._inner()) for a in m)]
+        divisor = math.gcd(*steps)
+        return NEVER if not fixed and divisor > 1 and gap.get((), 0) % divisor else None
+
+    def _apart(self, a: Expr, b: Expr) -> bool:
+        """Whether the values that the two indices take in all iterations are provably apart."""
+        facts = facts_of(self.known)
+        bounds = []
+        for index, access in ((a, self.first), (b, self.second)):
+            mine: dict[Var, Range] = {self.loop.var: self.known[self.loop.var], **ranges_of(access.loops)}
+            bounds.append(interval(index, mine) if index.lanes == 1 else None)
+        one, two = bounds
+        if one is None or two is None:
+            return False
+        return _less(one.high, two.low, facts) or _less(two.high, one.low, facts)
+
+
+def _less(a: Expr, b: Expr, facts: Facts) -> bool:
+    return facts.at_least_zero(plus(plus(polynomial(b), polynomial(a), -1), {(): -1}))
+
+
+def _constant(p: Polynomial) -> int | None:
+    return p.get((), 0) if all(not m for m in p) else None
+
+
+def _within(step: Polynomial, reach: tuple[Polynomial, Polynomial], facts: Facts) -> bool:
+    """Whether every difference that the inner loops make is smaller than one step of the loop."""
+    low, high = reach
+    for size in (step, plus({}, step, -1)):
+        below = plus(plus(size, {(): -1}), high, -1)
+        above = plus(plus(size, {(): -1}), low)
+        if facts.at_least_zero(below) and facts.at_least_zero(above):
+            return True
+    return False
+

@@ -1,0 +1,147 @@
+"""The least and the greatest value of an index over ranges of its variables, as expressions over the others.
+
+    8*i + j   for i fixed and j in 0..8       ->      8*i .. 8*i + 7, every value taken
+    2*j       for j in 0..n                   ->      0 .. 2*n - 2, not every value taken
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.core.walk import preorder
+from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
+from tilewright.expr.simplify import Facts, simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The integers begin, begin + 1, … begin + extent - 1."""
+
+    begin: Expr
+    extent: Expr
+
+    @property
+    def last(self) -> Expr:
+        return self.begin + self.extent - 1
+
+    def __str__(self) -> str:
+        return f"{self.begin}..{simplify(self.begin + self.extent)}"
+
+
+Ranges = Mapping[Var, Range]
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """Bounds that hold for all values of the ranging variables; `dense` says that each integer between is taken. The
+    bounds are taken, too, where it is."""
+
+    low: Expr
+    high: Expr
+    dense: bool
+
+
+def facts_of(ranges: Ranges) -> Facts:
+    """What is known where the variables are in their ranges."""
+    return Facts({v: (r.begin, r.last) for v, r in ranges.items()})
+
+
+def interval(e: Expr, ranges: Ranges) -> Interval | None:
+    """The bounds of `e` over the ranges, none of which is empty; a range's ends may be over variables before it in the
+    mapping. None when no bound is known."""
+    facts = facts_of(ranges)
+    p = polynomial(e)
+    low = high = p
+    dense = _is_dense(p, ranges, facts)
+    for atom in {a for m in p for a in m if not isinstance(a, Var) and _moves(a, ranges)}:
+        inner = _atom(atom, ranges, facts)
+        if inner is None:
+            return None
+        dense = dense or (inner.dense and e is atom)
+        step_low, step_high = _replace(low, atom, inner, -1, facts), _replace(high, atom, inner, 1, facts)
+        if step_low is None or step_high is None:
+            return None
+        low, high = step_low, step_high
+    for var in reversed(list(ranges)):
+        ends = Interval(ranges[var].begin, ranges[var].last, True)
+        step_low, step_high = _replace(low, var, ends, -1, facts), _replace(high, var, ends, 1, facts)
+        if step_low is None or step_high is None:
+            return None
+        low, high = step_low, step_high
+    bounds = expression(low), expression(high)
+    return None if any(_moves(b, ranges) for b in bounds) else Interval(*bounds, dense)
+
+
+def _moves(e: Expr, ranges: Ranges) -> bool:
+    return any(isinstance(n, Var) and n in ranges for n in preorder(e))
+
+
+def _replace(p: Polynomial, atom: Expr, ends: Interval, direction: int, facts: Facts) -> Polynomial | None:
+    """The polynomial with `atom` at the end that makes it greatest (1) or least (-1); None when that is not known."""
+    parts = affine_in(p, atom)
+    if parts is None:
+        return None
+    coefficient, rest = parts
+    if not coefficient:
+        return p
+    if facts.at_least_zero(coefficient):
+        end = ends.high if direction > 0 else ends.low
+    elif facts.at_least_zero(plus({}, coefficient, -1)):
+        end = ends.low if direction > 0 else ends.high
+    else:
+        return None
+    return plus(rest, times(coefficient, polynomial(end)))
+
+
+def _atom(atom: Expr, ranges: Ranges, facts: Facts) -> Interval | None:
+    """The bounds of a division, a remainder, a minimum or a maximum of what has bounds."""
+    match atom:
+        case FloorDiv(a, Const(d)) if d > 0:
+            inner = interval(a, ranges)
+            if inner is None:
+                return None
+            return Interval(_over(inner.low, int(d)), _over(inner.high, int(d)), inner.dense)
+        case Mod(a, Const(d)) if d > 0:
+            inner = interval(a, ranges)
+            if inner is not None and _over(inner.low, int(d)) is _over(inner.high, int(d)):
+                shift = _over(inner.low, int(d)) * const(int(d))
+                return Interval(simplify(inner.low - shift), simplify(inner.high - shift), inner.dense)
+            return Interval(const(0), const(int(d) - 1), False)
+        case Mod(_, d) if not _moves(d, ranges) and facts.at_least_zero(plus(polynomial(d), {(): 1}, -1)):
+            return Interval(const(0), d - 1, False)
+        case Min(a, b) | Max(a, b):
+            first, second = interval(a, ranges), interval(b, ranges)
+            if first is None or second is None:
+                return None
+            kind = type(atom)
+            low, high = binary(kind, first.low, second.low), binary(kind, first.high, second.high)
+            return Interval(simplify(low), simplify(high), False)
+    return None
+
+
+def _over(e: Expr, d: int) -> Expr:
+    return simplify(FloorDiv(e, const(d))) if not isinstance(e, Const) else const(int(e.value) // d)
+
+
+def _is_dense(p: Polynomial, ranges: Ranges, facts: Facts) -> bool:
+    """Whether an index takes every value between its ends: sorted by size, each step of a variable is at most one more
+    than what the variables before it span together."""
+    steps: list[tuple[int, Var]] = []
+    for monomial, c in p.items():
+        moving = [a for a in monomial if _moves(a, ranges)]
+        if not moving:
+            continue
+        atom = moving[0]
+        if len(monomial) != 1 or not isinstance(atom, Var):
+            return False
+        steps.append((abs(c), atom))
+    if any(_moves(r.extent, ranges) for _, v in steps for r in (ranges[v],)):
+        return False
+    span: Polynomial = {}
+    for step, var in sorted(steps, key=lambda s: s[0]):
+        if not facts.at_least_zero(plus(plus(span, {(): 1}), {(): step}, -1)):
+            return False
+        span = plus(span, polynomial(ranges[var].extent - 1), step)
+    return True

@@ -1,0 +1,124 @@
+"""Which part of each buffer a statement reads and writes: a box of begin + extent in each dimension.
+
+    for i in 0..n, j in 0..4:          with i fixed:    x[i, 2..6], y[i, 0..4]
+      y[i, j] = x[i, j + 2]            with none:       x[0..n, 2..6], y[0..n, 0..4]
+
+A box is *exact* when every element of it is touched (if no loop is empty and nothing guards); else it covers what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
+from tilewright.expr.linear import plus, polynomial
+from tilewright.expr.nodes import Expr, Ramp, Var, const, maximum, minimum
+from tilewright.expr.simplify import simplify
+from tilewright.loops.edit import allocations
+from tilewright.loops.nodes import Buffer, For, Stmt
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A box in a buffer. Without `exact`, some elements of it may not be touched."""
+
+    ranges: tuple[Range, ...]
+    exact: bool
+
+    @property
+    def size(self) -> Expr:
+        """The number of elements."""
+        total: Expr = const(1)
+        for r in self.ranges:
+            total = total * r.extent
+        return simplify(total)
+
+    def __str__(self) -> str:
+        return f"[{', '.join(str(r) for r in self.ranges)}]"
+
+
+def region(indices: Sequence[Expr], shape: Sequence[Expr], ranges: Ranges, fixed: Collection[Var] = ()) -> Region:
+    """The box that the indices reach while the variables in `ranges` take their values, those in `fixed` excepted,
+    which stay as they are. Where no bound is known, the whole dimension."""
+    moving = {v: r for v, r in ranges.items() if v not in fixed}
+    boxes: list[Range] = []
+    exact = True
+    seen: set[Var] = set()
+    for index, extent in zip(indices, shape, strict=True):
+        bounds = _lanes(index, moving) if isinstance(index, Ramp) else interval(index, moving)
+        if index.lanes != 1 and not isinstance(index, Ramp):
+            bounds = None
+        if bounds is None:
+            boxes.append(Range(const(0), extent))
+            exact = False
+            continue
+        used = {v for v in moving if mentions(index, (v,))}
+        exact = exact and bounds.dense and not (used & seen)
+        seen |= used
+        boxes.append(Range(simplify(bounds.low), simplify(bounds.high - bounds.low + 1)))
+    return Region(tuple(boxes), exact)
+
+
+def _lanes(index: Ramp, moving: Ranges) -> Interval | None:
+    """A ramp is one more variable."""
+    lane = Var("lane")
+    return interval(index.base + lane * index.stride, {**moving, lane: Range(const(0), const(index.count))})
+
+
+def ranges_of(loops: Sequence[For]) -> dict[Var, Range]:
+    """The ranges of loop variables, outermost first."""
+    return {loop.var: Range(loop.begin, simplify(loop.end - loop.begin)) for loop in loops}
+
+
+def access_region(access: Access, fixed: Collection[Var] = ()) -> Region:
+    """The box of one access over the loops around it in the statement that was asked about."""
+    box = region(access.indices, access.buffer.shape, ranges_of(access.loops), fixed)
+    return Region(box.ranges, box.exact and not access.guarded)
+
+
+def reads(root: Stmt, fixed: Collection[Var] = ()) -> dict[Buffer, Region]:
+    """The box of each buffer that `root` loads from; buffers it allocates are left out."""
+    return _regions(root, fixed, is_store=False)
+
+
+def writes(root: Stmt, fixed: Collection[Var] = ()) -> dict[Buffer, Region]:
+    """The box of each buffer that `root` stores to; buffers it allocates are left out."""
+    return _regions(root, fixed, is_store=True)
+
+
+def _regions(root: Stmt, fixed: Collection[Var], is_store: bool) -> dict[Buffer, Region]:
+    own = set(allocations(root))
+    found: dict[Buffer, Region] = {}
+    for access in accesses(root):
+        if access.is_store is is_store and access.buffer not in own:
+            box = access_region(access, fixed)
+            known = found.get(access.buffer)
+            found[access.buffer] = box if known is None else cover(known, box)
+    return found
+
+
+def cover(a: Region, b: Region) -> Region:
+    """The least box that holds both; exact only if one holds the other."""
+    if contains(a, b):
+        return a
+    if contains(b, a):
+        return b
+    boxes = []
+    for r, s in zip(a.ranges, b.ranges, strict=True):
+        begin = simplify(minimum(r.begin, s.begin))
+        end = simplify(maximum(r.begin + r.extent, s.begin + s.extent))
+        boxes.append(Range(begin, simplify(end - begin)))
+    return Region(tuple(boxes), False)
+
+
+def contains(a: Region, b: Region) -> bool:
+    """Whether it can be proved that `a` holds all of `b`."""
+    facts = facts_of({})
+    for r, s in zip(a.ranges, b.ranges, strict=True):
+        before = plus(polynomial(s.begin), polynomial(r.begin), -1)
+        after = plus(polynomial(r.begin + r.extent), polynomial(s.begin + s.extent), -1)
+        if not (facts.at_least_zero(before) and facts.at_least_zero(after)):
+            return False
+    return True
