@@ -55,9 +55,7 @@ def remez(fit: Fit) -> tuple[list[mp.mpf], mp.mpf]:
             right[row] = fit.function(x)
         solution = mp.lu_solve(matrix, right)
         coefficients = [solution[k] for k in range(fit.terms)]
-        errors = [
-            (mp.polyval(coefficients[::-1], x) - f) * w for x, f, w in zip(grid, wanted, weights, strict=True)
-        ]
+        errors = [(mp.polyval(coefficients[::-1], x) - f) * w for x, f, w in zip(grid, wanted, weights, strict=True)]
         worst = max(abs(e) for e in errors)
         points = _extrema(grid, errors, count)
         if worst < abs(solution[fit.terms]) * mp.mpf("1.02"):
@@ -163,9 +161,7 @@ FITS = [
     *_both(
         "COS", "(cos(x) - 1 + z/2) / z^2, z = x^2, for |x| <= pi/4", _cos_tail, lambda z: z * z, 0, QUARTER_PI2, (3, 6)
     ),
-    *_both(
-        "ATAN", "(atan(x)/x - 1) / z, z = x^2, for |x| <= tan(pi/8)", _atan_tail, lambda z: z, 0, 0.17158, (0, 11)
-    ),
+    *_both("ATAN", "(atan(x)/x - 1) / z, z = x^2, for |x| <= tan(pi/8)", _atan_tail, lambda z: z, 0, 0.17158, (0, 11)),
     *_both("ASIN", "(asin(x)/x - 1) / z, z = x^2, for |x| <= 1/2", _asin_tail, lambda z: z, 0, 0.25, (0, 12)),
     *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (7, 12)),
     *_both("TANH", "(tanh(x)/x - 1) / z, z = x^2, for |x| <= 0.55", _tanh_tail, lambda z: z, 0, 0.3025, (5, 0)),
@@ -199,7 +195,9 @@ SPLITS = [
 
 
 def main() -> None:
-    print('"""Coefficients for expand_math.py, constant first. Made by tools/fit_polynomials.py: see there for how."""\n')
+    print(
+        '"""Coefficients for expand_math.py, constant first. Made by tools/fit_polynomials.py: see there for how."""\n'
+    )
     print("from __future__ import annotations\n")
     for name, comment, value, bits, double in SPLITS:
         print(f"# {comment}")

@@ -85,9 +85,9 @@ def legalise(target: Target) -> list[Pass[Module]]:
         Pass("promote-halves", each(promote_halves), LOOPS),
         Pass("expand-math", each(expand_math), LOOPS),
         Pass("flatten", each(flatten_buffers), LOOPS),
-        Pass("unroll", each(unroll), LOOPS),
         Pass("simplify-indices", each(simplify_indices), LOOPS),
         Pass("vectorize", each(vectorize), LOOPS),
+        Pass("unroll", each(unroll), LOOPS),
     ]
 
 

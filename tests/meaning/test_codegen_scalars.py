@@ -52,7 +52,24 @@ def edges(dtype: DType) -> Array:
     steps = {16: (1, 3, 0x3FF, 0x400, 0x7BFF), 32: (1, 3, 0x7FFFFF, 0x800000, 0x7F7FFFFF)}
     steps[64] = (1, 3, (1 << 52) - 1, 1 << 52, 0x7FEFFFFFFFFFFFFF)
     near = np.array(steps[dtype.bits], f"u{dtype.bytes}").view(dtype.numpy)
-    usual = [0.0, 0.5, 1.0, 1.5, 2.5, 3.0, 0.1, 127.5, 255.5, 300.0, 32767.5, 65504.0, 65520.0, 2.0**31, 2.0**32, 2.0**63]
+    usual = [
+        0.0,
+        0.5,
+        1.0,
+        1.5,
+        2.5,
+        3.0,
+        0.1,
+        127.5,
+        255.5,
+        300.0,
+        32767.5,
+        65504.0,
+        65520.0,
+        2.0**31,
+        2.0**32,
+        2.0**63,
+    ]
     with np.errstate(all="ignore"):
         positive = np.concatenate([near, np.array([*usual, 2.0**64, 1.0 + 2.0**-11, np.inf]).astype(dtype.numpy)])
         return np.concatenate([positive, -positive, np.array([np.nan]).astype(dtype.numpy)])

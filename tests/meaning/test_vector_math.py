@@ -22,7 +22,14 @@ from tilewright.lower.fuse_multiply_add import fuse_multiply_add
 NAMES = [*NATIVE, *IN_DOUBLE]
 BOUND = {dtypes.f32: 2.0, dtypes.f64: 4.0}
 LANES = {dtypes.f32: 8, dtypes.f64: 4}
-NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "acosh": "arccosh", "atanh": "arctanh"}
+NUMPY = {
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+}
 
 needs_longdouble = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 60, reason="the true value of an f64 needs a longdouble of more bits"
@@ -54,9 +61,35 @@ def samples(dtype: DType, seed: int, count: int = 6000) -> Array:
     """Arguments of every size, the edges of the type among them."""
     rng = np.random.default_rng(seed)
     info = np.finfo(dtype.numpy)
-    ends = [info.max, info.tiny, info.smallest_subnormal, info.eps, 1 + info.eps, 1 - info.epsneg, 0.0, 0.5, 1, 2, np.inf]
+    ends = [
+        info.max,
+        info.tiny,
+        info.smallest_subnormal,
+        info.eps,
+        1 + info.eps,
+        1 - info.epsneg,
+        0.0,
+        0.5,
+        1,
+        2,
+        np.inf,
+    ]
     ends += [0.3465, 0.3466, 0.41421357, 2.41421357, 0.55, 1.5707964, 0.7853982, 823549.0, 823550.0, 1e6, 1e22]
-    ends += [87.33, 88.72283, 88.72284, 89.0, 103.97, 103.98, 104.0, 707.7, 709.782712893384, 709.79, 710.4758, 745.13, 745.14]
+    ends += [
+        87.33,
+        88.72283,
+        88.72284,
+        89.0,
+        103.97,
+        103.98,
+        104.0,
+        707.7,
+        709.782712893384,
+        709.79,
+        710.4758,
+        745.13,
+        745.14,
+    ]
     spread = 10.0 ** rng.uniform(math.log10(info.smallest_subnormal), math.log10(info.max), count)
     parts = [rng.uniform(0, top, count) for top in (1, 10, 110, 750)]
     parts += [spread, 10.0 ** rng.uniform(-8, 6, count), 1 + rng.uniform(-1e-3, 1e-3, count)]

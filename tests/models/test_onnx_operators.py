@@ -372,3 +372,10 @@ def test_an_index_out_of_range_fails_at_run_time(index: int) -> None:
     model = build([helper.make_node("Gather", ["x", "i"], ["y"])], {"x": (np.float32, ["n", 2]), "i": (np.int64, [2])})
     with pytest.raises(RuntimeFault):
         evaluate(read(model), [ramp(5, 2), ints(0, index)])
+
+
+def test_upsampling_of_old_versions_repeats_elements() -> None:
+    x = ramp(1, 1, 2, 3)
+    node = helper.make_node("Upsample", ["x"], ["y"], scales=[1.0, 1.0, 2.0, 3.0])
+    (y,) = evaluate(read(build([node], {"x": (np.float32, ["n", 1, "h", "w"])}, opset=8)), [x]).values()
+    np.testing.assert_array_equal(y, x.repeat(2, 2).repeat(3, 3))

@@ -1,1 +1,1 @@
-"""What programs touch, cost and order: regions, accesses, dependences, cost, lifetimes. Reads programs, never rewrites."""
+"""What programs touch, cost and order: regions, accesses, dependences, cost, lifetimes. Nothing is rewritten here."""

@@ -40,7 +40,7 @@ class Cost:
 
 
 def count(function: Function) -> Cost:
-    """The cost of one call of a function; only its parameters count as memory. Calls of other functions count nothing."""
+    """The cost of one call of a function; only its parameters count as memory. Calls of others count nothing."""
     return count_statement(decompose(function).body)
 
 

@@ -115,7 +115,8 @@ class _Dimension:
         parts = affine_in(polynomial(e), self.loop.var)
         if parts is None:
             return None
-        if mentions(expression(parts[0]), {self.loop.var, *self._inner()}) or mentions(expression(parts[1]), (self.loop.var,)):
+        step, rest = (expression(p) for p in parts)
+        if mentions(step, {self.loop.var, *self._inner()}) or mentions(rest, (self.loop.var,)):
             return None
         return parts
 
@@ -182,4 +183,3 @@ def _within(step: Polynomial, reach: tuple[Polynomial, Polynomial], facts: Facts
         if facts.at_least_zero(below) and facts.at_least_zero(above):
             return True
     return False
-

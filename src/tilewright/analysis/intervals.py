@@ -1,7 +1,7 @@
 """The least and the greatest value of an index over ranges of its variables, as expressions over the others.
 
-    8*i + j   for i fixed and j in 0..8       ->      8*i .. 8*i + 7, every value taken
-    2*j       for j in 0..n                   ->      0 .. 2*n - 2, not every value taken
+8*i + j   for i fixed and j in 0..8       ->      8*i .. 8*i + 7, every value taken
+2*j       for j in 0..n                   ->      0 .. 2*n - 2, not every value taken
 """
 
 from __future__ import annotations

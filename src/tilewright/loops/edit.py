@@ -162,6 +162,11 @@ def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
     return transform_statements(map_expressions(root, lambda e: transform(e, of_expression, memo)), of_statement)
 
 
+def defines(root: Stmt) -> bool:
+    """Whether `root` defines anything: a loop variable, an axis, a named value, a buffer."""
+    return any(isinstance(s, For | Let | Block | Alloc | View) for s in statements(root))
+
+
 def fresh_copy(root: Stmt) -> Stmt:
     """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew."""
     variables: dict[Expr, Expr] = {}
@@ -195,6 +200,7 @@ __all__ = [
     "Reserve",
     "allocations",
     "blocks",
+    "defines",
     "expressions",
     "fresh_copy",
     "loads",

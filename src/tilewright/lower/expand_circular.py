@@ -1,10 +1,10 @@
 """Circular functions and their inverses, in basic operations.
 
-    sin, cos, tan    x = n*(pi/2) + r with |r| <= pi/4, pi/2 in three parts (Cody and Waite, 1980): up to the
-                     bound FAR of expr/intrinsics.py the
-                     products with n are exact. Beyond, the intrinsics `sin_far` … take the C library's value.
-    atan             |x| at most tan(pi/8), or (|x| - 1)/(|x| + 1) + pi/4, or -1/|x| + pi/2
-    asin, acos       x + x^3*P(x^2) up to 1/2; beyond, pi/2 - 2*asin(sqrt((1 - |x|)/2))
+sin, cos, tan    x = n*(pi/2) + r with |r| <= pi/4, pi/2 in three parts (Cody and Waite, 1980): up to the
+                 bound FAR of expr/intrinsics.py the
+                 products with n are exact. Beyond, the intrinsics `sin_far` … take the C library's value.
+atan             |x| at most tan(pi/8), or (|x| - 1)/(|x| + 1) + pi/4, or -1/|x| + pi/2
+asin, acos       x + x^3*P(x^2) up to 1/2; beyond, pi/2 - 2*asin(sqrt((1 - |x|)/2))
 """
 
 from __future__ import annotations
@@ -134,4 +134,3 @@ def expand_acos(m: Real, x: Expr) -> Expr:
     middle = HALF_PI - (value - HALF_PI_LOW)
     turned = PI - m.fma(value, 2.0, -2 * HALF_PI_LOW)
     return select(small, middle, select(less(x, 0.0), turned, value * 2.0))
-

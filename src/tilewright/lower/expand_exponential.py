@@ -131,7 +131,9 @@ def log_of_sum(m: Real, u: Expr, lost: Expr | None, subnormal: bool) -> Expr:
         extra = select(tiny, m.number(54.0), m.number(0.0))
     root = 0x3FE6A09E667F3BCD if m.is_double else 0x3F3504F3  # sqrt(1/2)
     moved = m.bits(u) + ((m.bias << m.fraction_bits) - root)
-    raised = binary(BitOr, m.shift_right(moved, m.fraction_bits), m.integer((m.bias + m.fraction_bits) << m.fraction_bits))
+    raised = binary(
+        BitOr, m.shift_right(moved, m.fraction_bits), m.integer((m.bias + m.fraction_bits) << m.fraction_bits)
+    )
     e = m.from_bits(raised) - (2.0**m.fraction_bits + m.bias)
     if extra is not None:
         e = e - extra
@@ -211,7 +213,9 @@ def expand_pow(m: Real, x: Expr, y: Expr) -> Expr:
     odd = select(equal(call("trunc", half), half), m.number(0.0), select(whole, m.number(1.0), m.number(0.0)))
     negative = less(call("copysign", m.number(1.0), x), 0.0)
     signed = select(negative, select(equal(odd, 1.0), -value, value), value)
-    broken = select(less(x, 0.0), select(less(m.number(-INFINITY), x), select(whole, signed, m.number(NAN)), signed), signed)
+    broken = select(
+        less(x, 0.0), select(less(m.number(-INFINITY), x), select(whole, signed, m.number(NAN)), signed), signed
+    )
     one = m.number(1.0)
     unit = select(equal(size, 1.0), select(equal(call("abs", y), INFINITY), one, broken), broken)
     return select(equal(y, 0.0), one, select(equal(x, 1.0), one, unit))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Const, const
-from tilewright.loops.edit import fresh_copy, substitute_expressions, transform_statements
-from tilewright.loops.nodes import For, Function, LoopKind, Seq, seq
+from tilewright.core.walk import transform
+from tilewright.expr.nodes import Binary, Const, Expr, binary, const
+from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
+from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt, seq
 
 
 def unroll(function: Function) -> Function:
@@ -17,8 +18,25 @@ def unroll(function: Function) -> Function:
         if not (isinstance(node.begin, Const) and isinstance(node.end, Const)):
             return node.replace(kind=LoopKind.SERIAL)
         values = range(int(node.begin.value), int(node.end.value))
-        copies = [substitute_expressions(fresh_copy(node.body), {node.var: const(v)}) for v in values]
+        fresh = defines(node.body)
+        copies = [_iteration(node, fresh_copy(node.body) if fresh else node.body, v) for v in values]
         return seq(*copies) if copies else Seq(())
 
     body = transform_statements(function.body, change)
     return function if body is function.body else function.replace(body=body)
+
+
+def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
+    """The body for one value of the loop variable. Arithmetic on constants is done on the way: indices of register
+    buffers must be numbers."""
+    memo: dict[Node, Node] = {loop.var: const(value)}
+
+    def fold(node: Node) -> Node:
+        if isinstance(node, Binary) and node.lanes == 1 and node.dtype.is_int:
+            return binary(type(node), node.a, node.b)
+        return node
+
+    def replace(e: Expr) -> Expr:
+        return transform(e, fold, memo)
+
+    return map_expressions(body, replace)

@@ -55,7 +55,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
-    vectors = _vectors(columns, lanes)
+    vectors = _vectors(columns, lanes, most=2 if rows is not None else 8)
     budget = (target.vector_registers - 1 - vectors) // vectors
     return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
 
@@ -110,11 +110,13 @@ def _is_one(loop: For) -> bool:
     return isinstance(extent, Const) and extent.value <= 1
 
 
-def _vectors(columns: For, lanes: int) -> int:
+def _vectors(columns: For, lanes: int, most: int) -> int:
+    """How many vectors of columns a tile has: at most two beside rows, up to `most` where they are all there is."""
     extent = extent_of(columns)
     if not isinstance(extent, Const):
-        return 2
-    return 2 if extent.value % (2 * lanes) == 0 or extent.value >= 4 * lanes else 1
+        return most
+    fits = [v for v in (8, 4, 2) if v <= most and (extent.value % (v * lanes) == 0 or extent.value >= 2 * v * lanes)]
+    return fits[0] if fits else 1
 
 
 def _row_count(rows: For, budget: int) -> int:

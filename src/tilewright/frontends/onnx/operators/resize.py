@@ -15,7 +15,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.shape import LARGEST
-from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.registry import Floats, Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 _POLICIES = ("stretch", "not_larger", "not_smaller")
@@ -46,18 +46,25 @@ class Side:
     roi: tuple[Tensor, Tensor] | None
 
 
+def _plain(mode: str) -> Options:
+    """What Upsample and the first Resize do."""
+    return Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False)
+
+
+@handles("Upsample", since=7, until=8)
+def upsample_by_attribute(b: Emit, x: Tensor, *, scales: Floats, mode: str = "nearest") -> Tensor:
+    factors = b.of_array(np.array(scales, np.float32), "scales")
+    return _resize(b, x, None, factors, None, None, "stretch", _plain(mode))
+
+
 @handles("Upsample", since=9)
 def upsample(b: Emit, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _resize(
-        b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False)
-    )
+    return _resize(b, x, None, scales, None, None, "stretch", _plain(mode))
 
 
 @handles("Resize", until=10)
-def resize_10(b: Emit, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
-    return _resize(
-        b, x, None, scales, None, None, "stretch", Options(mode, "asymmetric", "floor", -0.75, False, 0.0, False)
-    )
+def resize_by_scales(b: Emit, x: Tensor, scales: Tensor, *, mode: str = "nearest") -> Tensor:
+    return _resize(b, x, None, scales, None, None, "stretch", _plain(mode))
 
 
 @handles("Resize", since=11)

@@ -112,7 +112,7 @@ def squeeze(b: Emit, x: Tensor, axes: Tensor | None = None) -> Tensor:
     for mark, extent in zip(marks, x.shape, strict=True):
         b.require(Or(equal(select(mark, 1, 0), 0), equal(extent, 1)), "Squeeze of a dimension whose extent is not 1")
     kept = _positions([select(m, 0, 1) for m in marks])
-    places = [_first_with(kept, marks, x.shape, p, False) for p in range(x.rank - number)]
+    places = [_unmarked_at(kept, marks, x.shape, p) for p in range(x.rank - number)]
     return b.reshape(x, places)
 
 
@@ -173,9 +173,7 @@ def _pick(values: Sequence[Expr], at: Expr) -> Expr:
     return chosen
 
 
-def _first_with(
-    positions: Sequence[Expr], marks: Sequence[Expr], values: Sequence[Expr], place: int, marked: bool
-) -> Expr:
+def _unmarked_at(positions: Sequence[Expr], marks: Sequence[Expr], values: Sequence[Expr], place: int) -> Expr:
     """The value of the dimension that is not marked and has `place` others like it before."""
     chosen: Expr = const(1)
     for position, mark, value in zip(positions, marks, values, strict=True):
