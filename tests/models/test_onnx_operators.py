@@ -339,10 +339,12 @@ def test_recurrent_layers_stop_at_each_sequence_s_length(op: str, direction: str
 def test_unique_in_order_of_appearance() -> None:
     x = np.array([3, 1, 3, 2, 1, 3], np.float32)
     node = helper.make_node("Unique", ["x"], ["y", "i", "v", "c"], sorted=0)
-    results = evaluate(read(build([node], {"x": (np.float32, ["n"])}, ["y", "i", "v", "c"])), [x])
+    module = read(build([node], {"x": (np.float32, ["n"])}, ["y", "i", "v", "c"]))
+    results = evaluate(module, [x])
     expected = {"y": [3, 1, 2], "i": [0, 1, 3], "v": [0, 1, 0, 2, 1, 0], "c": [3, 2, 1]}
     for name, want in expected.items():
         np.testing.assert_array_equal(results[name], want)
+    assert all(array.shape == (0,) for array in evaluate(module, [x[:0]]).values())
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])

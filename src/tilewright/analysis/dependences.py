@@ -17,11 +17,12 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.regions import ranges_of
+from tilewright.core.walk import preorder
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import Facts
-from tilewright.loops.edit import allocations
-from tilewright.loops.nodes import For
+from tilewright.loops.edit import allocations, statements
+from tilewright.loops.nodes import For, Load, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +90,23 @@ class _Dimension:
         self.loop = loop
         self.known = known
         self.first, self.second = first, second
+        self.stored = {s.buffer for s in statements(loop.body) if isinstance(s, Store)}
 
     def compare(self, a: Expr, b: Expr) -> int | _Never | None:
         """The one distance at which the indices meet, NEVER, or None for anything else."""
+        if any(isinstance(n, Load) and n.buffer in self.stored for n in preorder((a, b))):
+            return None  # what the index is may change from one iteration to the next
+        if self._apart(a, b):
+            return NEVER
         one, two = self._parts(a), self._parts(b)
         if one is None or two is None or one[0] != two[0] or not one[0]:
-            return NEVER if self._apart(a, b) else None
-        step, facts = one[0], facts_of(self.known)
-        constant = _constant(step)
-        gap = plus(one[1], two[1], -1)
-        gap_constant = _constant(gap)
-        if gap_constant is not None and constant is not None and not self._inner_in(a, b):
-            return NEVER if gap_constant % constant else gap_constant // constant
-        reach = self._reach(one[1], two[1])
-        if reach is None:
             return None
-        if _within(step, reach, facts):
+        step, constant = one[0], _constant(one[0])
+        gap = _constant(plus(one[1], two[1], -1))
+        if gap is not None and constant is not None and not self._inner_in(a, b):
+            return NEVER if gap % constant else gap // constant
+        reach = self._reach(one[1], two[1])
+        if reach is not None and _within(step, reach, facts_of(self.known)):
             return NEVER
         return None if constant is None else self._never_by_divisor(one[1], two[1], constant)
 

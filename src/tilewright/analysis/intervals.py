@@ -127,7 +127,7 @@ def _over(e: Expr, d: int) -> Expr:
 
 def _is_dense(p: Polynomial, ranges: Ranges, facts: Facts) -> bool:
     """Whether an index takes every value between its ends: sorted by size, each step of a variable is at most one more
-    than what the variables before it span together."""
+    than what the variables before it span together. Their ranges must not depend on one another."""
     steps: list[tuple[int, Var]] = []
     for monomial, c in p.items():
         moving = [a for a in monomial if _moves(a, ranges)]
@@ -137,7 +137,7 @@ def _is_dense(p: Polynomial, ranges: Ranges, facts: Facts) -> bool:
         if len(monomial) != 1 or not isinstance(atom, Var):
             return False
         steps.append((abs(c), atom))
-    if any(_moves(r.extent, ranges) for _, v in steps for r in (ranges[v],)):
+    if any(_moves(end, ranges) for _, v in steps for end in (ranges[v].begin, ranges[v].extent)):
         return False
     span: Polynomial = {}
     for step, var in sorted(steps, key=lambda s: s[0]):

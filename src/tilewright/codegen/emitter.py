@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
-from tilewright.codegen.types import element_type, suffix, value_type, vector_of
+from tilewright.codegen.types import literal, suffix, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
-from tilewright.codegen.types import literal
 from tilewright.report.errors import InternalError
 
 

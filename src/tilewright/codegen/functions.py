@@ -10,7 +10,6 @@ from tilewright.expr.intrinsics import FAR
 from tilewright.expr.nodes import Call, const
 from tilewright.report.errors import InternalError
 
-
 RARELY = "!3"
 """The metadata of a branch that is hardly ever taken: see module.py."""
 

@@ -110,10 +110,8 @@ def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
 
 def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     """A transform that does not descend into expressions."""
-    children = root.children()
-    made = tuple(transform_statements(c, change) if isinstance(c, Stmt) else c for c in children)
-    node = root if all(a is b for a, b in zip(children, made, strict=True)) else root.rebuild(made)
-    result = change(node)
+    made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
+    result = change(root.rebuild(made))
     assert isinstance(result, Stmt)
     return result
 
@@ -124,12 +122,14 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     def step(node: Node) -> Node:
         children = node.children()
         made = tuple(change(c) if isinstance(c, Expr) else c for c in children)
-        return node if all(a is b for a, b in zip(children, made, strict=True)) else node.rebuild(made)
+        return node.rebuild(made)
 
     def deep(node: Node) -> Node:
         if isinstance(node, Block):
-            axes = tuple(a.replace(binding=change(a.binding)) for a in node.axes)
-            node = node.replace(axes=axes)
+            bindings = [change(a.binding) for a in node.axes]
+            if any(b is not a.binding for a, b in zip(node.axes, bindings, strict=True)):
+                axes = [Axis(a.var, a.kind, b) for a, b in zip(node.axes, bindings, strict=True)]
+                node = node.replace(axes=tuple(axes))
         return step(node)
 
     return transform_statements(root, deep)

@@ -29,6 +29,7 @@ from tilewright.expr.nodes import (
     Var,
 )
 from tilewright.loops.decompose import decompose
+from tilewright.loops.edit import statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -40,10 +41,12 @@ from tilewright.loops.nodes import (
     If,
     Let,
     Load,
+    Publish,
     Reserve,
     Seq,
     Stmt,
     Store,
+    View,
     While,
 )
 from tilewright.loops.scalar_meaning import CONVERSIONS, SCALAR, fault, out_of_bounds, vector_index
@@ -75,6 +78,9 @@ def compile_function(function: Function) -> Compiled:
     emitter.depth = 1
     for buffer in (*function.params, *constants):
         emitter.extents(buffer)
+    if any(isinstance(s, Reserve) for s in statements(function.body)):
+        emitter.arena = "arena"
+        emitter.line("arena = machine.arena()")
     emitter.statement(decompose(function).body)
     emitter.line("return")
     source = "\n".join(emitter.lines)
@@ -93,6 +99,7 @@ class _Emitter:
         self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
         self.names: dict[Var | Buffer, str] = {}
         self.held: dict[object, str] = {}
+        self.arena: str | None = None
 
     def line(self, text: str) -> None:
         self.lines.append(" " * self.depth + text)
@@ -146,10 +153,8 @@ class _Emitter:
                 else:
                     self.line(f"if {self.values(where)[0]}:")
                     self.body(body)
-            case Alloc(buffer, _):
-                shape = "".join(f", {v}" for v in self.values(*buffer.shape))
-                self.line(f"{self.name(buffer)} = machine.alloc({self.hold(buffer)}{shape})")
-                self.extents(buffer)
+            case Alloc():
+                self.alloc(s)
             case Let(var, value):
                 self.line(f"{self.name(var)} = {self.values(value)[0]}")
             case Store():
@@ -177,13 +182,29 @@ class _Emitter:
                 condition, *shown = self.values(cond, *values)
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
-                self.line(f"machine.reserved = max(machine.reserved, {self.values(size)[0]})")
+                self.line(f"machine.reserve({self.values(size)[0]})")
+            case View(buffer, source):
+                shape = "".join(v + ", " for v in self.values(*buffer.shape))
+                self.line(f"{self.name(buffer)} = machine.view({self.hold(buffer)}, {self.name(source)}, ({shape}))")
+                self.extents(buffer)
+            case Publish(buffer, argument, _):
+                self.line(f"machine.published[{argument}] = {self.name(buffer)}")
             case CallFunction(callee, symbols, arguments):
                 numbers = "".join(v + ", " for v in self.values(*symbols))
                 buffers = "".join(self.name(b) + ", " for b in arguments)
                 self.line(f"machine.call_named({callee!r}, ({numbers}), ({buffers}))")
             case _:
                 raise InternalError(f"the evaluator does not know {type(s).__name__}")
+
+    def alloc(self, s: Alloc) -> None:
+        """A buffer of its own; in the arena at its offset where the function reserves one."""
+        shape = "".join(f", {v}" for v in self.values(*s.buffer.shape))
+        place = ""
+        if s.offset is not None and self.arena is not None:
+            place = f", {self.arena}, {self.values(s.offset)[0]}"
+        made = f"machine.{'place' if place else 'alloc'}({self.hold(s.buffer)}{place}{shape})"
+        self.line(f"{self.name(s.buffer)} = {made}")
+        self.extents(s.buffer)
 
     def loop(self, s: For) -> None:
         begin, end = self.values(s.begin, s.end)

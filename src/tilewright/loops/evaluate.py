@@ -6,11 +6,13 @@ Each function is turned once into Python source that does what the program says,
 are NumPy scalars of their type, integers Python integers wrapped to their width, vectors NumPy arrays. `parallel`,
 `vectorize` and `unroll` loops run in order. Both sides of `select`, `and` and `or` are evaluated. An index outside its
 buffer is an InternalError that names both; a failed `assert` is a RuntimeFault. Fresh buffers hold a pattern that is
-neither zero nor small, so that reading what nobody wrote shows.
+neither zero nor small, so that reading what nobody wrote shows. In a function that reserves an arena, buffers with an
+offset lie there, over whatever else does: so memory that is planned wrongly shows, too.
 """
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -35,8 +37,9 @@ def evaluate(
     symbols: Mapping[str, int] | None = None,
     module: Mapping[str, Function] | None = None,
     constants: Mapping[str, Array] | None = None,
-) -> None:
-    """Runs a function on one array for each parameter, by name or in order; outputs are written in place.
+) -> dict[int, Array]:
+    """Runs a function on one array for each parameter, by name or in order; outputs are written in place. Returns what
+    the function publishes: the results whose size only the call knows, by the place of their pointer.
 
     Symbols are bound from the arrays' shapes; those that no parameter has as a dimension come from `symbols`. `module`
     holds the functions that are called, `constants` the module constants. Raises UserError when arrays do not fit.
@@ -45,8 +48,14 @@ def evaluate(
     if len(given) != len(function.params):
         raise UserError(f"{function.name} takes {len(function.params)} arrays, not {len(given)}")
     bound = bind_symbols(function, given, symbols or {})
+    machine = _Machine(module or {}, constants or {})
     with np.errstate(all="ignore"):
-        _Machine(module or {}, constants or {}).call(function, bound, given)
+        while True:
+            try:
+                machine.call(function, bound, given)
+                return {place: array.copy() for place, array in machine.published.items()}
+            except _MoreMemory as more:
+                machine.arena_bytes = more.size
 
 
 def bind_symbols(function: Function, arrays: Sequence[Array], symbols: Mapping[str, int]) -> dict[Var, int]:
@@ -80,13 +89,22 @@ def _named(arrays: Mapping[str, Array], param: Buffer) -> Array:
     return arrays[param.name]
 
 
+class _MoreMemory(Exception):
+    """The arena is too small: as in native code, the call starts again with a larger one."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
 class _Machine:
     """One run: the functions that can be called and the constants, and the fresh buffers."""
 
     def __init__(self, module: Mapping[str, Function], constants: Mapping[str, Array]) -> None:
         self.module = module
         self.constants = constants
-        self.reserved = 0
+        self.arena_bytes = 0
+        self.published: dict[int, Array] = {}
 
     def call(self, function: Function, symbols: Mapping[Var, int], arrays: Sequence[Array]) -> None:
         compiled = _compiled.get(function)
@@ -114,11 +132,38 @@ class _Machine:
             raise UserError(f"no value for the constant {buffer.name}", mend="pass it in constants=")
         return self.constants[buffer.name]
 
+    def arena(self) -> Array:
+        """The memory of one run of a function that reserves some."""
+        return np.empty(self.arena_bytes, np.uint8)
+
+    def reserve(self, size: int) -> None:
+        if size > self.arena_bytes:
+            raise _MoreMemory(size)
+
+    def place(self, buffer: Buffer, arena: Array, offset: int, *shape: int) -> Array:
+        """A fresh buffer at an offset of the arena, which must have been reserved."""
+        end = offset + math.prod(shape) * buffer.dtype.numpy.itemsize
+        if not 0 <= offset <= end <= len(arena):
+            raise InternalError(f"{buffer.name} lies at {offset}..{end} of an arena of {len(arena)} bytes")
+        return self.fill(buffer, arena[offset:end].view(buffer.dtype.numpy).reshape(self.checked(buffer, shape)))
+
+    def view(self, buffer: Buffer, source: Array, shape: tuple[int, ...]) -> Array:
+        """The same memory under another shape."""
+        if source.size != math.prod(self.checked(buffer, shape)):
+            raise InternalError(f"{buffer.name} of the shape {list(shape)} is a view of {list(source.shape)}")
+        return source.reshape(shape)
+
     def alloc(self, buffer: Buffer, *shape: int) -> Array:
-        """A fresh buffer full of a pattern: 0xA5 in integers, NaN in floats, true in truth values."""
+        """A fresh buffer of its own."""
+        return self.fill(buffer, np.empty(self.checked(buffer, shape), buffer.dtype.numpy))
+
+    def checked(self, buffer: Buffer, shape: tuple[int, ...]) -> tuple[int, ...]:
         if any(d < 0 for d in shape):
             raise InternalError(f"{buffer.name} allocated with the shape {list(shape)}")
-        fresh = np.empty(shape, buffer.dtype.numpy)
+        return shape
+
+    def fill(self, buffer: Buffer, fresh: Array) -> Array:
+        """The buffer full of a pattern: 0xA5 in integers, NaN in floats, true in truth values."""
         if buffer.scope is Scope.CONSTANT:
             fresh[...] = self.constant(buffer)
         elif buffer.dtype.is_float:

@@ -124,7 +124,7 @@ class Reserve(Stmt):
 
 class View(Stmt):
     """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
-    the shape of `buffer`."""
+    the shape of `buffer`. Its scope and element type are those of the source."""
 
     buffer: Buffer = reference()
     source: Buffer = reference()
@@ -132,7 +132,7 @@ class View(Stmt):
 
 class Publish(Stmt):
     """Hands a result whose size only the call knows to the caller: the buffer's address in place `argument` of the
-    caller's pointers, its dimensions from place `symbol` on of the caller's sizes."""
+    caller's pointers, its dimensions from place `symbol` on of the caller's sizes. No parameter has that place."""
 
     buffer: Buffer = reference()
     argument: int
@@ -205,7 +205,10 @@ printer: list[Callable[[Function], str]] = []
 
 
 def seq(*statements: Stmt) -> Stmt:
-    """The statements one after the other, nested sequences without allocations spliced, a single one as itself."""
+    """The statements one after the other, nested sequences spliced, a single one as itself.
+
+    What a spliced sequence defines lives to the end of the whole, which is longer but never wrong: a name is an object
+    that is defined in one place of a program, so none is defined twice because of it."""
     flat: list[Stmt] = []
     for s in statements:
         flat.extend(s.body) if isinstance(s, Seq) else flat.append(s)

@@ -26,10 +26,12 @@ from tilewright.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Publish,
     Reserve,
     Seq,
     Stmt,
     Store,
+    View,
     While,
 )
 from tilewright.loops.text import written_last
@@ -298,6 +300,25 @@ class FunctionParser(NameParser):
         self._end_line()
         return [Reserve(size)]
 
+    def _view(self) -> list[Stmt]:
+        make = self._buffer(Scope.ARENA)
+        self.tokens.expect("=", "name the buffer that it is a view of: view b: f32[8] = a")
+        source = self._argument()
+        self._end_line()
+        return [View(make(source.scope), source)]
+
+    def _publish(self) -> list[Stmt]:
+        buffer = self._argument()
+        mend = "write publish BUFFER as argument 3, sizes 1"
+        self.tokens.expect("as", mend)
+        self.tokens.expect("argument", mend)
+        argument = self.tokens.integer("the place of the pointer")
+        self.tokens.expect(",", mend)
+        self.tokens.expect("sizes", mend)
+        symbol = self.tokens.integer("the place of the first size")
+        self._end_line()
+        return [Publish(buffer, argument, symbol)]
+
     def _call(self) -> list[Stmt]:
         callee, _ = self.tokens.quoted_name("a function")
         symbols: tuple[Expr, ...] = ()
@@ -341,6 +362,8 @@ _STATEMENTS: dict[str, Callable[[FunctionParser], list[Stmt]]] = {
     "while": FunctionParser._while,
     "assert": FunctionParser._assert,
     "reserve": FunctionParser._reserve,
+    "view": FunctionParser._view,
+    "publish": FunctionParser._publish,
     "call": FunctionParser._call,
     "pass": FunctionParser._pass,
     "scope": FunctionParser._scoped,

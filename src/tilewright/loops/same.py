@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.loops.nodes import Alloc, Buffer, Let, Seq, Stmt
+from tilewright.loops.nodes import Alloc, Buffer, Let, Seq, Stmt, View
 from tilewright.types.scopes import Scope
 
 
@@ -21,7 +21,7 @@ def statements_of(body: Stmt) -> list[Stmt]:
     found: list[Stmt] = []
     for statement in body.body:
         inner = statements_of(statement)
-        ends = isinstance(statement, Seq) and any(isinstance(s, Alloc | Let) for s in inner)
+        ends = isinstance(statement, Seq) and any(isinstance(s, Alloc | Let | View) for s in inner)
         found.extend([Seq(tuple(inner))] if ends else inner)
     if len(found) == 1 and isinstance(found[0], Seq):
         return list(found[0].body)

@@ -7,6 +7,7 @@
                | bind blockIdx.x = i in 0..n: BODY
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
                | alloc NAME: TYPE [in SCOPE [at OFFSET]]     | let NAME = VALUE           | reserve BYTES
+               | view NAME: TYPE = BUFFER                    | publish BUFFER as argument 3, sizes 1
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
                | assert COND, "MESSAGE", VALUES              | call NAME[SYMBOLS](BUFFERS)
@@ -42,10 +43,12 @@ from tilewright.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Publish,
     Reserve,
     Seq,
     Stmt,
     Store,
+    View,
     While,
 )
 from tilewright.loops.same import statements_of
@@ -53,7 +56,7 @@ from tilewright.types.scopes import Scope
 
 _words = (
     "func for parallel vectorize unroll bind block init reduce where alloc in at let if else while assert reserve call"
-    " pass scope"
+    " pass scope view publish"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -99,14 +102,19 @@ def written_last(function: Function) -> int:
 
 
 def constants_of(function: Function) -> tuple[Buffer, ...]:
-    """The module constants a function uses: buffers in constant memory that are neither parameters nor allocated."""
-    declared = {*function.params, *(n.buffer for n in preorder(function.body) if isinstance(n, Alloc))}
+    """The module constants a function uses, in the order it uses them: buffers in constant memory that are neither
+    parameters nor defined inside."""
+    declared = {*function.params, *(n.buffer for n in preorder(function.body) if isinstance(n, Alloc | View))}
     found: dict[Buffer, None] = {}
     for node in postorder(function.body):
         if isinstance(node, Load | Store):
             found[node.buffer] = None
         elif isinstance(node, CallFunction):
             found.update(dict.fromkeys(node.arguments))
+        elif isinstance(node, View):
+            found[node.source] = None
+        elif isinstance(node, Publish):
+            found[node.buffer] = None
     return tuple(b for b in found if b.scope is Scope.CONSTANT and b not in declared)
 
 
@@ -266,6 +274,13 @@ class _Writer:
     def reserve(self, s: Reserve) -> None:
         self.line(f"reserve {self.value(s.bytes)}", s)
 
+    def view(self, s: View) -> None:
+        source, type = self.name(s.source), self.type(s.buffer)
+        self.line(f"view {self.names.declare(s.buffer)}: {type} = {source}", s)
+
+    def publish(self, s: Publish) -> None:
+        self.line(f"publish {self.name(s.buffer)} as argument {s.argument}, sizes {s.symbol}", s)
+
     def call(self, s: CallFunction) -> None:
         symbols = f"[{', '.join(self.value(v) for v in s.symbols)}]" if s.symbols else ""
         self.line(f"call {quoted(s.callee)}{symbols}({', '.join(self.name(b) for b in s.arguments)})", s)
@@ -282,6 +297,8 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     While: _Writer.repeat,
     Assert: _Writer.check,
     Reserve: _Writer.reserve,
+    View: _Writer.view,
+    Publish: _Writer.publish,
     CallFunction: _Writer.call,
 }
 

@@ -5,6 +5,7 @@ conditions are truth values; a store has its buffer's type, one index for each d
 indices. A block binds each axis to an expression without loads; with reduce axes its body accumulates (reads what it
 stores), `init` only stores, and needs a reduce axis. Register buffers have constant shapes, only arena buffers offsets.
 An affine index that some iteration takes outside its buffer is an error; one that cannot be proved inside is allowed.
+A view has the element type and scope of its source and as many elements, as far as that can be decided.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from tilewright.core.node import Node
 from tilewright.core.walk import postorder, preorder, substitute
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.text import Printer
 from tilewright.expr.verify import ill_typed
@@ -32,10 +33,12 @@ from tilewright.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Publish,
     Reserve,
     Seq,
     Stmt,
     Store,
+    View,
     While,
 )
 from tilewright.loops.text import describe, index_text
@@ -80,6 +83,14 @@ def _place(function: Function, fault: _Fault) -> Snippet:
         if found is not None:
             return Snippet(text.text, line, found.start() + 1, found.end() + 1)
     return Snippet(text.text, line)
+
+
+def size_of(buffer: Buffer) -> Expr:
+    """How many elements a buffer has."""
+    total: Expr = const(1)
+    for extent in buffer.shape:
+        total = total * extent
+    return total
 
 
 def _texts(part: Expr | str | None, printer: Printer) -> list[str]:
@@ -217,6 +228,10 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
+            case View():
+                self.view(s)
+            case Publish():
+                self.publish(s)
             case CallFunction():
                 self.call(s)
             case _:
@@ -307,6 +322,26 @@ class _Verifier:
                 mend = "leave out the offset, or allocate in arena"
                 raise _Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, mend=mend)
         self.define(s, buffer)
+
+    def view(self, s: View) -> None:
+        buffer, source = s.buffer, s.source
+        self.see(s, source)
+        self.shape(s, buffer)
+        if buffer.dtype is not source.dtype or buffer.scope is not source.scope:
+            have, want = (f"{b.dtype} in {b.scope.value}" for b in (buffer, source))
+            raise _Fault(s, f"{buffer.name} is {have}", why=f"{source.name}, which it is a view of, is {want}")
+        have, want = (simplify(size_of(b)) for b in (buffer, source))
+        difference = simplify(have - want)
+        if isinstance(difference, Const) and difference.value:
+            why = f"they have {have} and {want} elements"
+            raise _Fault(s, f"{buffer.name} is no view of {source.name}", why=why, mend="keep the number of elements")
+        self.define(s, buffer)
+
+    def publish(self, s: Publish) -> None:
+        self.see(s, s.buffer)
+        if s.buffer.scope is not Scope.ARENA:
+            why, mend = f"it is in {s.buffer.scope.value}", "publish a buffer of the arena"
+            raise _Fault(s, f"{s.buffer.name} cannot be published", part=s.buffer.name, why=why, mend=mend)
 
     def let(self, s: Let, var: Var, value: Expr) -> None:
         self.value(s, value)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import BitOr, Expr, binary, call, less, maximum, minimum, select, equal
+from tilewright.expr.nodes import BitOr, Expr, binary, call, equal, less, maximum, minimum, select
 from tilewright.lower import polynomials as table
 from tilewright.lower.real import Real
 

@@ -164,8 +164,10 @@ def _runs(
     firsts = b.reshape(found, (count,))
     group = b.cumulative("sum", b.cast(starts, dtypes.i64), 0) - 1
     inverse = b.op("scatter_elements", order, order, group, axis=0, reduction=Reduction.NONE)
-    ends = b.concat([b.narrow(firsts, 0, 1, count - 1), b.of_sizes([length])], 0)
-    counts, index, kept = ends - firsts, b.take(order, firsts, 0), b.take(values, firsts, 0)
+    ones = b.full((length,), 1, dtypes.i64)
+    nothing = b.full((count,), 0, dtypes.i64)
+    counts = b.op("scatter_elements", nothing, group, ones, axis=0, reduction=Reduction.ADD)
+    index, kept = b.take(order, firsts, 0), b.take(values, firsts, 0)
     if not ascending:
         _, rank = b.ops("top_k", index, axis=0, k=count, largest=False)
         back = b.op("scatter_elements", rank, rank, b.iota((count,), 0), axis=0, reduction=Reduction.NONE)

@@ -170,18 +170,9 @@ def _recurrent(
         raise b.error(
             "the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape"
         )
-    per_direction = len(settings.activations) // (1 + both)
     rows: list[tuple[list[Tensor], list[Tensor]]] = []
     for d in range(1 + both):
-        names = settings.activations[d * per_direction : (d + 1) * per_direction]
-        layer = Layer(
-            b, at(b, w, 0, d), at(b, r, 0, d), None, None, None if peepholes is None else at(b, peepholes, 0, d),
-            _functions(b, names, settings.alpha, settings.beta), hidden[2], settings.clip,
-        )  # fmt: skip
-        if bias is not None:
-            whole = at(b, bias, 0, d)
-            layer.input_bias = b.narrow(whole, 0, 0, count * layer.hidden)
-            layer.state_bias = b.narrow(whole, 0, count * layer.hidden, count * layer.hidden)
+        layer = _layer(b, d, count, w, r, bias, peepholes, settings, hidden[2])
         empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
         start = [empty if s is None else at(b, s, 0, d) for s in initial]
         rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
@@ -191,6 +182,30 @@ def _recurrent(
     if settings.layout:
         return b.transpose(everything, (2, 0, 1, 3)), *(b.transpose(s, (1, 0, 2)) for s in last)
     return everything, *last
+
+
+def _layer(
+    b: Emit,
+    direction: int,
+    count: int,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None,
+    peepholes: Tensor | None,
+    settings: Settings,
+    hidden: int,
+) -> Layer:
+    """One direction's part of the weights, and its activations."""
+    each = len(settings.activations) // (2 if settings.direction == "bidirectional" else 1)
+    names = settings.activations[direction * each : (direction + 1) * each]
+    input_bias = state_bias = None
+    if bias is not None:
+        whole, size = at(b, bias, 0, direction), count * hidden
+        input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
+    peep = None if peepholes is None else at(b, peepholes, 0, direction)
+    functions = _functions(b, names, settings.alpha, settings.beta)
+    rows, columns = at(b, w, 0, direction), at(b, r, 0, direction)
+    return Layer(b, rows, columns, input_bias, state_bias, peep, functions, hidden, settings.clip)
 
 
 def _direction(
