@@ -22,6 +22,7 @@ BAR = 10e-6
 MODELS = {
     "one input, fixed size": "graph main(x: f32[16]) -> y:\n  y: f32[16] = relu(x)\n",
     "one input, symbolic size": "graph main[n](x: f32[n]) -> y:\n  y: f32[n] = relu(x)\n",
+    "two inputs, one output": "graph main[n](a: f32[n], b: f32[n]) -> y:\n  y: f32[n] = add(a, b)\n",
     "three inputs, two outputs": (
         "graph main[n](a: f32[n, 4], b: f32[n, 4], c: f32[n, 4]) -> s, p:\n"
         "  t: f32[n, 4] = add(a, b)\n"
@@ -35,13 +36,19 @@ SIZE = 16
 def measure(quick: bool = False) -> Report:
     """The report: a row for each model."""
     rounds, calls = (20, 500) if quick else (200, 2000)
-    heads = ("a call of 16 rows at most", "exe(…) best", "median", "native entry best", "over it, best", "median", "bar 10 µs")
+    heads = ("16 rows a call", "exe(…) best", "median", "native entry best", "over it, best", "median", "bar 10 µs")
     report = Report("overhead", "Cost of a call over its kernel, in µs", heads)
     for name, text in MODELS.items():
         whole, native = take_turns(programs(text), rounds, calls)
         over, over_median = whole.best - native.best, whole.median - native.median
         figures = (whole.best, whole.median, native.best, over, over_median)
-        data = {"model": name, "call": whole.record(), "entry": native.record(), "over_best": over, "over_median": over_median}
+        data = {
+            "model": name,
+            "call": whole.record(),
+            "entry": native.record(),
+            "over_best": over,
+            "over_median": over_median,
+        }
         report.add((name, *(f"{1e6 * f:.2f}" for f in figures), judge(over, BAR)), data)
     report.note = "the native entry is called through ctypes, which is part of its time"
     return report

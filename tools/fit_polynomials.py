@@ -2,10 +2,10 @@
 
     python tools/fit_polynomials.py > src/tilewright/lower/polynomials.py
 
-Each table is the minimax polynomial of a smooth function on an interval, found by the exchange algorithm of Remez (1934)
-in 60-digit arithmetic: solve for the coefficients and the levelled error on n + 2 points, move the points to the extrema
-of the error, repeat. The errors are weighted so that the error of the whole function, relative to its value, is what is
-levelled. Coefficients are then rounded to the type they are used in. Needs mpmath.
+Each table is the minimax polynomial of a smooth function on an interval, found by the exchange algorithm of Remez
+(1934) in 60-digit arithmetic: solve for the coefficients and the levelled error on n + 2 points, move the points to
+the extrema of the error, repeat. The errors are weighted so that the error of the whole function, relative to its
+value, is what is levelled. Coefficients are then rounded to the type they are used in. Needs mpmath.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.nodes import Function
+from tilewright.loops.text import constants_of
 from tilewright.lower.bufferize import bufferize
 from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
@@ -45,7 +46,6 @@ from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.native import NativeCode
 from tilewright.target import Target, native
-from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
 
 GRAPH: Level[Module] = Level("graph", str, verify_module)
@@ -83,7 +83,7 @@ def legalise(target: Target) -> list[Pass[Module]]:
         Pass("lower-blocks", each(lower_blocks), LOOPS),
         Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS),
         Pass("promote-halves", each(promote_halves), LOOPS),
-        Pass("expand-math", each(expand_math), LOOPS),
+        Pass("expand-math", each(lambda f: expand_math(f, target.has_fma)), LOOPS),
         Pass("flatten", each(flatten_buffers), LOOPS),
         Pass("simplify-indices", each(simplify_indices), LOOPS),
         Pass("vectorize", each(vectorize), LOOPS),
@@ -146,7 +146,7 @@ def constant_order(module: Module) -> tuple[str, ...]:
     """The names of the constants in the order the entry point takes them."""
     main = module.main
     assert isinstance(main, Function)
-    return tuple(b.name for b in main.params if b.scope is Scope.CONSTANT)
+    return tuple(b.name for b in constants_of(main))
 
 
 def stages_of(compiled: Compiled, target: Target) -> Stages:

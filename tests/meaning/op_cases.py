@@ -106,7 +106,8 @@ def check(name: str, given: Case) -> None:
         _check(REGISTRY[name], given, symbolic)
 
 
-def _check(op: Op, given: Case, symbolic: bool) -> None:
+def typed(op: Op, given: Case, symbolic: bool) -> tuple[list[TensorType], dict[str, Any], dict[Var, int]]:
+    """The types of the inputs, the fields of the attributes, and the value of each symbol in them."""
     symbols: dict[int, Var] = {}
     types = [
         _type(x, symbols if symbolic else None, [d for i, d in given.constant if i == n])
@@ -116,8 +117,12 @@ def _check(op: Op, given: Case, symbolic: bool) -> None:
     if symbolic:
         fields = field_kinds(op.attributes)
         attrs = {f: _symbolic(v, symbols) if _holds_sizes(fields[f]) else v for f, v in attrs.items()}
+    return types, attrs, {var: size for size, var in symbols.items()}
+
+
+def _check(op: Op, given: Case, symbolic: bool) -> None:
+    types, attrs, values = typed(op, given, symbolic)
     record = op.attributes(**attrs)
-    values = {var: size for size, var in symbols.items()}
     context = TypeContext(op.name)
     outputs = op.infer(context, tuple(types), record)
     for cond, message in context.requirements:

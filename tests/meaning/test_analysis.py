@@ -148,8 +148,8 @@ def test_regions(seed: int) -> None:
     assert isinstance(root, For)
     touched = list(run(root, {}))
     cases: list[tuple[list[Touch], set[Var], Values]] = [(touched, set(), {})]
-    for i in range(number(root.begin, {}), number(root.end, {})):
-        cases.append(([t for t in touched if dict(t.at)[root.var] == i], {root.var}, {root.var: i}))
+    turns = range(number(root.begin, {}), number(root.end, {}))
+    cases += [([t for t in touched if dict(t.at)[root.var] == i], {root.var}, {root.var: i}) for i in turns]
     for some, fixed, values in cases:
         for boxes, is_store in ((reads(root, fixed), False), (writes(root, fixed), True)):
             mine = [t for t in some if t.is_store is is_store]
@@ -166,7 +166,7 @@ def test_most_regions_of_affine_programs_are_exact() -> None:
     n, m = Var("n"), Var("m")
     x, y = Buffer("x", dtypes.f32, (n + 2, m)), Buffer("y", dtypes.f32, (n, m))
     i, jo, ji = Var("i"), Var("jo"), Var("ji")
-    j = jo*8 + ji
+    j = jo * 8 + ji
     store = Store(y, (i, j), Load(x, (i, j)) + Load(x, (i + 2, j)))
     tile = For(ji, const(0), const(8), LoopKind.SERIAL, store)
     nest = For(i, const(0), n, LoopKind.SERIAL, For(jo, const(0), m // 8, LoopKind.SERIAL, tile))
@@ -397,7 +397,8 @@ def test_an_index_that_the_loop_changes_is_no_fixed_number() -> None:
     first = Store(y, (Load(p, (zero,)) + i,), const(1, dtypes.f32))
     assert carried(For(i, zero, n, LoopKind.SERIAL, first)) == []
     changing = seq(first, Store(p, (zero,), Load(p, (zero,)) - 1))
-    assert "store y[p[0] + i] and store y[p[0] + i]" in str(carried(For(i, zero, n, LoopKind.SERIAL, changing))[0])
+    shown = [str(d) for d in carried(For(i, zero, n, LoopKind.SERIAL, changing))]
+    assert "carried by i: store y[p[0] + i] and store y[p[0] + i]" in shown
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -1,4 +1,4 @@
-"""Machine code computes what the evaluator of expressions says: operators, functions and casts on the values at the edges."""
+"""Machine code computes what the evaluator of expressions says: operators, functions and casts, at their edges."""
 
 from __future__ import annotations
 
@@ -142,9 +142,8 @@ def test_operators_with_a_constant(dtype: DType, lanes: int) -> None:
     cases = []
     for operator, number in itertools.product(OPERATORS, (0, 1, 3, dtype.max, dtype.min)):
         c = const(number, dtype)
-        for value in (operator(a, c), operator(c, a)):
-            if ill_typed(value) is None:
-                cases.append(Case(str(value), value, operator in ROUGH_ZEROS))
+        values = [v for v in (operator(a, c), operator(c, a)) if ill_typed(v) is None]
+        cases += [Case(str(v), v, operator in ROUGH_ZEROS) for v in values]
     check(cases, [a], [edges(dtype)], lanes)
 
 

@@ -1,8 +1,9 @@
 """Models that others trained and ship inside their wheels agree with ONNX Runtime, at several sizes of one artefact.
 
-Agreement is elementwise: `|ours - theirs| <= 1e-6 + 1e-4 * |theirs|`. (ONNX Runtime with and without its own graph
-optimisations differs by up to 3e-7 beyond the relative part on these models.) A model whose wheel is not installed is
-skipped; the wheels' own Python code is never imported.
+Agreement is relative to each output's largest value: `max |ours - theirs| <= 1e-4 * max |theirs|`. (Element by element,
+rounding alone decides more than that: in magika ONNX Runtime's small probabilities are up to 1.3e-4 from those computed
+in f64, ours up to 0.9e-4.) A model whose wheel is not installed is skipped; the wheels' own Python code is never
+imported.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from double_precision import in_double_precision
+from tilewright.frontends.onnx import read
+from tilewright.graph.evaluate import evaluate
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
-RTOL = 1e-4
-ATOL = 1e-6
+RELATIVE = 1e-4
 PADDING = 256  # what magika puts where a file has no more bytes
 
 Array = np.ndarray
@@ -41,10 +44,9 @@ class RealModel:
 
 
 def some_bytes(rng: np.random.Generator, size: Size) -> Array:
-    """Rows of 2,048 byte values: noise, lower-case text or nearly empty files in turn, each with padding inside."""
+    """Rows of 2,048 byte values: noise and lower-case text in turn, each with padding inside."""
     rows = rng.integers(0, 256, (*size, 2048), dtype=np.int32)
-    rows[1::3] = rng.choice(np.frombuffer(b"the quick brown fox\n", np.uint8), rows[1::3].shape)
-    rows[2::3, 40:] = PADDING
+    rows[1::2] = rng.choice(np.frombuffer(b"the quick brown fox\n", np.uint8), rows[1::2].shape)
     rows[:, 1000:1024] = PADDING
     return rows
 
@@ -94,7 +96,8 @@ class Pair:
         for name, value in expected.items():
             assert ours[name].dtype == value.dtype
             assert ours[name].shape == value.shape
-            np.testing.assert_allclose(ours[name], value, rtol=RTOL, atol=ATOL, err_msg=f"{name} at {size}")
+            bound = RELATIVE * np.abs(value).max(initial=0)
+            np.testing.assert_allclose(ours[name], value, rtol=0, atol=bound, err_msg=f"{name} at {size}")
 
 
 @contextmanager
@@ -143,3 +146,18 @@ def test_results_of_a_call_survive_the_next_call(pair: Pair) -> None:
     pair.ours(arrays[1])
     for array, copy in zip(kept, copies, strict=True):
         np.testing.assert_array_equal(array, copy)
+
+
+def test_nearly_empty_files_are_computed_as_exactly_as_f32_allows(pair: Pair) -> None:
+    """Padding makes rows of equal values, whose variance the model computes as a difference of two nearly equal sums:
+    there rounding decides the result (ONNX Runtime's is off by more than 1e-4). So the bar is the same model in f64, and
+    to be at least as near to it as ONNX Runtime is."""
+    if pair.model.name != "magika":
+        pytest.skip("only magika takes padding")
+    feed = {"bytes": np.full((2, 2048), PADDING, np.int32)}
+    feed["bytes"][:, :40] = np.random.default_rng(3).integers(0, 256, (2, 40))
+    exact = evaluate(in_double_precision(read(path_of(pair.model))), feed)
+    ours, theirs = pair.ours.run(feed), pair.expected(feed)
+    for name, value in exact.items():
+        error, bar = np.abs(ours[name] - value).max(), np.abs(theirs[name] - value).max()
+        assert error <= max(bar, 1e-5), f"{name}: {error} from the exact value, ONNX Runtime {bar}"

@@ -25,7 +25,7 @@ import onnx
 from onnx.backend.test.case.test_case import TestCase
 from test_onnx_backend import CASES, LIMIT, LIST, read_list, run_case
 
-from tilewright.report import UserError
+from tilewright.report.errors import UserError
 
 CRASHED = "crashes the process or exceeds the time limit"
 NARROW = ("FLOAT8", "FLOAT4", "INT4", "UINT4", "INT2", "UINT2")

@@ -21,7 +21,8 @@ class Conversions(Emitter):
         if to.is_bool:
             return self._to_bool(x, source, lanes)
         if source.is_float:
-            return self._float_to_float(x, source, to, lanes) if to.is_float else self._float_to_int(x, source, to, lanes)
+            change = self._float_to_float if to.is_float else self._float_to_int
+            return change(x, source, to, lanes)
         if to.is_float:
             return self._int_to_float(x, source, to, lanes)
         s, t = value_type(source, lanes), value_type(to, lanes)
@@ -78,8 +79,8 @@ class Conversions(Emitter):
         return self.fresh(f"fpext {value_type(source, lanes)} {x} to {value_type(dtypes.f32, lanes)}")
 
     def _narrow_to_odd(self, x: str, lanes: int) -> str:
-        """f64 to f32 rounded to odd: an inexact result has its last bit set, so that rounding it once more to 16 bits gives
-        what rounding the f64 at once would (Boldo and Melquiond, 2008)."""
+        """f64 to f32 rounded to odd: an inexact result has its last bit set, so that rounding it once more to 16 bits
+        gives what rounding the f64 at once would (Boldo and Melquiond, 2008)."""
         d, f, i = vector_of("double", lanes), vector_of("float", lanes), vector_of("i32", lanes)
         near = self.fresh(f"fptrunc {d} {x} to {f}")
         back = self.fresh(f"fpext {f} {near} to {d}")

@@ -110,7 +110,7 @@ class Functions(Emitter):
         return self.fresh(f"xor {value_type(node.dtype, node.lanes)} {arguments[0]}, {minus}")
 
     def _popcount(self, node: Call, arguments: list[str]) -> str:
-        return self.intrinsic("llvm.ctpop", node.dtype, node.lanes, arguments)
+        return self.intrinsic("llvm.ctpop", node.dtype, node.lanes, [self._abs(node, arguments)])
 
     def _isnan(self, node: Call, arguments: list[str]) -> str:
         t = value_type(node.args[0].dtype, node.args[0].lanes)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 
 from tilewright.codegen.statements import FaultMessage, Statements, kernel_symbol, parameters
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import Function, Publish
+from tilewright.loops.text import constants_of
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
 
 ENTRY = "tilewright_entry"
 
@@ -46,15 +48,14 @@ def _kernel(function: Function, body: Statements) -> str:
 
 
 def _entry(function: Function, body: Statements) -> str:
-    """The entry function: its parameters come out of the caller's arrays."""
-    constants = 0
-    arguments = 0
+    """The entry function: its parameters and the constants it uses come out of the caller's arrays. Places of the
+    caller's pointers that the function publishes results in are no parameters'."""
+    published = {s.argument for s in statements(function.body) if isinstance(s, Publish)}
+    free = (n for n in count() if n not in published)
     for buffer in function.params:
-        if buffer.scope is Scope.CONSTANT:
-            table, n, constants = "%constants", constants, constants + 1
-        else:
-            table, n, arguments = "%arguments", arguments, arguments + 1
-        body.pointers[buffer] = _element(body, "ptr", table, n)
+        body.pointers[buffer] = _element(body, "ptr", "%arguments", next(free))
+    for n, buffer in enumerate(constants_of(function)):
+        body.pointers[buffer] = _element(body, "ptr", "%constants", n)
     for n, symbol in enumerate(function.symbols):
         body.define(symbol, _element(body, "i64", "%symbols", n))
     body.statement(function.body)

@@ -233,4 +233,3 @@ def parameters(function: Function) -> list[str]:
     """The LLVM parameters of a loops function: buffers, symbols, the fault record."""
     buffers = [f"ptr noalias nocapture %b{n}" for n in range(len(function.params))]
     return [*buffers, *(f"i64 %s{n}" for n in range(len(function.symbols))), "ptr %fault"]
-

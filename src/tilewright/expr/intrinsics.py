@@ -78,8 +78,8 @@ def _halves(a: Any) -> tuple[Any, Any]:
 
 def _fma(a: Any, b: Any, c: Any) -> Any:
     """a*b + c rounded once: the exact product and sum as pairs of f64, the smaller parts rounded to odd before the last
-    sum (Boldo and Melquiond, 2008). Where the pairs could over- or underflow, rational numbers. 16-bit floats are computed
-    in f32, and rounded."""
+    sum (Boldo and Melquiond, 2008). Where the pairs could over- or underflow, rational numbers. 16-bit floats are
+    computed in f32, and rounded."""
     if np.asarray(a).dtype.itemsize == 2:
         return _fma(*(np.asarray(v).astype(np.float32) for v in (a, b, c))).astype(np.asarray(a).dtype)
     x, y, z = (np.asarray(v).astype(np.float64) for v in (a, b, c))
@@ -154,9 +154,8 @@ def _power(a: Any, b: Any) -> Any:
 
 
 def _popcount(x: Any) -> Any:
-    """The number of bits that are set, in two's complement."""
-    a = np.asarray(x)
-    return np.bitwise_count(a.view(f"u{a.itemsize}")).astype(a.dtype)
+    """The number of bits of the magnitude that are set."""
+    return np.bitwise_count(x).astype(np.asarray(x).dtype)
 
 
 _ROWS = (

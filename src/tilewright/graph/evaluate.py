@@ -5,7 +5,8 @@
 
 The shapes of the inputs bind the symbols. Every result of every node is checked against its type, so an operator whose
 type rule and meaning disagree shows itself. Inputs that do not fit are a UserError, values that break a check of the
-program a RuntimeFault.
+program a RuntimeFault. A module whose entry has become a loops function runs in the evaluator of that level, so the same
+call gives the results after every pass.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from tilewright.expr.nodes import Compare, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant, Require, Size
 from tilewright.loops import evaluate as loops
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import Function, Publish
 from tilewright.report.errors import InternalError, RuntimeFault, UserError
 from tilewright.types.tensor import TensorType
 
@@ -31,10 +33,12 @@ Symbols = dict[Var, int]
 
 
 def evaluate(module: Module, inputs: Inputs) -> dict[str, Array]:
-    """The results of the entry function, a graph, by their public names."""
+    """The results of the entry function by their public names."""
+    if isinstance(module.main, Function):
+        return evaluate_loops(module, module.main, inputs)
     graph = module.graph
     symbols: Symbols = {}
-    values = bind(graph, arrays_in_order(graph, inputs), symbols)
+    values = bind(graph, arrays_in_order(graph.name, [p.name for p in graph.params], inputs), symbols)
     for node in graph.nodes:
         for value, array in zip(node.outputs, run_node(module, node, values, symbols), strict=True):
             check_result(node, value, array, symbols)
@@ -42,18 +46,34 @@ def evaluate(module: Module, inputs: Inputs) -> dict[str, Array]:
     return {name: values[v] for name, v in zip(graph.result_names, graph.results, strict=True)}
 
 
-def arrays_in_order(graph: GraphFunction, inputs: Inputs) -> list[Array]:
+def evaluate_loops(module: Module, entry: Function, inputs: Inputs) -> dict[str, Array]:
+    """The results of an entry that bufferization made: its output parameters and what it publishes, in their order."""
+    count = len(entry.params) - entry.outputs
+    arrays = arrays_in_order(entry.name, [p.name for p in entry.params[:count]], inputs)
+    symbols: Symbols = {}
+    for param, array in zip(entry.params, arrays, strict=False):
+        symbols.update({d: n for d, n in zip(param.shape, array.shape, strict=False) if isinstance(d, Var)})
+    types = [TensorType(p.dtype, p.shape) for p in entry.params[count:]]
+    outputs = [np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in types]
+    functions = {name: f for name, f in module.functions.items() if isinstance(f, Function)}
+    published = loops.evaluate(entry, [*arrays, *outputs], None, functions, module.constants)
+    names = {s.argument: s.buffer.name for s in statements(entry.body) if isinstance(s, Publish)}
+    own = iter(zip([p.name for p in entry.params[count:]], outputs, strict=True))
+    places = range(count, count + len(outputs) + len(published))
+    return dict([(names[n], published[n]) if n in published else next(own) for n in places])
+
+
+def arrays_in_order(function: str, names: Sequence[str], inputs: Inputs) -> list[Array]:
     """The inputs as arrays, in the order of the parameters."""
-    names = [p.name for p in graph.params]
     if not isinstance(inputs, Mapping):
         if len(inputs) != len(names):
             why = f"its inputs are {_list(names)}"
-            raise UserError(f"{graph.name} takes {len(names)} inputs, not {len(inputs)}", why=why)
+            raise UserError(f"{function} takes {len(names)} inputs, not {len(inputs)}", why=why)
         return [np.asarray(x) for x in inputs]
     if set(inputs) != set(names):
         wrong = [f"{n} is missing" for n in names if n not in inputs]
         wrong += [f"there is no input {n}" for n in inputs if n not in names]
-        raise UserError(f"cannot call {graph.name}", why="; ".join(wrong), mend=f"give {_list(names)}")
+        raise UserError(f"cannot call {function}", why="; ".join(wrong), mend=f"give {_list(names)}")
     return [np.asarray(inputs[n]) for n in names]
 
 

@@ -1,4 +1,5 @@
-"""Checks that a module keeps the laws of the graph level; all that is wrong is told at once, at the printed lines.
+"""Checks that a module keeps the laws of its levels; all that is wrong is told at once, at the printed lines. The laws of
+loops functions are those of loops/verify.py; the laws of graph functions:
 
 1. A value is defined once, by a parameter or a node, before it is used; results are defined and named differently.
 2. A symbol is bound once, before it is used: by standing alone in the shape of a parameter, or by a node.
@@ -31,14 +32,16 @@ from tilewright.graph.op import REGISTRY, TypeContext
 from tilewright.graph.symbolic import Call, Constant, Require, Size
 from tilewright.graph.text import Text, describe
 from tilewright.loops.nodes import Function
+from tilewright.loops.verify import verify as verify_loops
 from tilewright.report.errors import UserError, all_of
 from tilewright.report.snippet import Snippet
 from tilewright.types.tensor import TensorType
 
 
 def verify(module: Module) -> None:
-    """Raises UserError, listing everything, unless all graph functions of the module are valid."""
+    """Raises UserError, listing everything, unless all functions of the module are valid."""
     errors: list[UserError] = []
+    callees = {name: f for name, f in module.functions.items() if isinstance(f, Function)}
     if module.entry not in module.functions:
         names = ", ".join(module.functions) or "none"
         errors.append(UserError(f"there is no function {module.entry}", why=f"the functions of the module: {names}"))
@@ -47,6 +50,11 @@ def verify(module: Module) -> None:
             errors.append(UserError(f"the module calls {function.name} {name}", mend="use its own name"))
         if isinstance(function, GraphFunction):
             errors += _Verifier(module, function).run()
+            continue
+        try:
+            verify_loops(function, callees, UserError)
+        except UserError as error:
+            errors.append(error)
     if errors:
         raise all_of("this module is not valid", errors)
 

@@ -38,10 +38,11 @@ def vector_index(buffer: Buffer, array: Any, *indices: Any) -> tuple[Any, ...]:
 
 
 def fault(message: str, *values: Any) -> NoReturn:
-    """The end of a call whose assertion failed: the message with its values."""
+    """The end of a call whose assertion failed: the message with its values, and the place that it names behind @."""
     for position, value in enumerate(values):
         message = message.replace(f"{{{position}}}", str(value))
-    raise RuntimeFault(message)
+    what, _, where = message.partition(" @ ")
+    raise RuntimeFault(what, where=where or None)
 
 
 def _scalar_minimum(a: Any, b: Any) -> Any:

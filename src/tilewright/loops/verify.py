@@ -403,11 +403,13 @@ class _Verifier:
                 raise _Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
 
     def argument(self, s: CallFunction, buffer: Buffer, param: Buffer, values: Mapping[Expr, Expr]) -> None:
+        """A buffer fits a parameter of its type, and a flat one of as many elements: memory is row-major."""
         shape = tuple(simplify(substitute(d, values)) for d in param.shape)
         wanted = f"{param.dtype}[{', '.join(map(str, shape))}]"
-        if buffer.dtype is not param.dtype or len(buffer.shape) != len(shape):
+        given = (size_of(buffer),) if len(shape) == 1 else buffer.shape
+        if buffer.dtype is not param.dtype or len(given) != len(shape):
             raise _Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
-        for have, want in zip(buffer.shape, shape, strict=True):
+        for have, want in zip(given, shape, strict=True):
             difference = simplify(have - want)
             if isinstance(difference, Const) and difference.value:
                 why = f"{have} is not {want}"

@@ -83,37 +83,37 @@ class _Main:
         self.buffers: dict[Value, Buffer] = {}
         self.root: dict[Buffer, Buffer] = {}
         self.steps: list[_Step] = []
-        self.constants: list[Buffer] = []
+        self.constants: dict[str, Buffer] = {}
+        self.public: dict[Value, str] = {}
 
     def build(self) -> Function:
         symbols = set(self.graph.symbols)
         params = [self._buffer(v, Scope.ARGUMENT) for v in self.graph.params]
-        outputs = [Buffer(name, v.type.dtype, v.type.shape) for name, v in self._results()]
-        self._place_results(outputs, symbols)
+        outputs = self._place_results(symbols)
         for node in self.graph.nodes:
             self._node(node)
-        for step in self._publish(outputs, symbols):
-            self.steps.append(step)
-        body = self._with_memory()
-        all_params = (*params, *self.constants, *outputs)
-        return Function(self.graph.name, self.graph.symbols, all_params, body, len(outputs))
-
-    def _results(self) -> list[tuple[str, Value]]:
-        return list(zip(self.graph.result_names, self.graph.results, strict=True))
+        self.steps += self._publish(symbols)
+        return Function(
+            self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs)
+        )
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:
-        buffer = Buffer(value.name, value.type.dtype, value.type.shape, scope)
+        buffer = Buffer(self.public.get(value, value.name), value.type.dtype, value.type.shape, scope)
         self.buffers[value] = buffer
         self.root[buffer] = buffer
         return buffer
 
-    def _place_results(self, outputs: list[Buffer], symbols: set[Var]) -> None:
-        """A result whose size is known on entry is written where the caller wants it: its value, or the value it is a
-        view of, is the output itself."""
+    def _place_results(self, symbols: set[Var]) -> list[Buffer]:
+        """The output parameters. A result whose size is known on entry is written where the caller wants it: its value,
+        or the value it is a view of, is the output itself."""
         maker = {v: node for node in self.graph.nodes for v in node.outputs}
-        for value, out in zip(self.graph.results, outputs, strict=True):
+        outputs: list[Buffer] = []
+        for value, name in zip(self.graph.results, self.graph.result_names, strict=True):
             if is_sized_late(value, symbols):
+                self.public[value] = name
                 continue
+            out = Buffer(name, value.type.dtype, value.type.shape)
+            outputs.append(out)
             base = value
             while maker[base].op.name == "reshape":
                 (base,) = maker[base].inputs
@@ -121,16 +121,16 @@ class _Main:
             if base is value:
                 self.buffers[value] = out
             else:
-                self.buffers[base] = Buffer(base.name, base.type.dtype, base.type.shape, Scope.ARENA)
+                self.buffers[base] = Buffer(base.name, base.type.dtype, base.type.shape, out.scope)
                 self.root[self.buffers[base]] = out
                 self.steps.append(_Step(View(self.buffers[base], out)))
+        return outputs
 
     def _node(self, node: Node) -> None:
         match node.attrs:
             case Constant(name, type):
-                buffer = Buffer(name, type.dtype, type.shape, Scope.CONSTANT)
+                buffer = self.constants.setdefault(name, Buffer(name, type.dtype, type.shape, Scope.CONSTANT))
                 self.buffers[node.outputs[0]] = self.root[buffer] = buffer
-                self.constants.append(buffer)
             case Size():
                 self._size(node, node.attrs)
             case Require(cond, message):
@@ -156,7 +156,7 @@ class _Main:
         source, (out,) = self.buffers[node.inputs[0]], node.outputs
         if out in self.buffers:
             return
-        buffer = Buffer(out.name, out.type.dtype, out.type.shape, source.scope)
+        buffer = Buffer(self.public.get(out, out.name), out.type.dtype, out.type.shape, source.scope)
         self.buffers[out] = buffer
         self.root[buffer] = self.root[source]
         self.steps.append(_Step(View(buffer, source), (source,)))
@@ -176,7 +176,7 @@ class _Main:
         arguments = (*inputs, *scratch, *outputs)
         self.steps.append(_Step(CallFunction(attrs.callee, attrs.symbols, arguments), arguments))
 
-    def _publish(self, outputs: list[Buffer], symbols: set[Var]) -> list[_Step]:
+    def _publish(self, symbols: set[Var]) -> list[_Step]:
         """Results sized by the call: their place among the caller's pointers and sizes."""
         place = len(self.graph.symbols)
         made = []

@@ -1,7 +1,7 @@
 """Exponentials, logarithms and what is made of them, in basic operations.
 
     exp     x = n*ln(2) + r with |r| <= ln(2)/2 (Cody and Waite, 1980), exp(x) = 2^n * (1 + r + r^2*P(r))
-    log     x = 2^e * (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, log(1 + f) by s = f / (2 + f) as Tang (1990) and fdlibm do
+    log     x = 2^e * (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, log(1 + f) = 2*atanh(s), s = f / (2 + f) (Tang, 1990)
     log1p   log(u + c), where u = 1 + x rounded and c is what rounding lost (Knuth's two-sum), as log(u) + c/u
     tanh    -t / (t + 2) with t = expm1(-2|x|); in f32, x + x^3*P(x^2) up to 0.55, then 1 - 2*s/(s + 1)
             with s = exp(-2|x|)

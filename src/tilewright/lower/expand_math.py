@@ -1,6 +1,8 @@
 """Rewrites functions like exp and sin into basic operations, which run in vector lanes.
 
-    y[i] = sinh(x[i])       =>       y[i] = (half + half / exp2r) …       (see expand_exponential.py, expand_circular.py)
+    y[i] = tanh(x[i])     =>     y[i] = copysign(select(abs(x[i]) < 0.55, fma(…), 1 - …), x[i])
+
+The formulas are in expand_exponential.py and expand_circular.py.
 
 Within 2 units in the last place for f32 and 4 for f64, and exact for zeros, infinities, NaN, and at the ends of the
 range. f32 has expansions of its own where they are common; the rare functions are computed in f64 and rounded. f16 and

@@ -51,5 +51,3 @@ def _pivot(source: dtypes.DType, to: dtypes.DType) -> bool:
     if source in HALVES:
         return to is not dtypes.f32
     return to in HALVES and source is not dtypes.f32 and (source.bits <= 16 or source.is_bool)
-
-

@@ -1,4 +1,4 @@
-"""The arithmetic that expansions of functions are written in: constants, fused operations and bits of one float type."""
+"""The arithmetic that expansions of functions are written in: constants, fused operations, bits of a float type."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import decompose, variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Stmt, Store, seq
-from tilewright.plan.rows import reduces_contiguously, schedule_rows
+from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
 from tilewright.schedule.cache_write import cache_write
@@ -90,10 +90,10 @@ def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
     if any(accumulation(b) is None for b in reducing):
         return nest
     if reducing:
-        narrow = max(lanes // 2, 2)
-        tiled = schedule_tile(nest, lanes, target) or (
-            None if reduces_contiguously(nest, lanes) else schedule_tile(nest, narrow, target)
-        )
+        if reduces_contiguously(nest, lanes):
+            return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
+        nest = block_long_sums(nest)
+        tiled = schedule_tile(nest, lanes, target) or schedule_tile(nest, max(lanes // 2, 2), target)
         return tiled or schedule_rows(nest, lanes)
     return schedule_points(nest, lanes)
 

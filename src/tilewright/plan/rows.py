@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Const
-from tilewright.loops.edit import replace, statements
+from tilewright.expr.nodes import Add, Const, Expr, Mul
+from tilewright.loops.edit import loads, replace, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.accesses import Access, accesses
 from tilewright.plan.spatial import schedule_points
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, is_spatial
-from tilewright.schedule.reduce import accumulation, reduce_in_lanes
+from tilewright.schedule.reduce import accumulation, reduce_in_blocks, reduce_in_lanes
 
 CHAINS = 4
 """Vectors of partial results: enough to hide the latency of an addition."""
@@ -42,6 +42,27 @@ def _pass(stmt: Stmt, lanes: int) -> Stmt:
         if made is not None:
             stmt = replace(stmt, loop, made)
     return stmt
+
+
+SUM_BLOCK = 32
+"""Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
+
+
+def block_long_sums(nest: Stmt) -> Stmt:
+    """The nest with long sums of floats added up in blocks. Products of two tensors are left alone: tiles of a
+    contraction need the registers."""
+    for loop in [s for s in statements(nest) if isinstance(s, For) and isinstance(s.body, Block)]:
+        found = accumulation(loop.body)  # type: ignore[arg-type]
+        extent = extent_of(loop)
+        if found is None or not loop.body.reduce or found[0] is not Add or _is_product(found[2]):  # type: ignore[attr-defined]
+            continue
+        if found[1].buffer.dtype.is_float and (not isinstance(extent, Const) or extent.value >= 2 * SUM_BLOCK):
+            nest = replace(nest, loop, reduce_in_blocks(loop, SUM_BLOCK) or loop)
+    return nest
+
+
+def _is_product(term: Expr) -> bool:
+    return isinstance(term, Mul) and len({load.buffer for load in loads(term)}) > 1
 
 
 def reduces_contiguously(body: Stmt, lanes: int) -> bool:

@@ -98,3 +98,37 @@ def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
     return seq(Alloc(partial), first, main, join, rest)
 
 
+
+
+def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
+    """The replacement of a loop that holds one accumulating block and nothing else; None where it does not apply.
+
+    for k in 0..n: t = t + f(k)       =>       for ko in 0..n//B: { p = 0; for ki in 0..B: p = p + f(ko*B + ki); t = t + p }
+                                               for k in n//B*B..n: t = t + f(k)
+
+    The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation", 1993).
+    """
+    found = accumulation(loop.body) if isinstance(loop.body, Block) else None
+    if found is None or not isinstance(loop.body, Block):
+        return None
+    op, store, summand = found
+    start = neutral(op, store.buffer.dtype)
+    if start is None:
+        return None
+    block = loop.body
+    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
+    term, target = substitute(summand, bindings), tuple(substitute(i, bindings) for i in store.indices)
+    partial = Buffer(store.buffer.name + ".block", store.buffer.dtype, (), Scope.REGISTER)
+    outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
+    whole = simplify(extent_of(loop) // size)
+    at = substitute(term, {loop.var: loop.begin + outer * size + inner})
+    step = Store(partial, (), op(Load(partial, ()), at))  # type: ignore[call-arg]
+    join = Store(store.buffer, target, op(Load(store.buffer, target), Load(partial, ())))  # type: ignore[call-arg]
+    turn = seq(
+        Alloc(partial),
+        Block(f"{block.name}.start", (), Store(partial, (), start)),
+        For(inner, const(0), const(size), LoopKind.SERIAL, Block(f"{block.name}.terms", (), step)),
+        Block(f"{block.name}.join", (), join),
+    )
+    main = For(outer, const(0), whole, LoopKind.SERIAL, turn)
+    return seq(main, fresh_copy(loop.replace(begin=simplify(loop.begin + whole * size))))

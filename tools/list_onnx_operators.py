@@ -1,0 +1,160 @@
+"""Writes docs/onnx-support.md from the registry of the ONNX front end and the list of the suite's expected failures.
+
+    python tools/list_onnx_operators.py            prints the page
+    python tools/list_onnx_operators.py --write    writes it
+
+The number of cases in the suite is read from the page, unless `--cases N` gives another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+from collections import defaultdict
+from pathlib import Path
+
+from tilewright.frontends.onnx import operators as operators  # registers the handlers
+from tilewright.frontends.onnx.registry import HANDLERS, Handler
+from tilewright.frontends.onnx.tensors import ELEMENTS
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "onnx-support.md"
+FAILURES = ROOT / "tests" / "models" / "onnx_expected_failures.txt"
+CASES = 1884
+NEWEST = 1 << 30
+
+HEAD = """# ONNX operators and element types
+
+This page is written by `tools/list_onnx_operators.py` from the front end's registry; a test keeps it current.
+
+**Element types**: {types}.
+
+**Operators**: {count} of the standard domain have a handler; they are listed below with the versions of the operator
+set that the handler is for, the inputs it takes, and its attributes. Any other standard operator that ONNX defines by a
+function body, and every function that a model brings along, is expanded into these. What none of this covers is one
+error that lists every such node of the model, before anything is compiled.
+
+**The ONNX project's backend suite**: {passed:,} of {cases:,} node cases pass ({share:.1%}), all in
+compiled code. The other {failed:,} are listed one by one in `tests/models/onnx_expected_failures.txt`; a listed case
+that passes fails the tests. They are, by the reason:
+
+{reasons}
+
+## Limits
+
+- Dimensions may be symbols, bound by the shapes of each call, and sizes may be computed from data while a model runs
+  (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model.
+- No strings, sequences, optionals or maps. No elements narrower than eight bits, no eight-bit floats, no complex
+  numbers other than as pairs.
+- No random draws: a result must follow from the inputs.
+- `If` is decided while the model is read, and the steps of `Loop`, `Scan` and the recurrent layers are unrolled: a
+  condition that only the data decides is refused, and so are more than 256 steps.
+- Sums and products of 16-bit floats are kept in f32 and rounded once.
+- Indices that come from data are checked in every call: one outside its range is an error that names the operator.
+
+## Operators with a handler
+
+`1-12` means the versions 1 to 12 of the operator set, `13-` from version 13 on. An attribute with `=` may be left out
+and then has that value; one with `?` may be left out.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="writes docs/onnx-support.md")
+    parser.add_argument("--write", action="store_true", help="write the page instead of printing it")
+    parser.add_argument("--cases", type=int, help="node cases of the suite, where their number has changed")
+    options = parser.parse_args()
+    text = page(options.cases or cases_of(PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""))
+    if options.write:
+        PAGE.write_text(text, encoding="utf-8")
+    else:
+        print(text, end="")
+
+
+def cases_of(text: str) -> int:
+    """The number of cases of the suite that a page speaks of."""
+    found = re.search(r"of ([\d,]+) node cases pass", text)
+    return int(found[1].replace(",", "")) if found else CASES
+
+
+def page(cases: int) -> str:
+    """The whole page."""
+    listed = failures()
+    failed = sum(len(names) for names in listed.values())
+    types = ", ".join(element.name for element in ELEMENTS.values())
+    passed = cases - failed
+    head = HEAD.format(
+        types=types, count=len(HANDLERS), passed=passed, cases=cases, share=passed / cases, failed=failed,
+        reasons=reasons(listed),
+    )  # fmt: skip
+    return "\n".join([head, *sections()])
+
+
+def failures() -> dict[str, list[str]]:
+    """The expected failures by the heading they stand under."""
+    found: dict[str, list[str]] = {}
+    heading = ""
+    for line in FAILURES.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            heading = line.lstrip("# ")
+        elif line.strip():
+            found.setdefault(heading, []).append(line)
+    return found
+
+
+def reasons(listed: dict[str, list[str]]) -> str:
+    """A table of the reasons; headings `KIND: OPERATOR` are gathered by their kind."""
+    gathered: dict[str, int] = defaultdict(int)
+    subjects: dict[str, set[str]] = defaultdict(set)
+    for heading, names in listed.items():
+        kind, _, subject = heading.partition(": ")
+        key = kind if re.fullmatch(r"[\w.]+( \(expanded\))?", subject) else heading
+        gathered[key] += len(names)
+        if key == kind and subject:
+            subjects[key].add(subject.removesuffix(" (expanded)"))
+    rows = ["| cases | reason |", "|---|---|"]
+    for key, count in sorted(gathered.items(), key=lambda item: (-item[1], item[0])):
+        of = f": {', '.join(f'`{s}`' for s in sorted(subjects[key]))}" if subjects[key] else ""
+        rows.append(f"| {count} | {key}{of} |")
+    return "\n".join(rows)
+
+
+def sections() -> list[str]:
+    """A section for each family of operators."""
+    families: dict[str, list[tuple[str, Handler]]] = defaultdict(list)
+    for (domain, operator), handlers in HANDLERS.items():
+        for handler in handlers:
+            family = inspect.getmodule(handler.function)
+            assert family is not None
+            name = f"{domain}.{operator}" if domain else operator
+            families[family.__name__.rpartition(".")[2]].append((name, handler))
+    parts = []
+    for family, rows in sorted(families.items()):
+        lines = [f"### {family}", "", "| operator | versions | inputs | attributes |", "|---|---|---|---|"]
+        lines += [row(name, handler) for name, handler in sorted(rows, key=lambda r: (r[0], r[1].since))]
+        parts.append("\n".join(lines) + "\n")
+    return parts
+
+
+def row(name: str, handler: Handler) -> str:
+    """The row of a handler."""
+    versions = f"{handler.since}-" + (str(handler.until) if handler.until < NEWEST else "")
+    least, named, variadic = handler.inputs
+    inputs = f"{least}…" if variadic else str(least) if least == named else f"{least}-{named}"
+    attributes = []
+    for attribute, p in sorted(handler.attributes.items()):
+        default = "" if p.required else "?" if p.default is None else f"={attribute_text(p.default)}"
+        attributes.append(f"`{attribute}{default}`")
+    return f"| `{name}` | {versions} | {inputs} | {' '.join(attributes)} |"
+
+
+def attribute_text(value: object) -> str:
+    """A default as a model writes it."""
+    if isinstance(value, tuple):
+        return "[" + ",".join(map(attribute_text, value)) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()
