@@ -223,6 +223,17 @@ class Growing:
         rows = self.graph.op("checked_indices", rows, limit=x.type.shape[0], what="rows")
         return self.graph.op("take", x, rows, axis=0)
 
+    def compact(self, x: Value) -> Value:
+        """The places of some elements: as many as only the call knows."""
+        zero = self.graph.scalar(0, x.type.dtype)
+        mask = x if x.type.dtype.is_bool else self.graph.op("lt", zero, x)
+        ones = self.graph.op("cast", mask, dtype=dtypes.i64)
+        axes = tuple(range(x.type.rank))
+        count = self.graph.op("reduce", ones, kind="sum", axes=axes, keepdims=False)
+        symbol = self.graph.size(count, "k", 0, x.type.size, "elements")
+        self.numbers[symbol] = int(evaluate(self.graph.module({"count": count}), self.inputs)["count"])
+        return self.graph.op("compact", mask, size=symbol)
+
     def sizes(self, x: Value) -> Value:
         return self.graph.op("index_values", values=(*x.type.shape, 2), shape=(x.type.rank + 1,))
 
@@ -253,6 +264,7 @@ STEPS: tuple[Callable[[Growing, Value], Value | None], ...] = (
     Growing.pad,
     Growing.contract,
     Growing.take,
+    Growing.compact,
     Growing.sizes,
     Growing.iota,
 )

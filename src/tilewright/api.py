@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-
 def compile(
     model: str | os.PathLike[str] | bytes | ModelProto | Module,
     *,
@@ -88,7 +87,9 @@ def build(function: Function, *, target: str | Target = "native") -> Kernel:
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))
     seconds = time.perf_counter() - start
-    kernel = Kernel(compiled.interface, NativeCode(compiled.code, machine), compiled.faults, (), inside, seconds=seconds)
+    kernel = Kernel(
+        compiled.interface, NativeCode(compiled.code, machine), compiled.faults, (), inside, seconds=seconds
+    )
     kernel.outputs_at = len(function.params) - function.outputs
     return kernel
 
@@ -96,5 +97,3 @@ def build(function: Function, *, target: str | Target = "native") -> Kernel:
 def evaluate(module: Module, feeds: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Runs a module in plain NumPy: the meaning that compiled code is compared with. `feeds` are arrays by name."""
     return _evaluate(module, feeds)
-
-

@@ -1,11 +1,11 @@
 """From a Module to an Executable: the whole pipeline as one list.
 
-    graph     simplify · fold · share · drop · orient constants                what is computed, once each
-    plan      groups of operators, each a loops function                       which operators share a kernel
-    schedule  loops split, jammed, vectorized, marked parallel                 how each kernel runs
-    memory    the graph of calls as a loops function with an arena
-    legal     no blocks, one-dimensional buffers, explicit lanes               nothing left to decide
-    machine   LLVM IR, object code
+graph     simplify · fold · share · drop · orient constants                what is computed, once each
+plan      groups of operators, each a loops function                       which operators share a kernel
+schedule  loops split, jammed, vectorized, marked parallel                 how each kernel runs
+memory    the graph of calls as a loops function with an arena
+legal     no blocks, one-dimensional buffers, explicit lanes               nothing left to decide
+machine   LLVM IR, object code
 """
 
 from __future__ import annotations

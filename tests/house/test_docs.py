@@ -62,7 +62,7 @@ def runs(page: str) -> Iterator[tuple[Fence, Fence | None]]:
 def run(block: Fence, name: str, namespace: dict[str, object]) -> str:
     """What a block prints."""
     printed = io.StringIO()
-    code = compile("\n" * block.above + block.text, name, "exec")
+    code = compile("\n" * block.above + block.text, name, "exec", dont_inherit=True)
     with contextlib.redirect_stdout(printed):
         exec(code, namespace)
     return printed.getvalue()

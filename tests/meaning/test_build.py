@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from stages import close
-from strategies import functions
 
 import tilewright as tw
+from stages import close
+from strategies import functions
 from tilewright.expr.evaluate import evaluate as number_of
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function

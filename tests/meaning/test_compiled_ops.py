@@ -9,15 +9,14 @@ import test_ops_registry  # with it come the cases of every operator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from op_cases import CASES, Case, typed
-from stages import close
 
+from stages import close
 from tilewright.compiler import compile_module
 from tilewright.expr import dtypes
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.op import REGISTRY
-from tilewright.types.tensor import TensorType
 
 LONG = settings.get_current_profile_name() == "long"
 some = settings(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-
+from hypothesis import HealthCheck, given, settings
 
 from graph_strategies import Program, programs
-from hypothesis import HealthCheck, given, settings
 from stages import check_stages, close
-
 from tilewright.compiler import compile_module
 from tilewright.graph.evaluate import evaluate
 

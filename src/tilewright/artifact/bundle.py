@@ -1,9 +1,9 @@
 """A compiled program as one container of bytes, and back.
 
 The manifest holds the interface (types as text), the messages of run-time checks, and where each constant lies: in the
-container itself, or, for a weight that the compiler left as it was, at an offset of the model's file. So an entry of the
-store is small and its weights stay mapped. Everything is checked when it is read: a container that does not fit, or a
-model file that is not the one it was made from, is refused.
+container itself, or, for a weight that the compiler left as it was, at an offset of the model's file. So an entry of
+the store is small and its weights stay mapped. Everything is checked when it is read: a container that does not fit,
+or a model file that is not the one it was made from, is refused.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ def encode(compiled: Compiled, sources: Sequence[Source]) -> bytes:
     """The container of a compiled program. Constants that lie in one of the sources are only referred to."""
     blobs: dict[str, bytes | memoryview] = {"code": compiled.code}
     rows: list[dict[str, Any]] = []
-    used: set[int] = set()
     for n, name in enumerate(compiled.constants):
         array = compiled.module.constants[name]
         dtype = from_numpy(array.dtype)
@@ -64,13 +63,12 @@ def encode(compiled: Compiled, sources: Sequence[Source]) -> bytes:
         row: dict[str, Any] = {"dtype": dtype.name, "shape": list(array.shape)}
         found = _locate(array, sources)
         if found is None:
-            blobs[f"constant {n}"] = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+            blobs[f"constant {n}"] = np.ascontiguousarray(array).tobytes()
         else:
             row |= {"source": found[0], "offset": found[1]}
-            used.add(found[0])
         rows.append(row)
     interface = compiled.interface
-    manifest = {
+    manifest: dict[str, Any] = {
         "symbols": [s.name for s in interface.symbols],
         "inputs": [_port(p, interface) for p in interface.inputs],
         "outputs": [_port(p, interface) for p in interface.outputs],
@@ -104,7 +102,8 @@ def sources_of(data: bytes | memoryview) -> list[tuple[str, str]]:
     """(path, SHA-256) of the files that a container refers to. Raises Damaged."""
     manifest, _ = unpack(data)
     try:
-        return [(str(path), str(digest)) for path, digest in manifest["sources"]]  # type: ignore[union-attr, str-unpack]
+        rows: Any = manifest["sources"]
+        return [(str(path), str(digest)) for path, digest in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise Damaged("the container holds no compiled program", why=str(error)) from error
 

@@ -91,7 +91,9 @@ class Arithmetic(Emitter):
             result = self.fresh(f"{prefix}div {t} {x}, {safe}")
             if floor:
                 step = self._below_zero(dtype, lanes, x, safe)
-                result = self.fresh(f"add {t} {result}, {self.fresh(f'sext {value_type(dtypes.bool_, lanes)} {step} to {t}')}")
+                result = self.fresh(
+                    f"add {t} {result}, {self.fresh(f'sext {value_type(dtypes.bool_, lanes)} {step} to {t}')}"
+                )
         else:
             result = self.fresh(f"{prefix}rem {t} {x}, {safe}")
             if floor:

@@ -14,7 +14,7 @@ from tilewright.report.errors import InternalError
 from tilewright.target import Target
 
 _PASSES = ("sroa", "instruction_combine", "simplify_cfg", "new_gvn", "instruction_combine", "aggressive_dce")
-"""Accumulators into registers, clean instructions, each load once. The whole of LLVM's O2 takes three times as long and,
+"""Accumulators into registers, clean instructions, each load once. LLVM's whole O2 takes three times as long and,
 with its vectorizers and unroller off as schedules need them, ends in the same inner loops."""
 
 _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")

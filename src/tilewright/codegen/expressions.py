@@ -1,7 +1,7 @@
 """One expression becomes SSA instructions.
 
-The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates, loads
-for one statement only, since a store may follow.
+The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates,
+loads for one statement only, since a store may follow.
 """
 
 from __future__ import annotations

@@ -132,7 +132,8 @@ class Memory(Emitter):
 
     def _lane_indices(self, place: Address) -> list[str]:
         """The flat index of each lane, as scalars."""
-        assert place.base is not None and place.stride is not None
+        assert place.base is not None
+        assert place.stride is not None
         base, step = self.value(place.base), self.value(place.stride)
         result = []
         for lane in range(place.lanes):
@@ -141,7 +142,9 @@ class Memory(Emitter):
                 moved = self.fresh(f"mul i64 {step}, {lane}")
                 at = self.fresh(f"add i64 {at}, {moved}")
             for index, stride in place.index:
-                one = self.fresh(f"extractelement {value_type(dtypes.index, place.lanes)} {self.value(index)}, i32 {lane}")
+                one = self.fresh(
+                    f"extractelement {value_type(dtypes.index, place.lanes)} {self.value(index)}, i32 {lane}"
+                )
                 scaled = self.fresh(f"mul i64 {one}, {self.value(stride)}")
                 at = self.fresh(f"add i64 {at}, {scaled}")
             result.append(at)

@@ -67,7 +67,9 @@ def _entry(function: Function, body: Statements) -> str:
 
 
 def _element(body: Statements, type_: str, table: str, n: int) -> str:
-    return body.fresh(f"load {type_}, ptr {body.fresh(f'getelementptr inbounds {type_}, ptr {table}, i64 {n}')}, align 8")
+    return body.fresh(
+        f"load {type_}, ptr {body.fresh(f'getelementptr inbounds {type_}, ptr {table}, i64 {n}')}, align 8"
+    )
 
 
 def _footer(target: Target) -> str:
@@ -82,4 +84,3 @@ def _footer(target: Target) -> str:
             '!3 = !{!"branch_weights", i32 1, i32 100000}',
         ]
     )
-

@@ -222,10 +222,11 @@ def kernel_symbol(name: str) -> str:
 
 def _in_double(e: Expr) -> Expr:
     """The same size, its sums and products computed in f64."""
-    from_int = [c for c in e.children() if isinstance(c, Expr)]
-    if type(e) in (Add, Sub, Mul, Min, Max, FloorDiv):
-        a, b = (_in_double(c) for c in from_int)
-        return type(e)(a, b) if type(e) is not FloorDiv else Div(a, b)
+    match e:
+        case FloorDiv(a, b):
+            return Div(_in_double(a), _in_double(b))
+        case Add(a, b) | Sub(a, b) | Mul(a, b) | Min(a, b) | Max(a, b):
+            return type(e)(_in_double(a), _in_double(b))
     return cast(e, dtypes.f64)
 
 

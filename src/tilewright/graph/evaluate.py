@@ -5,8 +5,8 @@
 
 The shapes of the inputs bind the symbols. Every result of every node is checked against its type, so an operator whose
 type rule and meaning disagree shows itself. Inputs that do not fit are a UserError, values that break a check of the
-program a RuntimeFault. A module whose entry has become a loops function runs in the evaluator of that level, so the same
-call gives the results after every pass.
+program a RuntimeFault. A module whose entry has become a loops function runs in the evaluator of that level, so the
+same call gives the results after every pass.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Checks that a module keeps the laws of its levels; all that is wrong is told at once, at the printed lines. The laws of
-loops functions are those of loops/verify.py; the laws of graph functions:
+"""Checks that a module keeps the laws of its levels; all that is wrong is told at once, at the printed lines. The laws
+of loops functions are those of loops/verify.py; the laws of graph functions:
 
 1. A value is defined once, by a parameter or a node, before it is used; results are defined and named differently.
 2. A symbol is bound once, before it is used: by standing alone in the shape of a parameter, or by a node.

@@ -137,7 +137,7 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     """`root` with variables (or whole expressions) replaced wherever they are used."""
-    memo: dict[Node, Node] = dict(values)
+    memo: dict[Node, Node] = {name: value for name, value in values.items()}  # noqa: C416  (another key type)
     return map_expressions(root, lambda e: transform(e, lambda n: n, memo))
 
 

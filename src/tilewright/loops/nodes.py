@@ -117,7 +117,7 @@ class Alloc(Stmt):
 
 
 class Reserve(Stmt):
-    """The call needs an arena of at least `bytes`; code generation returns to the caller for more when it is smaller."""
+    """The call needs an arena of at least `bytes`; with a smaller one the entry point returns to its caller."""
 
     bytes: Expr
 

@@ -56,9 +56,7 @@ def lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]:
         return function, ()
     from_arena = set(extra)
 
-    body = map_statements(
-        function.body, lambda s: seq() if isinstance(s, Alloc) and s.buffer in from_arena else s
-    )
+    body = map_statements(function.body, lambda s: seq() if isinstance(s, Alloc) and s.buffer in from_arena else s)
     inputs = len(function.params) - function.outputs
     params = (*function.params[:inputs], *extra, *function.params[inputs:])
     return function.replace(body=body, params=params), extra
@@ -93,9 +91,7 @@ class _Main:
         for node in self.graph.nodes:
             self._node(node)
         self.steps += self._publish(symbols)
-        return Function(
-            self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs)
-        )
+        return Function(self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs))
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:
         buffer = Buffer(self.public.get(value, value.name), value.type.dtype, value.type.shape, scope)
@@ -236,4 +232,3 @@ def _is_zero(e: Expr) -> bool:
 
 def _with_place(message: str, node: Node) -> str:
     return f"{message} @ {node.source}" if node.source else message
-

@@ -1,6 +1,6 @@
 """Makes every access one-dimensional: the row-major address, simplified.
 
-    y[f // m, f % m]   of shape [n, m]     =>     y[f]   of shape [n*m]
+y[f // m, f % m]   of shape [n, m]     =>     y[f]   of shape [n*m]
 """
 
 from __future__ import annotations

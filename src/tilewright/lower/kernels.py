@@ -144,5 +144,3 @@ def _unique(name: str, taken: dict[str, Function]) -> str:
         count += 1
         unique = f"{name}_{count}"
     return unique
-
-

@@ -5,8 +5,8 @@
     t: f32[784, 10] = transpose(w, perm=(1, 0))               folded into a constant by fold_constants.py
     h: f32[n, 10] = contract(x, t, spec="ik,kj->ij")
 
-Kernels run along that axis. Where the output's innermost axis is not in the operand (the filters of a convolution: it is
-a window's position), the axis that only the operand has takes its place, so that kernels can run along the output
+Kernels run along that axis. Where the output's innermost axis is not in the operand (the filters of a convolution: it
+is a window's position), the axis that only the operand has takes its place, so that kernels can run along the output
 channels. An operand stays as it is when one of its dimensions is a sum of axes, and when the order in which terms are
 added would change.
 """
@@ -67,8 +67,8 @@ def _permutation(spec: Spec, operand: int) -> tuple[int, ...] | None:
 
 
 def _inner_axis(spec: Spec, operand: int) -> str | None:
-    """The output's last axis where the operand has it; else, beside a window, the last output axis that no other operand
-    has."""
+    """The output's last axis where the operand has it; else, beside a window, the last output axis that no other
+    operand has."""
     own = {axis for index in spec.operands[operand] for axis, _ in index.terms}
     if spec.output[-1] in own:
         return spec.output[-1]

@@ -4,7 +4,7 @@ Sizes may be expressions. Those that follow from the inputs are laid out first; 
 come behind them, in stages, so that each offset is known when it is needed.
 
     stage 0, constant sizes    best fit: largest first, at the lowest offset where nothing alive at the same time lies
-    symbolic sizes             slots: buffers whose lives do not overlap take turns in one; a slot is as large as its largest
+    symbolic sizes             slots: buffers whose lives do not overlap take turns in one, as large as the largest
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _best_fit(lives: list[Life], start: Expr, offsets: dict[Buffer, Expr]) -> in
 
 
 def _slots(lives: list[Life], start: Expr, offsets: dict[Buffer, Expr]) -> Expr:
-    """Places buffers of symbolic size from `start` on; returns the end. A buffer prefers a free slot of its own size."""
+    """Places buffers of symbolic size from `start` on; returns the end. A free slot of its own size is preferred."""
     slots: list[tuple[Expr, list[Life]]] = []
     for life in sorted(lives, key=lambda x: x.first):
         size = size_in_bytes(life.buffer)

@@ -11,9 +11,23 @@ from tilewright.core.walk import transform
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.nodes import Alloc, Assert, Function, For, If, Let, Load, LoopKind, Seq, Stmt, Store, While, seq
 from tilewright.loops.edit import substitute_expressions
-from tilewright.loops.nodes import Block
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Block,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    While,
+    seq,
+)
 
 
 def simplify_indices(function: Function) -> Function:
@@ -58,7 +72,7 @@ def _step(stmt: Stmt, scope: _Scope, ranges: Ranges) -> Stmt:
             return _same_or(stmt, [_step(s, scope, ranges) for s in body])
         case For():
             return _loop(stmt, scope, ranges)
-        case Store(buffer, indices, value):
+        case Store(_, indices, value):
             return stmt.replace(indices=tuple(scope.index(i) for i in indices), value=scope.value(value))
         case Let(_, value):
             return stmt.replace(value=scope.value(value))

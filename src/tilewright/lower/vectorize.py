@@ -9,7 +9,6 @@ vector. What does not depend on the variable stays scalar until it meets a vecto
 
 from __future__ import annotations
 
-
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
@@ -116,5 +115,3 @@ class _Widener:
 
 def loop_bounds(loop: For) -> tuple[Expr, ...]:
     return loop.begin, loop.end
-
-

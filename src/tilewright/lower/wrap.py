@@ -1,4 +1,4 @@
-"""A loops function that a user wrote becomes a module of its own: an entry that gives it scratch memory and calls it."""
+"""A loops function that a user wrote becomes a module of its own: an entry gives it scratch memory and calls it."""
 
 from __future__ import annotations
 

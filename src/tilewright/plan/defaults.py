@@ -1,9 +1,9 @@
 """The default schedule of a kernel.
 
-    inline        every local value that is defined point by point
-    cache_write   accumulations into an argument run in a local buffer
-    compute_at    local buffers shrink into the loop that reads them
-    then, for each loop nest: register tiles, lanes along a reduce axis, or plain vectors of points
+inline        every local value that is defined point by point
+cache_write   accumulations into an argument run in a local buffer
+compute_at    local buffers shrink into the loop that reads them
+then, for each loop nest: register tiles, lanes along a reduce axis, or plain vectors of points
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def default_schedule(function: Function, target: Target) -> Function:
     function = _accumulate_locally(function)
     function = _pull_producers(function)
     function = decompose(function)
-    made: list[Stmt] = []
-    for nest in nests(function):
-        made.append(nest if isinstance(nest, Alloc) else _schedule_nest(nest, target))
+    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
     return function.replace(body=seq(*made))
 
 
@@ -102,5 +100,3 @@ def _lanes(nest: Stmt, target: Target) -> int:
     """Lanes for the widest element type that the nest stores, at most those of f32."""
     widest = max((s.buffer.dtype.bits for s in statements(nest) if isinstance(s, Store)), default=32)
     return max(target.vector_bits // max(widest, dtypes.f32.bits), 2)
-
-

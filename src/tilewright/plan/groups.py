@@ -156,7 +156,6 @@ def _duplicate_cheap(
     """The groups in program order; cheap maps that several kernels read are put into each of them. One that a view or
     shape node reads, or a kernel that rereads, keeps a kernel of its own."""
     cheap = {n.outputs[0]: n for n in function.nodes if n.op.name in CHEAP}
-    needed: list[Group] = []
     in_memory: set[Node] = set()
     for node in function.nodes:
         for value in node.inputs:
@@ -167,9 +166,7 @@ def _duplicate_cheap(
                 in_memory.add(maker)
             elif maker not in group_of[node].nodes:
                 group_of[node].nodes.insert(0, maker)
-    for maker in in_memory:
-        if group_of[maker] not in groups:
-            needed.append(group_of[maker])
+    needed = [group_of[maker] for maker in in_memory if group_of[maker] not in groups]
     position = {node: n for n, node in enumerate(function.nodes)}
     made = [*groups, *needed]
     for group in made:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.expr.nodes import Add, Const, Expr, Mul
 from tilewright.loops.edit import loads, replace, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
-from tilewright.plan.accesses import Access, accesses
+from tilewright.plan.accesses import moving_accesses, step
 from tilewright.plan.spatial import schedule_points
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, is_spatial
@@ -69,7 +69,7 @@ def reduces_contiguously(body: Stmt, lanes: int) -> bool:
     """Whether every accumulation inside runs over contiguous data, and enough of it, in its innermost loop."""
     inner = [s for s in statements(body) if isinstance(s, For) and isinstance(s.body, Block)]
     found = [s for s in inner if accumulation(s.body) is not None and s.body.reduce]  # type: ignore[arg-type, attr-defined]
-    return bool(found) and all(_fills(s, lanes) and is_contiguous(accesses(s), s) for s in found)
+    return bool(found) and all(_fills(s, lanes) and is_contiguous(s) for s in found)
 
 
 def _fills(loop: For, lanes: int) -> bool:
@@ -77,10 +77,10 @@ def _fills(loop: For, lanes: int) -> bool:
     return not isinstance(extent, Const) or extent.value >= lanes
 
 
-def is_contiguous(group: list[Access], loop: For) -> bool:
-    """Whether every load moves by one element or stays, and at least one moves."""
-    strides = [a.stride(loop.var) for a in group if not a.is_store]
-    return all(s in (0, 1) for s in strides) and 1 in strides
+def is_contiguous(loop: For) -> bool:
+    """Whether every load inside moves by one element or stays, and at least one moves."""
+    steps = [step(a, loop.var) for a in moving_accesses(loop) if not a.is_store]
+    return all(s in (0, 1) for s in steps) and 1 in steps
 
 
 def _width(loop: For, lanes: int) -> int:

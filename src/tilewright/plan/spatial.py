@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, LoopKind, Stmt
-from tilewright.plan.accesses import accesses, vector_cost
+from tilewright.plan.accesses import moving_accesses, vector_cost
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, flattens, fuse, is_spatial, split
 
@@ -51,13 +51,12 @@ def _fuse_all(nest: For) -> For:
     if not isinstance(inner, For):
         return nest
     nest = nest.replace(body=_fuse_all(inner))
-    group = [(a.buffer, a.indices) for a in accesses(nest)]
-    return fuse(nest) if flattens(nest, group) else nest
+    return fuse(nest) if flattens(nest) else nest
 
 
 def _vector_loop(loops: list[For], lanes: int) -> For:
     """The loop that vectorizes cheapest; the innermost of equals; one that is too short for a vector only at last."""
-    group = accesses(loops[-1])
+    group = moving_accesses(loops[-1])
 
     def rank(loop: For) -> tuple[bool, float]:
         extent = extent_of(loop)
@@ -65,4 +64,3 @@ def _vector_loop(loops: list[For], lanes: int) -> For:
         return short, vector_cost(group, loop.var, lanes)
 
     return min(reversed(loops), key=rank)
-

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.analysis.accesses import Access
 from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, replace, statements
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
-from tilewright.plan.accesses import Access, accesses, vector_cost
+from tilewright.plan.accesses import moving_accesses, step, vector_cost
 from tilewright.plan.rows import reduces_contiguously
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.loops import extent_of, is_spatial, jam, split
@@ -37,8 +38,10 @@ class Tile:
 
 def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Tile | None:
     """The tile for spatial loops around an accumulation; None when no loop vectorizes well."""
-    inner = [a for a in accesses(body) if accumulation(a.block) is not None and not a.is_store]
-    outer = [a for a in accesses(body) if accumulation(a.block) is None]
+    summing = {b.body for b in blocks(body) if accumulation(b) is not None}
+    found = moving_accesses(body)
+    inner = [a for a in found if a.statement in summing and not a.is_store]
+    outer = [a for a in found if a.statement not in summing]
     depth = _depth(body)
     best: tuple[float, For] | None = None
     for loop in reversed(loops):
@@ -51,7 +54,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
             best = cost, loop
     if best is None or best[0] >= lanes * len(inner):
         return None
-    if any(a.stride(best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body, lanes):
+    if any(step(a, best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body, lanes):
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
@@ -98,7 +101,7 @@ def _row_loop(loops: list[For], columns: For, inner: list[Access]) -> For | None
     """The loop along which most vectors are reused; the innermost of equals."""
 
     def reuse(loop: For) -> int:
-        return sum(1 for a in inner if a.stride(columns.var) == 1 and a.stride(loop.var) == 0)
+        return sum(1 for a in inner if step(a, columns.var) == 1 and step(a, loop.var) == 0)
 
     others = [loop for loop in reversed(loops) if loop is not columns]
     useful = [loop for loop in others if reuse(loop) and not _is_one(loop)]
@@ -134,15 +137,14 @@ def _row_count(rows: For, budget: int) -> int:
 def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
     """The nest in register tiles, or None where no tile suits it."""
     loops, body = perfect_nest(nest)
-    loops = [loop for loop in loops if is_spatial(loop)]
-    if not loops or not isinstance(body, Seq):
+    if not loops or not isinstance(body, Seq) or not all(is_spatial(loop) for loop in loops):
         return None
     tile = choose_tile(loops, body, lanes, target)
     if tile is None:
         return None
     order = [loop for loop in loops if loop is not tile.columns and loop is not tile.rows]
     order += [tile.columns, *([tile.rows] if tile.rows is not None else [])]
-    inner = body
+    inner: Stmt = body
     for loop in reversed(order):
         inner = loop.replace(body=inner)
     at = order.index(tile.columns)

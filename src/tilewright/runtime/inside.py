@@ -75,5 +75,7 @@ class Inside:
         elif kernel in names:
             return module.functions[kernel]
         listed = ", ".join(f"{n} {name}" for n, name in enumerate(names))
-        why = f"its kernels are {listed}" if names else f"there are no kernels before the plan, and {stage} is before it"
+        why = (
+            f"its kernels are {listed}" if names else f"there are no kernels before the plan, and {stage} is before it"
+        )
         raise UserError(f"no kernel {kernel} after {stage}", why=why)

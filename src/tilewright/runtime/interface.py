@@ -84,12 +84,16 @@ class _Binder:
                     self.bound.add(extent)
                     self.lines.append(f"    {self.names[extent]} = d[{axis}]")
                 elif isinstance(extent, Const):
-                    self.lines.append(f"    if d[{axis}] != {extent.value}: wrong_size({n}, {axis}, shapes, {extent.value})")
+                    self.lines.append(
+                        f"    if d[{axis}] != {extent.value}: wrong_size({n}, {axis}, shapes, {extent.value})"
+                    )
         for n, port in enumerate(inputs):
             for axis, extent in enumerate(port.type.shape):
                 if not isinstance(extent, Const):
                     value = python_source(extent, self.names)
-                    self.lines.append(f"    if shapes[{n}][{axis}] != {value}: wrong_size({n}, {axis}, shapes, {value})")
+                    self.lines.append(
+                        f"    if shapes[{n}][{axis}] != {value}: wrong_size({n}, {axis}, shapes, {value})"
+                    )
         symbols = "".join(f"{self.names[s]}, " for s in self.interface.symbols)
         outputs = "".join(self._output(port) + ", " for port in self.interface.outputs)
         self.lines.append(f"    return ({symbols}), ({outputs})")

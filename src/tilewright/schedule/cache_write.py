@@ -1,7 +1,7 @@
 """cache_write: an accumulation runs in a local buffer, copied to its place when it is complete.
 
-    for i, k: block dot: y[i] += …      =>      for i, k: block dot: y.acc[i] += …
-                                                for i: block y.copy: y[i] = y.acc[i]
+for i, k: block dot: y[i] += …      =>      for i, k: block dot: y.acc[i] += …
+                                            for i: block y.copy: y[i] = y.acc[i]
 """
 
 from __future__ import annotations

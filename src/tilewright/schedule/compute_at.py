@@ -1,20 +1,22 @@
 """compute_at: a producer's points are computed where a consumer's loop needs them, and its buffer shrinks to that.
 
-    for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
-    for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       alloc s: f32[1]
-                                                                            for k: block s(vi = i, …): s[0] += x[vi, vk]
-                                                                            block y(vi = i): y[vi] = sqrt(s[0])
+for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
+for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       alloc s: f32[1]
+                                                                        for k: block s(vi = i, …): s[0] += x[vi, vk]
+                                                                        block y(vi = i): y[vi] = sqrt(s[0])
 """
 
 from __future__ import annotations
 
+from tilewright.analysis.accesses import accesses
+from tilewright.analysis.intervals import Range
+from tilewright.analysis.regions import ranges_of, region
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
-from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, fresh_copy, map_expressions, replace, statements, transform_statements
+from tilewright.loops.edit import blocks, fresh_copy, loads, map_expressions, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.types.scopes import Scope
@@ -22,16 +24,16 @@ from tilewright.types.scopes import Scope
 STACK_BYTES = 16 * 1024
 """Buffers up to this size live on the stack; larger ones, and those of symbolic size, in the arena."""
 
-Region = tuple[tuple[Expr, Expr], ...]
-"""(begin, extent) of each dimension."""
+Box = tuple[Range, ...]
+"""Begin and extent in each dimension."""
 
 
 def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None:
     """The function with the nest that produces `buffer` moved into `loop`; None where that is not legal here: another
     nest reads the buffer, the producer has several blocks, or the part that an iteration needs is not a box."""
     producers = [n for n in nests(function) if buffer in stored_buffers(n)]
-    readers = [n for n in nests(function) if any(ld.buffer is buffer for ld in _loads(n))]
-    if len(producers) != 1 or any(r is producers[0] for r in readers) and not _accumulates(producers[0], buffer):
+    readers = [n for n in nests(function) if any(ld.buffer is buffer for ld in loads(n))]
+    if len(producers) != 1 or (any(r is producers[0] for r in readers) and not _accumulates(producers[0], buffer)):
         return None
     consumers = [r for r in readers if r is not producers[0]]
     inside = blocks(producers[0])
@@ -39,12 +41,12 @@ def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None
         return None
     if not _writes_its_points(inside[0], buffer):
         return None
-    region = _needed(loop, buffer)
-    if region is None or any(ld.buffer is buffer for ld in _loads_outside(consumers[0], loop)):
+    box = _needed(loop, consumers[0], buffer)
+    if box is None:
         return None
-    small = _shrunk(buffer, region)
-    producer = _produce(producers[0], inside[0], region)
-    body = _rebase(seq(producer, loop.body), buffer, small, region)
+    small = _shrunk(buffer, box)
+    producer = _produce(producers[0], inside[0], box)
+    body = _rebase(seq(producer, loop.body), buffer, small, box)
     moved = loop.replace(body=seq(Alloc(small), body))
     kept = [s for s in nests(function) if s is not producers[0] and not (isinstance(s, Alloc) and s.buffer is buffer)]
     return function.replace(body=replace(seq(*kept), loop, moved) if kept != [loop] else moved)
@@ -57,91 +59,30 @@ def _writes_its_points(block: Block, buffer: Buffer) -> bool:
     return isinstance(store, Store) and store.buffer is buffer and store.indices == points
 
 
-def _loads(stmt: Stmt) -> list[Load]:
-    from_all: list[Load] = []
-    for node in statements(stmt):
-        for child in node.children():
-            if isinstance(child, Expr):
-                from_all += [n for n in _nodes(child) if isinstance(n, Load)]
-    return from_all
-
-
-def _nodes(e: Expr) -> list[Node]:
-    seen: list[Node] = []
-    stack: list[Node] = [e]
-    done: set[Node] = set()
-    while stack:
-        node = stack.pop()
-        if node not in done:
-            done.add(node)
-            seen.append(node)
-            stack.extend(node.children())
-    return seen
-
-
 def _accumulates(nest: Stmt, buffer: Buffer) -> bool:
     """Whether the only reads of the buffer in its own nest are those of its accumulation."""
     (block, *more) = blocks(nest)
     store = block.body
     if more or not isinstance(store, Store) or store.buffer is not buffer:
         return False
-    return all(ld.indices == store.indices for ld in _loads(nest) if ld.buffer is buffer)
+    return all(ld.indices == store.indices for ld in loads(nest) if ld.buffer is buffer)
 
 
-def _loads_outside(nest: Stmt, loop: For) -> list[Load]:
-    inner = set(statements(loop))
-    found = []
-    for s in statements(nest):
-        if s not in inner:
-            for child in s.children():
-                if isinstance(child, Expr):
-                    found += [n for n in _nodes(child) if isinstance(n, Load)]
-    return found
-
-
-def _needed(loop: For, buffer: Buffer) -> Region | None:
+def _needed(loop: For, consumer: Stmt, buffer: Buffer) -> Box | None:
     """The box of `buffer` that one iteration of `loop` reads: the same for every load of it, or None."""
-    inner = {s.var: s for s in statements(loop.body) if isinstance(s, For)}
-    boxes: list[Region] = []
-    for block in blocks(loop.body):
-        bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
-        for load in _loads(block):
-            if load.buffer is buffer:
-                indices = [substitute(i, bindings) for i in load.indices]
-                box = [_span(i, inner) for i in indices]
-                if any(b is None for b in box):
-                    return None
-                boxes.append(tuple(b for b in box if b is not None))
-    if not boxes or any(b != boxes[0] for b in boxes):
+    reading = [a for a in accesses(consumer) if a.buffer is buffer and not a.is_store]
+    if not reading or any(loop not in a.loops for a in reading):
         return None
-    return boxes[0]
+    boxes = []
+    for access in reading:
+        inner = access.loops[access.loops.index(loop) + 1 :]
+        boxes.append(region(access.indices, buffer.shape, ranges_of(inner)))
+    same = all(box.exact and box.ranges == boxes[0].ranges for box in boxes)
+    return boxes[0].ranges if same else None
 
 
-def _span(index: Expr, inner: dict[Var, For]) -> tuple[Expr, Expr] | None:
-    """(begin, extent) of an index while the inner loops run: a sum of loop variables with positive constant factors
-    that covers every value between its ends, or None."""
-    begin: Expr = const(0)
-    extent: Expr = const(1)
-    steps = 0
-    for monomial, c in polynomial(index).items():
-        moving = [a for a in monomial if variables_of(a) & inner.keys()]
-        if not moving:
-            term: Expr = const(c)
-            for atom in monomial:
-                term = term * atom
-            begin = begin + term
-            continue
-        (var,) = moving if len(moving) == 1 and len(monomial) == 1 else (None,)
-        if not isinstance(var, Var) or var not in inner or c != 1:
-            return None
-        steps += 1
-        begin = begin + inner[var].begin
-        extent = extent + (inner[var].end - inner[var].begin) - 1
-    return simplify(begin), simplify(extent)
-
-
-def _shrunk(buffer: Buffer, region: Region) -> Buffer:
-    shape = tuple(extent for _, extent in region)
+def _shrunk(buffer: Buffer, box: Box) -> Buffer:
+    shape = tuple(r.extent for r in box)
     size = 1
     for extent in shape:
         if not isinstance(extent, Const):
@@ -151,20 +92,21 @@ def _shrunk(buffer: Buffer, region: Region) -> Buffer:
     return buffer.replace(shape=shape, scope=scope)
 
 
-def _produce(nest: Stmt, block: Block, region: Region) -> Stmt:
-    """The producer's block over the region alone, under fresh loops: spatial ones over the region, reduce as they were."""
+def _produce(nest: Stmt, block: Block, box: Box) -> Stmt:
+    """The producer's block over the box alone, under fresh loops: spatial ones over the box, reduce as they were."""
     copy = fresh_copy(nest)
     (fresh,) = blocks(copy)
     around = [s for s in statements(copy) if isinstance(s, For)]
     reduce_vars = set().union(*(variables_of(a.binding) for a in fresh.reduce))
     axes: list[Axis] = []
     loops: list[For] = []
-    dims = iter(region)
+    dims = iter(box)
     for axis in fresh.axes:
         if axis.kind is AxisKind.REDUCE:
             axes.append(axis)
             continue
-        begin, extent = next(dims)
+        part = next(dims)
+        begin, extent = part.begin, part.extent
         if isinstance(extent, Const) and extent.value == 1:
             axes.append(axis.replace(binding=begin))
             continue
@@ -177,8 +119,8 @@ def _produce(nest: Stmt, block: Block, region: Region) -> Stmt:
     return made
 
 
-def _rebase(stmt: Stmt, buffer: Buffer, small: Buffer, region: Region) -> Stmt:
-    """Accesses of `buffer` as accesses of `small`, relative to where the region begins.
+def _rebase(stmt: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:
+    """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
 
     Inside a block an index is an expression over axes, so the begin must be subtracted from what the axes are bound to:
     axes are replaced by their bindings in the indices of this buffer alone.
@@ -191,7 +133,7 @@ def _rebase(stmt: Stmt, buffer: Buffer, small: Buffer, region: Region) -> Stmt:
 
         def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
             bound = [substitute(i, bindings) for i in indices]
-            return tuple(simplify(i - begin) for i, (begin, _) in zip(bound, region, strict=True))
+            return tuple(simplify(i - part.begin) for i, part in zip(bound, box, strict=True))
 
         def of_expression(e: Node) -> Node:
             return Load(small, local(e.indices)) if isinstance(e, Load) and e.buffer is buffer else e

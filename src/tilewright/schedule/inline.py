@@ -1,7 +1,7 @@
 """inline: a buffer that one block computes point by point disappears into the places that read it.
 
-    block e(vi = i): e[vi] = exp(x[vi])
-    block y(vi = i): y[vi] = e[vi] * 2.0          =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0
+block e(vi = i): e[vi] = exp(x[vi])
+block y(vi = i): y[vi] = e[vi] * 2.0          =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0
 """
 
 from __future__ import annotations

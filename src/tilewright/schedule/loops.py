@@ -6,9 +6,10 @@ loop's iterations are independent of each other, which `is_spatial` proves from 
 
 from __future__ import annotations
 
+from tilewright.analysis.accesses import accesses, stride
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
-from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.linear import affine_in, expression, polynomial
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
@@ -71,7 +72,11 @@ def split(loop: For, factor: int) -> tuple[Stmt, For, For | None]:
     """
     extent = extent_of(loop)
     outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
-    whole = simplify(FloorDiv(extent, const(factor))) if not isinstance(extent, Const) else const(int(extent.value) // factor)
+    whole = (
+        simplify(FloorDiv(extent, const(factor)))
+        if not isinstance(extent, Const)
+        else const(int(extent.value) // factor)
+    )
     place = loop.begin + outer * factor + inner
     main_body = substitute_expressions(loop.body, {loop.var: place})
     inner_loop = For(inner, const(0), const(factor), LoopKind.SERIAL, main_body)
@@ -108,9 +113,9 @@ def jam(loop: For, front: bool = False) -> tuple[Stmt, list[For]]:
 
     for v: { alloc t; A; for k: B; C }    =>    { alloc t[…, V]; for v: A; for k: for v: B; for v: C }
 
-    It stops at loops that are unrolled or vectorized: those stay innermost. Returns the replacement and the copies of the
-    loop in it. Buffers allocated inside get a further dimension, one place
-    for each iteration: their last, or in `front` their first.
+    It stops at loops that are unrolled or vectorized: those stay innermost. Returns the replacement and the copies of
+    the loop in it. Buffers allocated inside get a further dimension, one place for each iteration: their last, or in
+    `front` their first.
     """
     body = loop.body
     match body:
@@ -171,45 +176,28 @@ def _add_index(stmt: Stmt, buffers: dict[Buffer, Buffer], index: Expr, front: bo
     return transform_statements(read, of_statement)
 
 
-def flattens(outer: For, accesses: list[tuple[Buffer, tuple[Expr, ...]]]) -> bool:
+def flattens(outer: For) -> bool:
     """Whether fusing a loop with the one inside it leaves every access linear: each moves m times as far for a step of
     the outer loop as for one of the inner, m being the inner extent."""
     inner = outer.body
     assert isinstance(inner, For)
     m = extent_of(inner)
-    for buffer, indices in accesses:
-        a, b = stride_of(buffer, indices, outer.var), stride_of(buffer, indices, inner.var)
+    for access in accesses(outer):
+        a, b = stride(access, outer.var), stride(access, inner.var)
         if a is None or b is None or polynomial(a) != polynomial(b * m):
             return False
     return True
-
-
-def stride_of(buffer: Buffer, indices: tuple[Expr, ...], var: Var) -> Expr | None:
-    """How far an access moves, in elements, for a step of `var`; None when it does not move evenly."""
-    total: Expr = const(0)
-    step: Expr = const(1)
-    for extent, index in zip(reversed(buffer.shape), reversed(indices), strict=True):
-        coefficient = coefficient_of(index, var)
-        if coefficient is None:
-            return None
-        total = total + coefficient * step
-        step = step * extent
-    return expression(polynomial(total))
 
 
 def coefficient_of(index: Expr, var: Var) -> Expr | None:
     """The factor of `var` in an index that is linear in it; None when it is not."""
     if var not in variables_of(index):
         return const(0)
-    factor = {}
-    for monomial, c in polynomial(index).items():
-        times = monomial.count(var)
-        rest = [a for a in monomial if a is not var]
-        if times > 1 or any(var in variables_of(a) for a in rest):
-            return None
-        if times:
-            factor[tuple(rest)] = c
-    return expression(factor)
+    parts = affine_in(polynomial(index), var)
+    if parts is None:
+        return None
+    factor, rest = (expression(p) for p in parts)
+    return None if var in variables_of(factor) | variables_of(rest) else factor
 
 
 def has_branches(stmt: Stmt) -> bool:

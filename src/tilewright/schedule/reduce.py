@@ -98,15 +98,16 @@ def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
     return seq(Alloc(partial), first, main, join, rest)
 
 
-
-
 def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
     """The replacement of a loop that holds one accumulating block and nothing else; None where it does not apply.
 
-    for k in 0..n: t = t + f(k)       =>       for ko in 0..n//B: { p = 0; for ki in 0..B: p = p + f(ko*B + ki); t = t + p }
+    for k in 0..n: t = t + f(k)       =>       for ko in 0..n//B:
+                                                 p = 0; for ki in 0..B: p = p + f(ko*B + ki)
+                                                 t = t + p
                                                for k in n//B*B..n: t = t + f(k)
 
-    The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation", 1993).
+    The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation",
+    SIAM J. Sci. Comput. 14, 1993).
     """
     found = accumulation(loop.body) if isinstance(loop.body, Block) else None
     if found is None or not isinstance(loop.body, Block):

@@ -1,4 +1,5 @@
 """Tensor types and memory scopes."""
+
 from __future__ import annotations
 
 from tilewright.types.scopes import Scope

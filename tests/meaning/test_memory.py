@@ -1,0 +1,102 @@
+"""The memory plan: buffers that live at the same time never share a byte, whatever the sizes are."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tilewright.core.walk import preorder
+from tilewright.expr import dtypes
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.loops.nodes import Buffer
+from tilewright.lower.plan_memory import ALIGNMENT, Layout, Life, plan_memory, size_in_bytes
+from tilewright.types.scopes import Scope
+
+N, M, LATE, LATER = Var("n"), Var("m"), Var("late"), Var("later")
+BOUND_AT = {LATE: 1, LATER: 2}
+SYMBOLS = (N, M, LATE, LATER)
+NUMBERS = (0, 1, 2, 3, 5, 7, 64, 97)
+EXTENTS: tuple[Expr | int, ...] = (0, 1, 3, 16, 64, 1000, N, M, N + 3, M * 2, LATE, LATER, LATE + N)
+many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@st.composite
+def lives(draw: st.DrawFn, extents: tuple[Expr | int, ...] = EXTENTS) -> list[Life]:
+    found = []
+    for k in range(draw(st.integers(0, 12))):
+        dims = draw(st.lists(st.sampled_from(extents), max_size=2))
+        dtype = draw(st.sampled_from([dtypes.u8, dtypes.f32, dtypes.f64]))
+        first = draw(st.integers(0, 12))
+        last = first + draw(st.integers(0, 5))
+        found.append(Life(Buffer(f"b{k}", dtype, tuple(as_expr(d) for d in dims), Scope.ARENA), first, last))
+    return found
+
+
+def bytes_of(layout: Layout, life: Life, values: dict[Var, int]) -> tuple[int, int]:
+    """The first byte of a buffer, and the first behind it."""
+    size = life.buffer.dtype.bytes
+    for extent in life.buffer.shape:
+        size *= int(evaluate(extent, values))
+    at = int(evaluate(layout.offsets[life.buffer], values))
+    return at, at + size
+
+
+@given(found=lives(), numbers=st.tuples(*[st.sampled_from(NUMBERS)] * len(SYMBOLS)))
+@many
+def test_buffers_that_live_together_lie_apart(found: list[Life], numbers: tuple[int, ...]) -> None:
+    layout = plan_memory(found, BOUND_AT)
+    values = dict(zip(SYMBOLS, numbers, strict=True))
+    for k, life in enumerate(found):
+        begin, end = bytes_of(layout, life, values)
+        assert begin % ALIGNMENT == 0
+        for other in found[:k]:
+            if life.first <= other.last and other.first <= life.last:
+                start, stop = bytes_of(layout, other, values)
+                assert end <= start or stop <= begin or begin == end or start == stop, f"{life} over {other}"
+
+
+@given(found=lives(), numbers=st.tuples(*[st.sampled_from(NUMBERS)] * len(SYMBOLS)))
+@many
+def test_the_arena_holds_every_buffer_and_no_more_than_all_of_them(found: list[Life], numbers: tuple[int, ...]) -> None:
+    layout = plan_memory(found, BOUND_AT)
+    values = dict(zip(SYMBOLS, numbers, strict=True))
+    totals = [int(evaluate(t, values)) for t in layout.totals]
+    assert totals == sorted(totals)
+    assert all(bytes_of(layout, life, values)[1] <= totals[stage_of(life.buffer)] for life in found)
+    assert totals[-1] <= sum(int(evaluate(size_in_bytes(life.buffer), values)) for life in found)
+
+
+@given(found=lives())
+@many
+def test_an_offset_is_known_when_its_buffer_is_allocated(found: list[Life]) -> None:
+    """Neither an offset nor the memory reserved for a stage depends on a size that is bound later."""
+    layout = plan_memory(found, BOUND_AT)
+    for life in found:
+        assert latest(layout.offsets[life.buffer]) <= stage_of(life.buffer)
+    assert all(latest(total) <= stage for stage, total in enumerate(layout.totals))
+
+
+def latest(e: Expr) -> int:
+    return max((BOUND_AT.get(v, 0) for v in preorder(e) if isinstance(v, Var)), default=0)
+
+
+def stage_of(buffer: Buffer) -> int:
+    return max((latest(extent) for extent in buffer.shape), default=0)
+
+
+def test_lives_that_do_not_meet_share_memory() -> None:
+    """A chain of layers needs two of its buffers at a time, with constant sizes and with symbols."""
+    for size in (const(256), N * 4):
+        chain = [Life(Buffer(f"b{k}", dtypes.f32, (size,), Scope.ARENA), k, k + 1) for k in range(6)]
+        (total,) = plan_memory(chain, {}).totals
+        assert evaluate(total, {N: 64}) == 2 * 1024
+
+
+def test_small_buffers_fill_the_gaps_of_large_ones() -> None:
+    """The best place for a buffer of constant size is the lowest one that is free all its life."""
+    large, small = (Buffer(n, dtypes.u8, (const(k),), Scope.ARENA) for n, k in (("large", 1024), ("small", 64)))
+    after = Buffer("after", dtypes.u8, (const(512),), Scope.ARENA)
+    layout = plan_memory([Life(large, 0, 1), Life(small, 2, 5), Life(after, 3, 5)], {})
+    assert [layout.offsets[b] for b in (large, after, small)] == [const(0), const(0), const(512)]
+    assert layout.totals == (const(1024),)
