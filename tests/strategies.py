@@ -34,6 +34,7 @@ from tilewright.loops.nodes import (
     Seq,
     Stmt,
     Store,
+    View,
     While,
 )
 from tilewright.types.scopes import Scope
@@ -169,7 +170,7 @@ def functions(draw: st.DrawFn) -> Function:
 def _statements(draw: st.DrawFn, place: Place, dims: list[Expr], depth: int) -> list[Stmt]:
     found: list[Stmt] = []
     for _ in range(draw(_below(4))):
-        kind = pick(draw, ["alloc", "let", "nest", "if", "while", "assert", "loop", "scope"])
+        kind = pick(draw, ["alloc", "let", "nest", "if", "while", "assert", "loop", "scope", "view"])
         if kind == "alloc":
             size = draw(st.lists(st.sampled_from(dims), max_size=2))
             dtype = pick(draw, [dtypes.f32, dtypes.i64])
@@ -177,6 +178,12 @@ def _statements(draw: st.DrawFn, place: Place, dims: list[Expr], depth: int) -> 
             place.buffers.append(buffer)
             offset = const(64) if pick(draw, (False, True)) else None
             found += [Alloc(buffer, offset), _nest(draw, place, buffer, const(0, dtype))]
+        elif kind == "view":
+            source = pick(draw, place.buffers)
+            size = functools.reduce(nodes.Mul, source.shape, const(1)) if source.shape else const(1)
+            shape = pick(draw, [(*source.shape, const(1)), (const(1), *source.shape), (size,)])
+            place.buffers.append(source.replace(name=pick(draw, ["v", "x"]), shape=shape))
+            found.append(View(place.buffers[-1], source))
         elif kind == "let":
             value = _value(draw, place, pick(draw, [dtypes.f32, dtypes.i64, dtypes.bool_]))
             var = Var("t", value.dtype, None if value.dtype is dtypes.index else 0)

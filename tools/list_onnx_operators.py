@@ -48,8 +48,9 @@ that passes fails the tests. They are, by the reason:
 - No strings, sequences, optionals or maps. No elements narrower than eight bits, no eight-bit floats, no complex
   numbers other than as pairs.
 - No random draws: a result must follow from the inputs.
-- `If` is decided while the model is read, and the steps of `Loop`, `Scan` and the recurrent layers are unrolled: a
-  condition that only the data decides is refused, and so are more than 256 steps.
+- An `If` whose condition is known while the model is read is decided then; otherwise both branches are computed and one
+  is selected, which is refused where their types differ or a branch holds checks. The steps of `Loop`, `Scan` and the
+  recurrent layers are unrolled: their number must be known while the model is read, and be at most 256.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - Indices that come from data are checked in every call: one outside its range is an error that names the operator.
 

@@ -15,6 +15,7 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.parse import parse as _parse
+from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify as verify_function
 from tilewright.report import settings
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 
 def compile(
-    model: str | os.PathLike[str] | bytes | ModelProto | Module,
+    model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
     *,
     target: str | Target = "native",
     threads: int | None = None,
 ) -> Executable:
-    """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, or a `Module`.
+    """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
+    needs no constants.
 
     `target` names the machine (`native`, `x86-64-v3`, …). `threads` is how many threads a call may use (default: the
     setting TILEWRIGHT_NUM_THREADS, else every core). What is compiled from a file is kept in the store and found again.
@@ -43,14 +45,28 @@ def compile(
     """
     machine = target if isinstance(target, Target) else Target.parse(target)
     _check_threads(threads)
+    if isinstance(model, GraphFunction):
+        model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):
-        return compile_module(model, machine)
+        return compile_module(_checked(model), machine)
     if isinstance(model, str | os.PathLike):
         return compile_file(model, machine)
     start = time.perf_counter()
     exe = compile_module(read(model), machine)
     exe.compile_seconds = time.perf_counter() - start
     return exe
+
+
+def _checked(module: Module) -> Module:
+    """A module that somebody wrote: verified, and one that starts as a graph."""
+    verify_module(module)
+    if not isinstance(module.main, GraphFunction):
+        raise UserError(
+            f"cannot compile the loops function {module.entry}",
+            why="compile takes a module whose entry is a graph",
+            mend="build it: tilewright.build(function)",
+        )
+    return module
 
 
 def _check_threads(threads: int | None) -> None:
@@ -82,7 +98,7 @@ def build(function: Function, *, target: str | Target = "native") -> Kernel:
             mend="compile a graph with tilewright.compile",
         )
     machine = target if isinstance(target, Target) else Target.parse(target)
-    verify_function(function)
+    verify_function(function, family=UserError)
     start = time.perf_counter()
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))

@@ -25,7 +25,7 @@ unknown operator realu
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = realu(x)
      |               ^^^^^
-mend: define it, or use one of: relu, reduce, reshape
+mend: use one of: relu, reduce, reshape
 """,
     ),
     case(
@@ -39,7 +39,7 @@ unknown value z
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = relu(z)
      |                    ^
-mend: define it, or use one of: x
+mend: use x
 """,
     ),
     case(
@@ -65,7 +65,7 @@ graph main(x: f33[2]) -> x:
 unknown element type f33
    1 | graph main(x: f33[2]) -> x:
      |               ^^^
-mend: define it, or use one of: f32
+mend: use f32
 """,
     ),
     case(
@@ -79,7 +79,7 @@ unknown field axis
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = reduce(x, kind=sum, axis=(0,))
      |                                   ^^^^
-mend: define it, or use one of: axes
+mend: use axes
 """,
     ),
     case(
@@ -107,7 +107,7 @@ unknown word mean
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[] = reduce(x, kind=mean, axes=(0,))
      |                             ^^^^
-mend: define it, or use one of: min, max, any
+mend: use one of: min, max, any
 """,
     ),
     case(
@@ -148,7 +148,7 @@ graph main(x: f32[2]) -> y:
 unknown value y
    1 | graph main(x: f32[2]) -> y:
      |                          ^
-mend: define it, or use one of: x
+mend: use x
 """,
     ),
     case(

@@ -25,6 +25,7 @@ from tilewright.target import native
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 READMES = [*sorted((ROOT / "examples").rglob("README.md")), *sorted((ROOT / "src").rglob("README.md"))]
+RUNNABLE = [page for page in PAGES if "```python" in page.read_text(encoding="utf-8")]
 FILE = re.compile(r"[\w./-]+\.(?:py|md|onnx|toml|txt|npz|json)")
 
 
@@ -83,7 +84,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda p: p.name)
 def test_code_runs_and_prints_what_is_shown(
     page: Path, store: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

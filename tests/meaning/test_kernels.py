@@ -137,3 +137,23 @@ def test_kernel(
     module = graph.module({f"y{n}": v for n, v in enumerate(results)})
     expected = list(evaluate(module, inputs.arrays).values())
     close(compile_module(module)(*inputs.arrays), expected, "native")
+
+
+@pytest.mark.parametrize("name", ["i64", "u64", "i32", "u8"])
+def test_integers_that_wrap_around(name: str) -> None:
+    """What is known of indices, which never overflow, is not assumed of data."""
+    dtype = dtypes.DTYPES[name]
+    graph = GraphBuilder()
+    x = graph.param("x", TensorType.of(dtype, (4,)))
+    one, two, six = (graph.scalar(k, dtype) for k in (1, 2, 6))
+    results = {
+        "next": graph.op("lt", x, graph.op("add", x, one)),
+        "half": graph.op("floordiv", graph.op("mul", x, six), two),
+        "rest": graph.op("mod", graph.op("add", x, six), two),
+        "most": graph.op("max", x, graph.op("sub", x, six)),
+    }
+    module = graph.module(results)
+    array = np.array([dtype.min, dtype.max, int(dtype.max) // 2 + 1, 5], dtype.numpy)
+    expected = list(evaluate(module, [array]).values())
+    close(compile_module(module)(array), expected, "native")
+    assert not expected[0].all()

@@ -18,7 +18,7 @@ BOUND_AT = {LATE: 1, LATER: 2}
 SYMBOLS = (N, M, LATE, LATER)
 NUMBERS = (0, 1, 2, 3, 5, 7, 64, 97)
 EXTENTS: tuple[Expr | int, ...] = (0, 1, 3, 16, 64, 1000, N, M, N + 3, M * 2, LATE, LATER, LATE + N)
-many = settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -9,7 +9,8 @@ from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.types import memory_type, value_type
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Add, Const, Div, Expr, FloorDiv, Max, Min, Mul, Sub, cast
+from tilewright.expr.nodes import Const, Expr, cast
+from tilewright.expr.overflow import fits
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -194,11 +195,10 @@ class Statements(Expressions):
         self.start(f"went{n}")
 
     def _reserve(self, size: Expr) -> None:
-        """Asks for arena memory. The size is computed in floating point, too, where it cannot wrap around."""
+        """Asks for arena memory: for more than any machine has where the size wraps around."""
         need = self.emit(size)
-        safe = self.emit(_in_double(size))
-        fits = self.fresh(f"fcmp ole double {safe}, 0x43E0000000000000")  # 2^63: more than any machine has
-        capped = self.fresh(f"select i1 {fits}, i64 {need}, i64 {dtypes.i64.max}")
+        exact = self.emit(fits(size))
+        capped = self.fresh(f"select i1 {exact}, i64 {need}, i64 {dtypes.i64.max}") if exact != "true" else need
         n = next(self.labels)
         enough = self.fresh(f"icmp ule i64 {capped}, %arena_bytes")
         self.lines.append(f"  br i1 {enough}, label %fits{n}, label %more{n}")
@@ -218,16 +218,6 @@ class Statements(Expressions):
 def kernel_symbol(name: str) -> str:
     """The linker's name of a loops function."""
     return f'"k.{name}"'
-
-
-def _in_double(e: Expr) -> Expr:
-    """The same size, its sums and products computed in f64."""
-    match e:
-        case FloorDiv(a, b):
-            return Div(_in_double(a), _in_double(b))
-        case Add(a, b) | Sub(a, b) | Mul(a, b) | Min(a, b) | Max(a, b):
-            return type(e)(_in_double(a), _in_double(b))
-    return cast(e, dtypes.f64)
 
 
 def parameters(function: Function) -> list[str]:

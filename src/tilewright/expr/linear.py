@@ -23,6 +23,15 @@ HIGHEST_DEGREE = 16
 """Products of a higher degree are atoms: repeated squaring would double the length of a monomial with each step."""
 
 
+LARGEST = 1 << 60
+"""Numbers beyond this are outside the laws of whole numbers: a few sums of them wrap around in 64 bits."""
+
+
+def are_moderate(p: Polynomial) -> bool:
+    """Whether every number of a polynomial is one that laws of whole numbers may be applied to."""
+    return not p or (max(p.values()) <= LARGEST and min(p.values()) >= -LARGEST)
+
+
 @lru_cache(maxsize=1 << 14)
 def polynomial(root: Expr) -> Polynomial:
     """The polynomial of an integer expression. It is remembered: callers do not change it."""

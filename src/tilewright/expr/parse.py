@@ -3,8 +3,9 @@
     parse("i*4 + j", {"i": i, "j": j})
 
 A number without a type takes the type of the other operands, else the type that the surroundings expect, else i64 or,
-with a point or exponent, f32. The nodes are built as they are written: nothing is folded. Parsers of the higher levels
-extend `ExprParser`: they say what names, elements of buffers and module constants are.
+with a point or exponent, f32. The nodes are built as they are written: nothing is folded. Names that `where` defines,
+`(s0*s0 where s0 = n + 1)`, stand for their values, and hide what else has the name. Parsers of the higher levels extend
+`ExprParser`: they say what other names, elements of buffers and module constants are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, const
-from tilewright.expr.text import COMPARE, INFIX, NEGATE, NOT, PREFIX
+from tilewright.expr.text import COMPARE, INFIX, NEGATE, NOT, PREFIX, WORDS
 from tilewright.expr.tokens import Token, Tokens
 from tilewright.report.errors import UserError
 
@@ -85,6 +86,7 @@ class ExprParser:
         self.tokens = tokens
         self.names = names or {}
         self._depth = 0
+        self._definitions: list[dict[str, Expr]] = []
 
     def variable(self, token: Token) -> Expr:
         """What a name that stands by itself means."""
@@ -245,6 +247,9 @@ class ExprParser:
 
     def _symbol(self, token: Token) -> Operand:
         if self.tokens.accept("("):
+            where = self.tokens.where_in_bracket()
+            if where is not None:
+                return self._where(where)
             inner = self.operand(0)
             self.tokens.expect(")", "close the bracket")
             return inner
@@ -256,6 +261,35 @@ class ExprParser:
             self.tokens.take()
             return self.combine(token, lambda a: Call(INTRINSICS["neg"], (a,)), [self.operand(NEGATE)])
         raise self.tokens.error(f"expected an expression before {token}", mend="write a number, a name or a bracket")
+
+    def _where(self, where: int) -> Expr:
+        """A bracket with definitions at its end, from the place `where` on: they are read before what uses them."""
+        begin = self.tokens.jump(where)
+        found: dict[str, Expr] = {}
+        self._definitions.append(found)
+        while self.tokens.accept("," if found else "where"):
+            self.definition(found)
+        self.tokens.expect(")", "separate definitions with commas, and close the bracket")
+        end = self.tokens.jump(begin)
+        value = self.expression()
+        if self.tokens.place != where:
+            raise self.tokens.error(f"expected where before {self.tokens.here}", mend="remove the rest, or join it")
+        self._definitions.pop()
+        self.tokens.jump(end)
+        return value
+
+    def definition(self, found: dict[str, Expr]) -> None:
+        """Reads `name = value` into the definitions found before."""
+        token = self.tokens.name("the name of a shared part")
+        if token.text in found or token.text in WORDS:
+            taken = "defined already" if token.text in found else "a word of the language"
+            raise self.tokens.error(f"{token} is {taken}", token, mend="choose another name")
+        self.tokens.expect("=", f"write {token} = value")
+        found[token.text] = self.expression()
+
+    def _defined(self, token: Token) -> Expr | None:
+        """What the innermost definition of a name says."""
+        return next((d[token.text] for d in reversed(self._definitions) if token.text in d), None)
 
     @staticmethod
     def _is_literal(token: Token) -> bool:
@@ -285,7 +319,7 @@ class ExprParser:
             return self._function(token)
         if self.tokens.at("["):
             return self.element(token)
-        return self.variable(token)
+        return self._defined(token) or self.variable(token)
 
     def _function(self, token: Token) -> Operand:
         """A function of its arguments: a conversion, an operator written as a function, or an intrinsic."""

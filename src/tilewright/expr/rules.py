@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tilewright.expr import dtypes
-from tilewright.expr.linear import Polynomial, divide_terms, expression, plus, polynomial
+from tilewright.expr.linear import LARGEST, Polynomial, are_moderate, divide_terms, expression, plus, polynomial
 from tilewright.expr.nodes import (
     And,
     Const,
@@ -28,6 +28,7 @@ from tilewright.expr.nodes import (
     Not,
     Or,
     Select,
+    Var,
     const,
 )
 
@@ -41,6 +42,7 @@ class Known(Protocol):
 Rule = Callable[..., Expr | None]
 
 _ONE: Polynomial = {(): 1}
+_UNKNOWN: Polynomial = {(Var("unknown", least=None),): 1}
 
 
 def _within(e: Polynomial, d: Polynomial, facts: Known) -> bool:
@@ -49,13 +51,17 @@ def _within(e: Polynomial, d: Polynomial, facts: Known) -> bool:
 
 
 def _difference(a: Expr, b: Expr) -> Polynomial:
-    return plus(polynomial(a), polynomial(b), -1)
+    """a - b; something unknown where the numbers are so large that the program's own a or b may have wrapped around."""
+    p, q = polynomial(a), polynomial(b)
+    return plus(p, q, -1) if a is b or (are_moderate(p) and are_moderate(q)) else _UNKNOWN
 
 
 def floordiv_of_multiple(e: FloorDiv, facts: Known) -> Expr | None:
     """(d*q + r) // d  =>  q + r // d, and q when 0 <= r < d"""
-    divisor = polynomial(e.b)
-    q, r = divide_terms(polynomial(e.a), divisor)
+    dividend, divisor = polynomial(e.a), polynomial(e.b)
+    if not (are_moderate(dividend) and are_moderate(divisor)):
+        return None
+    q, r = divide_terms(dividend, divisor)
     if not r or _within(r, divisor, facts):
         return expression(q)
     if q:
@@ -66,15 +72,17 @@ def floordiv_of_multiple(e: FloorDiv, facts: Known) -> Expr | None:
 def floordiv_of_floordiv(e: FloorDiv, facts: Known) -> Expr | None:
     """(x // c) // d  =>  x // (c*d)        c, d positive constants"""
     match e:
-        case FloorDiv(FloorDiv(x, Const(c)), Const(d)) if c > 0 and d > 0:
+        case FloorDiv(FloorDiv(x, Const(c)), Const(d)) if c > 0 and d > 0 and c * d <= LARGEST:
             return FloorDiv(x, const(c * d))
     return None
 
 
 def mod_of_multiple(e: Mod, facts: Known) -> Expr | None:
     """(d*q + r) % d  =>  r % d, and r when 0 <= r < d"""
-    divisor = polynomial(e.b)
-    q, r = divide_terms(polynomial(e.a), divisor)
+    dividend, divisor = polynomial(e.a), polynomial(e.b)
+    if not (are_moderate(dividend) and are_moderate(divisor)):
+        return None
+    q, r = divide_terms(dividend, divisor)
     if not r or _within(r, divisor, facts):
         return expression(r)
     return Mod(expression(r), e.b) if q else None

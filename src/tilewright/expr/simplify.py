@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.expr.linear import Polynomial, expression, plus, polynomial, times
+from tilewright.expr import dtypes
+from tilewright.expr.linear import Polynomial, are_moderate, expression, plus, polynomial, times
 from tilewright.expr.nodes import (
     Add,
     Binary,
@@ -50,8 +51,9 @@ class Facts:
     lows: dict[Expr, bool] = field(default_factory=dict)
 
     def at_least_zero(self, p: Polynomial) -> bool:
-        """Whether p >= 0 can be proved for all values of its variables."""
-        return _at_least_zero(p, self.ranges, 8)
+        """Whether p >= 0 can be proved for all values of its variables. Nothing is proved about numbers so large that
+        the program's own sums of them may wrap around."""
+        return are_moderate(p) and _at_least_zero(p, self.ranges, 8)
 
     def nonnegative(self, e: Expr) -> bool:
         known = self.lows.get(e)
@@ -89,7 +91,7 @@ def _simplify_node(node: Expr, memo: dict[Expr, Expr], facts: Facts) -> Expr:
         if current.lanes != 1:
             return current
         if current.dtype.is_int and isinstance(current, Add | Sub | Mul | Call):
-            return expression(polynomial(current)) if current.dtype.bits == 64 else current
+            return expression(polynomial(current)) if current.dtype is dtypes.index else current
         for rule in rules_for(current):
             better = rule(current, facts)
             if better is not None:

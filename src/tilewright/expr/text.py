@@ -4,13 +4,17 @@
 
 Parentheses stand only where the grammar needs them. A literal is printed without its type where its surroundings give
 the type: the other operand, the buffer that is stored to, or the defaults i64 (`5`) and f32 (`0.5`); elsewhere it
-carries it: `f64(0.5)`. Floats have the shortest digits that read back as the same value of their type.
+carries it: `f64(0.5)`. Floats have the shortest digits that read back as the same value of their type. A large
+expression names its shared parts: `(s1*s1 where s0 = n*n, s1 = s0*s0)`. sharing.py says which; they are no variables.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.core.node import Node
@@ -18,6 +22,7 @@ from tilewright.core.walk import postorder
 from tilewright.expr import dtypes, meaning, nodes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Not, Ramp, Select, Var
+from tilewright.expr.sharing import BULKY, LARGE, is_worth_a_name, shared_parts, tree_size
 from tilewright.report.errors import InternalError
 
 # Binding strength, weakest first; parse.py reads with the same table.
@@ -64,12 +69,38 @@ class Form(NamedTuple):
     flexible: bool = False
 
 
+@dataclass(slots=True)
+class Naming:
+    """Expressions that are being written with names: their `roots`, how often the parts that they share are used, where
+    `fresh` names come from, the `definitions` so far (name and text, each before those that use it), and the symbols of each part."""
+
+    roots: Collection[Expr]
+    shared: Mapping[Expr, int]
+    fresh: Iterator[str]
+    definitions: list[tuple[str, str]] = field(default_factory=list)
+    symbols: dict[Expr, int] = field(default_factory=dict)
+
+    def is_named(self, node: Expr, text: str) -> bool:
+        """Whether a part is written as a name."""
+        parts = [c for c in node.children() if isinstance(c, Expr)]
+        count = self.symbols[node] = 1 + sum([self.symbols.get(c, 1) for c in parts])
+        if node in self.shared:
+            named = is_worth_a_name(node, text, self.shared[node], type(node) in EXTENSIONS)
+        else:
+            named = count >= BULKY and node not in self.roots and not isinstance(node, Ramp)
+        if named:
+            self.symbols[node] = 1
+        return named
+
+
 class Printer:
     """Prints expressions with names from `name`; texts are kept, so that shared parts are made once."""
 
     def __init__(self, name: Callable[[Node], str] | None = None) -> None:
         self.name = name or own_name
         self._forms: dict[Expr, Form] = {}
+        self._sizes: dict[Expr, int] = {}
+        self._naming: Naming | None = None
 
     def text(self, root: Expr, expected: DType | None = None) -> str:
         """The text of an expression whose surroundings give the type `expected`, or none."""
@@ -77,13 +108,59 @@ class Printer:
         return form.plain if expected is root.dtype else form.alone
 
     def form(self, root: Expr) -> Form:
-        known = self._forms.get(root)
-        if known is not None:
-            return known
-        for node in postorder(root):
-            if isinstance(node, Expr) and node not in self._forms:
-                self._forms[node] = self._form(node)
+        if root not in self._forms:
+            if self._naming is None and tree_size(root, self._sizes) >= LARGE:
+                self._forms[root] = self._with_definitions(root)
+            else:
+                self._write(root)
         return self._forms[root]
+
+    @contextmanager
+    def naming(self, roots: tuple[Expr, ...], fresh: Iterator[str]) -> Iterator[list[tuple[str, str]]]:
+        """Inside, what the roots share is written as names; gives their definitions, each before those that use it."""
+        shared = shared_parts(roots)
+        if not shared and all(tree_size(r, self._sizes) < LARGE for r in roots):
+            yield []
+            return
+        outer = self._forms, self._naming
+        self._forms, self._naming = {}, Naming(roots, shared, fresh)
+        try:
+            for root in roots:
+                self._write(root)
+            yield self._naming.definitions
+        finally:
+            self._forms, self._naming = outer
+
+    def _write(self, root: Expr) -> None:
+        """Fills in the forms of an expression and its parts."""
+        forms, stack = self._forms, [root]
+        while stack:
+            node = stack[-1]
+            if node not in forms:
+                waiting = [c for c in node.children() if isinstance(c, Expr) and c not in forms]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                forms[node] = self._named(node, self._form(node))
+            stack.pop()
+
+    def _named(self, node: Expr, form: Form) -> Form:
+        """The name of a part that gets one, else the form itself."""
+        naming = self._naming
+        if naming is None or not naming.is_named(node, form.alone):
+            return form
+        name = next(naming.fresh)
+        naming.definitions.append((name, form.alone))
+        return _atom(name)
+
+    def _with_definitions(self, root: Expr) -> Form:
+        """A large expression, followed by what its names stand for."""
+        used = {self.name(v) for v in postorder(root) if isinstance(v, Var)}
+        with self.naming((root,), (n for n in short_names() if n not in used)) as definitions:
+            form = self.form(root)
+        if not definitions:
+            return form
+        return _atom(f"({form.alone} where {', '.join([f'{name} = {text}' for name, text in definitions])})")
 
     def _form(self, node: Expr) -> Form:
         match node:
@@ -200,6 +277,11 @@ def _closed(form: Form, least: int, text: str) -> str:
     return text if form.strength >= least else f"({text})"
 
 
+def short_names() -> Iterator[str]:
+    """The names of shared parts: s0, s1, s2 …"""
+    return (f"s{k}" for k in itertools.count())
+
+
 _identifier = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*", re.ASCII)
 
 
@@ -249,6 +331,21 @@ class Names:
             self._regions[-1].append(name)
         self._given[node] = name
         return name
+
+    @contextmanager
+    def temporary(self) -> Iterator[Iterator[str]]:
+        """Names of shared parts, unlike all others that are visible; they are free again at the end."""
+        given: list[str] = []
+
+        def fresh() -> Iterator[str]:
+            for name in short_names():
+                if name not in self._taken:
+                    self._taken.add(name)
+                    given.append(name)
+                    yield name
+
+        yield fresh()
+        self._taken.difference_update(given)
 
     def __call__(self, node: Node) -> str:
         """The name of an object; one that nothing has defined is named at its first use."""

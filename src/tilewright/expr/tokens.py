@@ -52,6 +52,7 @@ class Tokens:
         self._lines = text.split("\n")
         self._tokens = list(self._scan_blocks() if blocks else self._scan())
         self._position = 0
+        self._bracketed: dict[int, int] | None = None
 
     @property
     def here(self) -> Token:
@@ -67,6 +68,44 @@ class Tokens:
         if token.kind != "end":
             self._position += 1
         return token
+
+    @property
+    def place(self) -> int:
+        """Where the next token is, for `jump`."""
+        return self._position
+
+    def jump(self, place: int) -> int:
+        """Goes on at another place; the answer is the place where it was."""
+        before, self._position = self._position, place
+        return before
+
+    def where_in_bracket(self) -> int | None:
+        """The place of the `where` with definitions at the end of the bracket that the last token opened."""
+        if self._bracketed is None:
+            self._bracketed = dict(self._find_bracketed())
+        return self._bracketed.get(self._position - 1)
+
+    def _find_bracketed(self) -> Iterator[tuple[int, int]]:
+        """The place of each bracket that holds definitions and of its `where`."""
+        opened: list[int] = []
+        last = len(self._tokens) - 1
+        for place, token in enumerate(self._tokens):
+            if token.kind == "symbol" and token.text in "([{":
+                opened.append(place)
+            elif token.kind == "symbol" and token.text in ")]}" and opened:
+                opened.pop()
+            elif token.text == "where" and token.kind == "name" and opened:
+                name, equals = self._tokens[min(place + 1, last)], self._tokens[min(place + 2, last)]
+                if name.kind == "name" and equals.text == "=":
+                    yield opened[-1], place
+
+    def where_below(self) -> int | None:
+        """The place of the `where` that begins the lines under the present one."""
+        place = self._position
+        while self._tokens[place].kind not in ("line", "end"):
+            place += 1
+        below = self._tokens[place + 1 : place + 3]
+        return place + 2 if [t.kind for t in below] == ["indent", "name"] and below[1].text == "where" else None
 
     def at(self, *texts: str) -> bool:
         """Whether the next token is one of these words or symbols."""

@@ -16,14 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.nodes import Const, Expr, Le, Var, as_expr, const
+from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
+from tilewright.graph.op import MOST_ELEMENTS, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Require, Size
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
+
+_MAKERS = frozenset({"full", "iota", "broadcast", "pad"})
+"""Operators whose result may be larger than what they read."""
 
 
 class GraphBuilder:
@@ -37,6 +42,8 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         self.source = ""
         self._required: set[Expr] = set()
+        self._late: set[object] = set()
+        self._guarded: set[tuple[Expr, ...]] = set()
         self._names = FreshNames()
 
     @contextmanager
@@ -84,11 +91,29 @@ class GraphBuilder:
         record = kind.attributes(**attrs) if attrs else _default(kind.attributes)
         context = TypeContext(op, self.source)
         types = kind.infer(context, tuple(v.type for v in inputs), record)
+        for type in types:
+            context.check_size(type)
+            if self._late and type.shape not in self._guarded:
+                self._guard(type, op in _MAKERS)
         for cond, message in context.requirements:
             self.require(cond, message)
         outputs = tuple(Value(value_name or op, t) for t in types)
         self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
         return outputs
+
+    def _guard(self, type: TensorType, is_made: bool) -> None:
+        """Sizes that come from data are computed exactly, and make no more elements than a tensor may have: nobody has
+        seen them, and a product that wraps around looks small."""
+        self._guarded.add(type.shape)
+        if not any(v in self._late for v in preorder(type.shape)):
+            return
+        for extent in type.shape:
+            exact = fits(extent)
+            if not isinstance(exact, Const):
+                self.require(exact, "a size of the result is too large to compute with")
+        if is_made:
+            few = Le(type.size, const(MOST_ELEMENTS))
+            self.require(few, f"the result has more than {MOST_ELEMENTS:,} elements")
 
     def require(self, cond: Expr, message: str) -> None:
         """The call fails with `message` unless `cond` holds; asked once for each condition."""
@@ -100,6 +125,7 @@ class GraphBuilder:
         """A symbol with the run-time value of an i64 scalar, which the call checks to lie in [low, high]."""
         attrs = Size(as_expr(low), as_expr(high), what)
         symbol = attrs.symbol(name)
+        self._late.add(symbol)
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
 

@@ -12,6 +12,7 @@ every expression evaluated to a number.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.node import Interned
+from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
 from tilewright.expr.simplify import simplify
@@ -31,6 +33,9 @@ from tilewright.report.errors import UserError
 from tilewright.types.tensor import TensorType
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
+
+MOST_ELEMENTS = 1 << 40
+"""The most elements that one tensor may have."""
 
 
 class Pattern(Enum):
@@ -104,6 +109,15 @@ class TypeContext:
             self.requirements.append((verdict, what))
         elif not verdict.value:
             raise self.error(what)
+
+    def check_size(self, type: TensorType) -> None:
+        """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around."""
+        known = math.prod(int(d.value) for d in type.shape if isinstance(d, Const) and d.value > 0)
+        if known > MOST_ELEMENTS:
+            raise self.error(f"{type} has {known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}")
+        for part in preorder([d for d in type.shape if not isinstance(d, Const | Var)]):
+            if isinstance(part, Const) and abs(part.value) > MOST_ELEMENTS:
+                raise self.error(f"a size of {type} is computed with {part}; the most elements are {MOST_ELEMENTS:,}")
 
     def error(self, why: str, mend: str | None = None) -> UserError:
         """The error for this operator: what and where are filled in."""

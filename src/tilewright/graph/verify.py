@@ -185,6 +185,8 @@ class _Verifier:
         context = TypeContext(op.name, node.source)
         try:
             types = op.infer(context, tuple([v.type for v in node.inputs]), attrs)
+            for found in types:
+                context.check_size(found)
         except UserError as error:
             self.fail(node, "", error.why or error.what, error.mend or "change the inputs or the fields")
             return

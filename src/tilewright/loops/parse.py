@@ -163,6 +163,33 @@ class FunctionParser(NameParser):
     def _statement(self) -> list[Stmt]:
         token = self.tokens.here
         read = _STATEMENTS.get(token.text) if token.kind == "name" else None
+        where = None if read in _WITH_BODIES else self.tokens.where_below()
+        if where is not None:
+            return self._with_definitions(where, lambda: self._read(token, read))
+        return self._read(token, read)
+
+    def _with_definitions(self, where: int, read: Callable[[], list[Stmt]]) -> list[Stmt]:
+        """A statement with definitions under it, from the place `where` on: they are read before what uses them."""
+        begin = self.tokens.jump(where)
+        found: dict[str, Expr] = {}
+        self._definitions.append(found)
+        self.tokens.expect("where")
+        self.definition(found)
+        self._end_line()
+        if self.tokens.here.kind == "indent":
+            self.tokens.take()
+            while self.tokens.here.kind != "dedent":
+                self.definition(found)
+                self._end_line()
+            self.tokens.take()
+        self.tokens.expect_kind("dedent", "the end of the definitions", "write each under the name of the first")
+        end = self.tokens.jump(begin)
+        statements = read()
+        self._definitions.pop()
+        self.tokens.jump(end)
+        return statements
+
+    def _read(self, token: Token, read: Callable[[FunctionParser], list[Stmt]] | None) -> list[Stmt]:
         if read is not None:
             self.tokens.take()
             return read(self)
@@ -375,3 +402,4 @@ def _reading_loop(word: str) -> Callable[[FunctionParser], list[Stmt]]:
 
 
 _STATEMENTS.update({word: _reading_loop(word) for word in _LOOPS})
+_WITH_BODIES = [_STATEMENTS[word] for word in ("block", "if", "while", "scope", *_LOOPS)]

@@ -14,13 +14,19 @@
 
 A body is one statement on the same line or several on indented lines below. `A[i] += e` is `A[i] = A[i] + e`. Which
 parameters are outputs is written only where it is not plain: the last parameters that are stored to, or that a call
-takes last. Constants of the module are declared at the head (`constant @w: f32[10]`) and used as `@w`; there, too,
+takes last. Parts that a statement without a body uses several times stand under it, each before those that use it:
+
+    y[i] = s0*s0 + x[i]
+      where s0 = exp(x[i] + w[i, 0]) - 1.0
+
+Constants of the module are declared at the head (`constant @w: f32[10]`) and used as `@w`; there, too,
 `source "a", "b"` names the front-end operators. Names of objects that are visible together are made unique.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tilewright.core.node import Node
@@ -225,7 +231,7 @@ class _Writer:
         self.line(f"block {quoted(s.name)}({axes}){where}:", s, *s.axes)
         self.depth += 1
         if isinstance(s.init, Store):
-            self.line(f"init: {self.assignment(s.init)}", s.init)
+            self.store(s.init, "init: ")
         elif s.init is not None:
             self.line("init:", s.init)
             self.region(s.init)
@@ -239,19 +245,24 @@ class _Writer:
         self.line(f"alloc {self.names.declare(s.buffer)}: {text} in {s.buffer.scope.value}{offset}", s)
 
     def let(self, s: Let) -> None:
-        value = self.value(s.value, None)
-        shown = self.names.declare(s.var) if s.var.dtype is not dtypes.index else self.binder(s.var, None)
-        self.line(f"let {shown} = {value}", s)
+        with self.sharing(s.value):
+            value = self.value(s.value, None)
+            shown = self.names.declare(s.var) if s.var.dtype is not dtypes.index else self.binder(s.var, None)
+            self.line(f"let {shown} = {value}", s)
 
-    def store(self, s: Store) -> None:
-        self.line(self.assignment(s), s)
+    @contextmanager
+    def sharing(self, *roots: Expr) -> Iterator[None]:
+        """Around the line of a statement: what its expressions share is defined on the lines below."""
+        with self.names.temporary() as fresh, self.printer.naming(roots, fresh) as definitions:
+            yield
+        for k, (name, value) in enumerate(definitions):
+            self.line(f"  {'where' if k == 0 else '     '} {name} = {value}")
 
-    def assignment(self, s: Store) -> str:
-        target = self.element(s.buffer, s.indices)
-        match s.value:
-            case Add(Load(buffer, indices), rest) if buffer is s.buffer and indices == s.indices:
-                return f"{target} += {self.value(rest, s.buffer.dtype)}"
-        return f"{target} = {self.value(s.value, s.buffer.dtype)}"
+    def store(self, s: Store, before: str = "") -> None:
+        operator, value = _assigned(s)
+        with self.sharing(*s.indices, value):
+            target = self.element(s.buffer, s.indices)
+            self.line(f"{before}{target} {operator} {self.value(value, s.buffer.dtype)}", s)
 
     def element(self, buffer: Buffer, indices: tuple[Expr, ...]) -> str:
         return _element(self.printer, buffer, indices)
@@ -268,11 +279,13 @@ class _Writer:
         self.region(s.body)
 
     def check(self, s: Assert) -> None:
-        values = "".join(f", {self.value(v, None)}" for v in s.values)
-        self.line(f"assert {self.value(s.cond, None)}, {string(s.message)}{values}", s)
+        with self.sharing(s.cond, *s.values):
+            values = "".join(f", {self.value(v, None)}" for v in s.values)
+            self.line(f"assert {self.value(s.cond, None)}, {string(s.message)}{values}", s)
 
     def reserve(self, s: Reserve) -> None:
-        self.line(f"reserve {self.value(s.bytes)}", s)
+        with self.sharing(s.bytes):
+            self.line(f"reserve {self.value(s.bytes)}", s)
 
     def view(self, s: View) -> None:
         source, type = self.name(s.source), self.type(s.buffer)
@@ -282,8 +295,9 @@ class _Writer:
         self.line(f"publish {self.name(s.buffer)} as argument {s.argument}, sizes {s.symbol}", s)
 
     def call(self, s: CallFunction) -> None:
-        symbols = f"[{', '.join(self.value(v) for v in s.symbols)}]" if s.symbols else ""
-        self.line(f"call {quoted(s.callee)}{symbols}({', '.join(self.name(b) for b in s.arguments)})", s)
+        with self.sharing(*s.symbols):
+            symbols = f"[{', '.join(self.value(v) for v in s.symbols)}]" if s.symbols else ""
+            self.line(f"call {quoted(s.callee)}{symbols}({', '.join(self.name(b) for b in s.arguments)})", s)
 
 
 _FORMS: dict[type[Stmt], Callable[..., None]] = {
@@ -308,6 +322,14 @@ def _mode(f: Function, index: int) -> str:
     if index >= len(f.params) - f.outputs:
         return "out "
     return "inout " if f.outputs == 0 and index >= len(f.params) - written_last(f) else ""
+
+
+def _assigned(s: Store) -> tuple[str, Expr]:
+    """How a store is written: `+=` and what it adds to the element that it stores to, or `=` and the value."""
+    match s.value:
+        case Add(Load(buffer, indices), rest) if buffer is s.buffer and indices == s.indices:
+            return "+=", rest
+    return "=", s.value
 
 
 def _nested(s: For) -> For | None:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import And, Compare, Expr, Le, Var, const
+from tilewright.expr.nodes import And, Compare, Const, Expr, Le, Var, const
+from tilewright.expr.overflow import fits
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant, Require, Size
 from tilewright.loops.edit import map_statements, statements
@@ -83,6 +84,8 @@ class _Main:
         self.steps: list[_Step] = []
         self.constants: dict[str, Buffer] = {}
         self.public: dict[Value, str] = {}
+        self.bound: dict[Var, int] = {}
+        self.checks: dict[int, list[_Step]] = {}
 
     def build(self) -> Function:
         symbols = set(self.graph.symbols)
@@ -91,6 +94,7 @@ class _Main:
         for node in self.graph.nodes:
             self._node(node)
         self.steps += self._publish(symbols)
+        self.steps = [s for n in range(len(self.steps) + 1) for s in (*self.checks.get(n, ()), *self.steps[n : n + 1])]
         return Function(self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs))
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:
@@ -129,15 +133,24 @@ class _Main:
                 self.buffers[node.outputs[0]] = self.root[buffer] = buffer
             case Size():
                 self._size(node, node.attrs)
-            case Require(cond, message):
-                sides = (cond.a, cond.b) if isinstance(cond, Compare) else ()
-                self.steps.append(_Step(Assert(cond, _with_place(message, node), sides)))
+            case Require():
+                self._require(node, node.attrs)
             case Call():
                 self._call(node, node.attrs)
             case _ if node.op.name == "reshape":
                 self._view(node)
             case _:
                 raise InternalError(f"{node.op.name} is in no kernel")
+
+    def _require(self, node: Node, attrs: Require) -> None:
+        """A check stands as early as its symbols are known: a value may be a view of a buffer of another shape, which
+        only the check makes as large, and that buffer may be the caller's."""
+        cond = attrs.cond
+        sides = (cond.a, cond.b) if isinstance(cond, Compare) else ()
+        exact = fits(cond)
+        held = cond if isinstance(exact, Const) else And(exact, cond)
+        place = max((self.bound.get(v, 0) for v in preorder(cond) if isinstance(v, Var)), default=0)
+        self.checks.setdefault(place, []).append(_Step(Assert(held, _with_place(attrs.message, node), sides)))
 
     def _size(self, node: Node, attrs: Size) -> None:
         (symbol,) = node.binds
@@ -147,6 +160,7 @@ class _Main:
         cond = And(Le(attrs.low, symbol), Le(symbol, attrs.high))
         message = _with_place(f"{attrs.what} is {{0}}, outside {{1}} to {{2}}", node)
         self.steps.append(_Step(Assert(cond, message, (symbol, attrs.low, attrs.high))))
+        self.bound[symbol] = len(self.steps)
 
     def _view(self, node: Node) -> None:
         source, (out,) = self.buffers[node.inputs[0]], node.outputs

@@ -10,14 +10,14 @@ from tilewright.core.walk import transform
 from tilewright.expr.linear import Polynomial, expression, polynomial
 from tilewright.expr.nodes import Expr, FloorDiv, Mod, const
 from tilewright.loops.edit import map_expressions, statements, transform_statements
-from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Store
+from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Store, View
 
 
 def flatten_buffers(function: Function) -> Function:
     """The function with one-dimensional buffers. Parameters keep their order."""
     flat: dict[Buffer, Buffer] = {b: _flat(b) for b in function.params}
     for s in statements(function.body):
-        if isinstance(s, Alloc):
+        if isinstance(s, Alloc | View):
             flat[s.buffer] = _flat(s.buffer)
 
     def of_expression(node: Node) -> Node:
@@ -28,6 +28,8 @@ def flatten_buffers(function: Function) -> Function:
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store):
             return Store(flat[node.buffer], (address(node.buffer, node.indices),), node.value)
+        if isinstance(node, View):
+            return View(flat[node.buffer], flat[node.source])
         return node.replace(buffer=flat[node.buffer]) if isinstance(node, Alloc) else node
 
     memo: dict[Node, Node] = {}

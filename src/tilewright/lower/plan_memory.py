@@ -48,7 +48,7 @@ def size_in_bytes(buffer: Buffer) -> Expr:
     total = simplify(total)
     if isinstance(total, Const):
         return const(-(-int(total.value) // ALIGNMENT) * ALIGNMENT)
-    return FloorDiv(total + (ALIGNMENT - 1), const(ALIGNMENT)) * ALIGNMENT
+    return simplify(FloorDiv(total + (ALIGNMENT - 1), const(ALIGNMENT)) * ALIGNMENT)
 
 
 def plan_memory(lives: Sequence[Life], bound_at: Mapping[Var, int]) -> Layout:

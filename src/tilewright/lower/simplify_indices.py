@@ -2,14 +2,16 @@
 
     for i in 0..n, j in 0..4:  y[(i*4 + j) // 4] = …      =>      y[i] = …
 
-A loop whose extent is provably 1 disappears, one that never runs, too; a branch that is decided is taken.
+A loop whose extent is provably 1 disappears, one that never runs, too; a branch that is decided is taken. Indices are
+taken to be far from overflow; what is computed from loaded integers is data, which may wrap around, and stays.
 """
 
 from __future__ import annotations
 
-from tilewright.core.walk import transform
-from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.core.node import Node
+from tilewright.core.walk import postorder, transform
+from tilewright.expr.nodes import And, Const, Expr, Not, Or, Select, Var
+from tilewright.expr.rules import rules_for
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.edit import substitute_expressions
 from tilewright.loops.nodes import (
@@ -44,22 +46,44 @@ class _Scope:
 
     def __init__(self, ranges: Ranges) -> None:
         self.facts = Facts(ranges)
-        self.values: dict[Expr, Expr] = {}
+        self.values: dict[Node, Node] = {}
+        self.loaded: dict[Node, bool] = {}
 
     def index(self, e: Expr) -> Expr:
         return simplify(e, self.facts)
 
     def value(self, e: Expr) -> Expr:
-        """A value: only the indices of its loads and its index-typed parts change."""
-
-        def change(node: object) -> object:
-            if isinstance(node, Load):
-                return Load(node.buffer, tuple(self.index(i) for i in node.indices))
-            return node
-
-        if e.dtype is dtypes.index:
+        """A value: the indices of its loads and the parts without loads are simplified, and what is then decided."""
+        if not self.reads(e):
             return simplify(e, self.facts)
-        return simplify(transform(e, change, self.values), self.facts)  # type: ignore[arg-type]
+        stack: list[Expr] = [e]
+        while stack:
+            node = stack.pop()
+            if node in self.values:
+                continue
+            if isinstance(node, Load):
+                self.values[node] = Load(node.buffer, tuple(self.index(i) for i in node.indices))
+            elif not self.reads(node):
+                self.values[node] = simplify(node, self.facts)
+            else:
+                stack.extend(c for c in node.children() if isinstance(c, Expr))
+        return transform(e, self.decided, self.values)
+
+    def reads(self, e: Expr) -> bool:
+        """Whether an expression loads anything."""
+        for node in [e] if e in self.loaded else postorder(e):
+            if node not in self.loaded and isinstance(node, Expr):
+                self.loaded[node] = isinstance(node, Load) or any(self.loaded[c] for c in node.children())
+        return self.loaded[e]
+
+    def decided(self, node: Node) -> Node:
+        """The node, or what is left of it when a condition in it is known."""
+        while isinstance(node, And | Or | Not | Select):
+            better = next((r for rule in rules_for(node) if (r := rule(node, self.facts)) is not None), None)
+            if better is None:
+                break
+            node = better
+        return node
 
 
 def _simplify(stmt: Stmt, ranges: Ranges) -> Stmt:

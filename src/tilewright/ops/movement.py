@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, call, maximum, minimum
+from tilewright.core.walk import preorder
+from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Select, call, maximum, minimum
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load, load_broadcast
 from tilewright.loops.nodes import Buffer
@@ -55,7 +56,7 @@ class Reshape(Op):
         if not _same_factors(inputs[0].shape, out.shape):
             before, after = inputs[0].size, out.size
             if before is not after:
-                context.require_equal(before, after, f"the numbers of elements of {inputs[0]} and {out}")
+                context.require_equal(before, after, f"the numbers of elements of {inputs[0]} and {_shown(out)}")
         return (out,)
 
     def meaning(self, inputs: Arrays, attrs: ShapeAttributes) -> Arrays:
@@ -64,6 +65,11 @@ class Reshape(Op):
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (x,), (out,) = inputs, outputs
         build.compute("reshape", out, lambda *at: load(x, *reshaped(at, out.shape, x.shape)))
+
+
+def _shown(type: TensorType) -> str:
+    """A type for a message; a shape that the call computes from data is no help to read."""
+    return "the shape asked for" if any(isinstance(d, Select) for d in preorder(type.shape)) else str(type)
 
 
 def _same_factors(a: Sequence[Expr], b: Sequence[Expr]) -> bool:

@@ -23,6 +23,7 @@ from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.native import NativeCode
+from tilewright.runtime.pointers import data_pointer
 
 Array = np.ndarray[Any, Any]
 
@@ -112,8 +113,8 @@ class Executable:
         symbols, shapes = self._bind([a.shape for a in inputs])
         outputs = [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
         pointers = self._pointers(
-            *[a.__array_interface__["data"][0] for a in inputs],
-            *[None if o is None else o.__array_interface__["data"][0] for o in outputs],
+            *[data_pointer(a) for a in inputs],
+            *[None if o is None else data_pointer(o) for o in outputs],
         )
         sizes = self._sizes(*symbols)
         self._enter(pointers, sizes)

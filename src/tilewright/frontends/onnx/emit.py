@@ -256,9 +256,9 @@ class Emit(Reading):
 
     # Gathering
 
-    def checked(self, index: Tensor, limit: Size, what: str) -> Tensor:
+    def checked(self, index: Tensor, limit: Size, what: str = "") -> Tensor:
         """i64 indices in [0, limit) from indices in [-limit, limit); others fail, constants while the model is read."""
-        bound = dim(limit)
+        bound, what = dim(limit), f"{self.graph.source} {what}".strip()
         if index.array is not None and isinstance(bound, Const):
             return self._checked_constant(index, int(bound.value), what)
         wide = self.cast(index, dtypes.i64)
@@ -269,7 +269,7 @@ class Emit(Reading):
         array = index.array
         wrong = array[(array < -limit) | (array >= limit)]
         if wrong.size:
-            raise self.error(f"index {int(wrong[0])} is outside 0..{limit} in {what}")
+            raise self.error(f"{what}: index {int(wrong[0])} is outside -{limit}..{limit}")
         return self.of_array(np.where(array < 0, array + limit, array).astype(np.int64), index.name or "indices")
 
     def take(self, x: Tensor, index: Tensor, axis: int) -> Tensor:

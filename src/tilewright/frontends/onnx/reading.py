@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, const, equal, less_equal, select
+from tilewright.expr.nodes import And, Const, Expr, const, equal, less_equal, select
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx import contents
 from tilewright.frontends.onnx.values import Tensor, Unsupported
@@ -59,7 +59,20 @@ class Reading:
         if x.content is None:
             self._bind(x, what, low, high)
         assert x.content is not None
-        return [simplify(select(e, 1, 0) if e.dtype.is_bool else e) for e in x.content.reshape(-1)]
+        found = [simplify(select(e, 1, 0) if e.dtype.is_bool else e) for e in x.content.reshape(-1)]
+        for e in found:
+            self._check_known(e, what, low, high)
+        return found
+
+    def _check_known(self, e: Expr, what: str, low: Size, high: Size) -> None:
+        """A number must lie in [low, high]; a size must, too, where that is a bound of its own and not just a large
+        number."""
+        inside = simplify(And(less_equal(low, e), less_equal(e, high)))
+        if isinstance(inside, Const):
+            if not inside.value:
+                raise self.error(f"{what} is {e}, outside {low} to {high}")
+        elif isinstance(e, Const) or isinstance(high, Expr):
+            self.require(inside, f"{what} is outside {low} to {high}")
 
     def _bind(self, x: Tensor, what: str, low: Size, high: Size) -> None:
         static = x.static_shape()

@@ -15,21 +15,21 @@ from tilewright.ops.scatter import Reduction
 @handles("Gather")
 def gather(b: Emit, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     along = b.axis(axis, x.rank)
-    return b.take(x, b.checked(index, x.shape[along], f"Gather along axis {along}"), along)
+    return b.take(x, b.checked(index, x.shape[along], f"along axis {along}"), along)
 
 
 @handles("GatherElements")
 def gather_elements(b: Emit, x: Tensor, index: Tensor, *, axis: int = 0) -> Tensor:
     along = b.axis(axis, x.rank)
-    return b.gather_elements(x, b.checked(index, x.shape[along], f"GatherElements along axis {along}"), along)
+    return b.gather_elements(x, b.checked(index, x.shape[along], f"along axis {along}"), along)
 
 
 @handles("GatherND")
 def gather_nd(b: Emit, x: Tensor, index: Tensor, *, batch_dims: int = 0) -> Tensor:
-    return b.op("gather_nd", x, checked_tuples(b, x, index, batch_dims, "GatherND"), batch_dims=batch_dims)
+    return b.op("gather_nd", x, checked_tuples(b, x, index, batch_dims), batch_dims=batch_dims)
 
 
-def checked_tuples(b: Emit, x: Tensor, index: Tensor, batch: int, what: str) -> Tensor:
+def checked_tuples(b: Emit, x: Tensor, index: Tensor, batch: int) -> Tensor:
     """Indices whose last dimension holds one for each dimension of x after `batch` ones, each checked."""
     if index.rank == 0 or not isinstance(index.shape[-1], Const):
         raise Unsupported("the last dimension of the indices must be constant")
@@ -38,9 +38,9 @@ def checked_tuples(b: Emit, x: Tensor, index: Tensor, batch: int, what: str) -> 
         raise b.error(f"{depth} indices after {batch} batch dimensions for a tensor of {x.rank} dimensions")
     limits = x.shape[batch : batch + depth]
     if all(limit is limits[0] for limit in limits):
-        return b.checked(index, limits[0], what) if depth else b.cast(index, dtypes.i64)
+        return b.checked(index, limits[0]) if depth else b.cast(index, dtypes.i64)
     parts = [
-        b.checked(b.narrow(index, last, n, 1), limit, f"{what} along axis {batch + n}")
+        b.checked(b.narrow(index, last, n, 1), limit, f"along axis {batch + n}")
         for n, limit in enumerate(limits)
     ]
     return b.concat(parts, last)
@@ -60,13 +60,13 @@ def scatter_elements(
     b: Emit, x: Tensor, index: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
     along = b.axis(axis, x.rank)
-    places = b.checked(index, x.shape[along], f"ScatterElements along axis {along}")
+    places = b.checked(index, x.shape[along], f"along axis {along}")
     return b.op("scatter_elements", x, places, updates, axis=along, reduction=_reduction(reduction))
 
 
 @handles("ScatterND")
 def scatter_nd(b: Emit, x: Tensor, index: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
-    places = checked_tuples(b, x, index, 0, "ScatterND")
+    places = checked_tuples(b, x, index, 0)
     return b.op("scatter_nd", x, places, updates, reduction=_reduction(reduction))
 
 
@@ -84,7 +84,7 @@ def tensor_scatter(
     limit = past.shape[along]
     if mode == "circular":
         place = b.map("mod", place, b.of_size(limit))
-    index = b.checked(b.broadcast(place, update.shape), limit, "TensorScatter")
+    index = b.checked(b.broadcast(place, update.shape), limit)
     return b.op("scatter_elements", past, index, update, axis=along, reduction=Reduction.NONE)
 
 

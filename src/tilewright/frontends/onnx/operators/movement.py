@@ -9,10 +9,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const, equal, less, less_equal, maximum, minimum, select
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.operators.shape import LARGEST, steps_between
+from tilewright.frontends.onnx.operators.shape import LARGEST, from_data, steps_between
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
-
 
 @handles("Transpose")
 def transpose(b: Emit, x: Tensor, *, perm: Ints | None = None) -> Tensor:
@@ -116,7 +115,8 @@ def _clamped(b: Emit, start: Expr, end: Expr, step: Expr, extent: Expr) -> tuple
     """(start, size, step) within the bounds. Negative starts and ends count from the end; all are then clamped."""
     if isinstance(step, Const) and step.value == 0:
         raise b.error("a step of Slice is 0")
-    first, last = (simplify(select(less(e, 0), e + extent, e)) for e in (start, end))
+    step = _near(step)
+    first, last = (_from_front(e, extent) for e in (start, end))
     up = (minimum(maximum(first, 0), extent), minimum(maximum(last, 0), extent))
     down = (minimum(maximum(first, -1), extent - 1), minimum(maximum(last, -1), extent - 1))
     if isinstance(step, Const):
@@ -126,6 +126,22 @@ def _clamped(b: Emit, start: Expr, end: Expr, step: Expr, extent: Expr) -> tuple
     upwards = less_equal(1, step)
     low, high = (simplify(select(upwards, u, d)) for u, d in zip(up, down, strict=True))
     return _from(low, steps_between(low, high, step), step)
+
+
+def _from_front(e: Expr, extent: Expr) -> Expr:
+    """A start or end counted from the front. Numbers beyond every dimension, as the largest integers of "to the end",
+    stand for just outside it: arithmetic on them would wrap around."""
+    if isinstance(e, Const) and abs(e.value) >= LARGEST:
+        return extent if e.value > 0 else const(-1)
+    near = _near(e)
+    return simplify(select(less(near, 0), near + extent, near))
+
+
+def _near(e: Expr) -> Expr:
+    """A number from data or the model, no farther from 0 than any dimension."""
+    if isinstance(e, Const) or from_data(e):
+        return simplify(minimum(maximum(e, -LARGEST), LARGEST))
+    return e
 
 
 def _from(start: Expr, size: Expr, step: Expr) -> tuple[Expr, Expr, Expr]:

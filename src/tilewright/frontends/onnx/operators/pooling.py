@@ -230,7 +230,7 @@ def max_unpool(
     if len(target) != x.rank:
         raise b.error(f"the output shape of MaxUnpool has {len(target)} entries for {x.rank} dimensions")
     count, places = product(x.shape), b.reshape(index, (product(x.shape),))
-    checked = b.checked(_replaced(b, places, natural, target, x), product(target), "MaxUnpool")
+    checked = b.checked(_replaced(b, places, natural, target, x), product(target))
     empty = b.full((product(target),), 0, x.dtype)
     filled = b.op("scatter_elements", empty, checked, b.reshape(x, (count,)), axis=0, reduction=Reduction.NONE)
     return b.reshape(filled, target)

@@ -147,7 +147,7 @@ def roi_align(
             length = b.map("max", length, 1)
         points = b.align((b.iota((count * sampling_ratio,), 0, x.dtype) + 0.5) / sampling_ratio, 1, 2)
         sides.append(_bilinear_side(b, x.shape[2 + len(sides)], ends[0] + points * (length / count)))
-    source = b.take(x, b.checked(batch, x.shape[0], "RoiAlign"), 0)
+    source = b.take(x, b.checked(batch, x.shape[0]), 0)
     parts = _points(b, source, sides)
     shape: list[Size] = [*source.shape[:2], output_height, sampling_ratio, output_width, sampling_ratio]
     if mode == "max":

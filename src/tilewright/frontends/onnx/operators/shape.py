@@ -75,18 +75,18 @@ def _kept(b: Emit, x: Tensor, place: int, wanted: Expr) -> Expr:
         if place >= x.rank:
             raise b.error(f"entry {place} of the shape is 0, but the input has only {x.rank} dimensions")
         return x.shape[place]
-    if not _from_data(wanted) or place >= x.rank:
+    if not from_data(wanted) or place >= x.rank:
         return wanted
     return select(equal(wanted, 0), x.shape[place], wanted)
 
 
-def _from_data(e: Expr) -> bool:
+def from_data(e: Expr) -> bool:
     """Whether the expression has a symbol that stands for a number in data, which may be negative."""
     return any(isinstance(v, Var) and v.least is None for v in postorder((e,)))
 
 
 def _may_be_negative(d: Expr) -> bool:
-    return d.value == -1 if isinstance(d, Const) else _from_data(d) and not Facts().nonnegative(d)
+    return d.value == -1 if isinstance(d, Const) else from_data(d) and not Facts().nonnegative(d)
 
 
 @handles("Flatten")

@@ -1,0 +1,194 @@
+"""Each primitive of a schedule on a small program: its text before and after, and that both compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from golden_files import check, check_folder
+
+from tilewright.loops.edit import allocations, replace, statements
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import For, Function
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.loops.verify import verify
+from tilewright.schedule.cache_write import cache_write
+from tilewright.schedule.compute_at import compute_at
+from tilewright.schedule.find import nests
+from tilewright.schedule.inline import inline
+from tilewright.schedule.loops import fuse, jam, split
+from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
+
+MAP = """
+func double[n](x: f32[n, 6], y: f32[n, 6]):
+  for i in 0..n, j in 0..6:
+    block double(vi = i, vj = j):
+      y[vi, vj] = x[vi, vj] * 2
+"""
+CHAIN = """
+func chain[n](x: f32[n, 6], y: f32[n, 6]):
+  alloc t: f32[n, 6] in arena
+  for i in 0..n, j in 0..6:
+    block t(vi = i, vj = j):
+      t[vi, vj] = x[vi, vj] + 1
+  for i in 0..n, j in 0..6:
+    block y(vi = i, vj = j):
+      y[vi, vj] = t[vi, vj] * t[vi, 5 - vj]
+"""
+ROWS = """
+func rows[n](x: f32[n, 6], y: f32[n, 6]):
+  alloc s: f32[n] in arena
+  for i in 0..n, k in 0..6:
+    block s(vi = i, reduce vk = k):
+      init: s[vi] = 0
+      s[vi] += x[vi, vk]
+  for i in 0..n, j in 0..6:
+    block y(vi = i, vj = j):
+      y[vi, vj] = x[vi, vj] / s[vi]
+"""
+DOT = """
+func dot[n](x: f32[n, 6], w: f32[6, 4], y: f32[n, 4]):
+  for i in 0..n, j in 0..4, k in 0..6:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
+"""
+TILE = """
+func tile[n](x: f32[n, 6], w: f32[6, 4], y: f32[n, 4]):
+  for i in 0..n, j in 0..4:
+    alloc t: f32[] in register
+    block dot.init(vi = i, vj = j):
+      t[] = 0
+    for k in 0..6:
+      block dot(vi = i, vj = j, reduce vk = k):
+        t[] += x[vi, vk] * w[vk, vj]
+    block relu(vi = i, vj = j):
+      y[vi, vj] = max(t[], 0)
+"""
+SUM = """
+func sum[n](x: f32[n], y: f32[]):
+  block s.init():
+    y[] = 0
+  for k in 0..n:
+    block s(reduce vk = k):
+      y[] += x[vk]
+"""
+
+Step = Callable[[Function], Function]
+CASES: dict[str, tuple[str, Step]] = {}
+
+
+def case(name: str, text: str) -> Callable[[Step], Step]:
+    def keep(step: Step) -> Step:
+        CASES[name] = text, step
+        return step
+
+    return keep
+
+
+def loop_of(function: Function, name: str, which: int = 0) -> For:
+    found = [s for s in statements(function.body) if isinstance(s, For) and s.var.name == name]
+    return found[which]
+
+
+@case("split-with-a-rest", MAP)
+def split_with_a_rest(f: Function) -> Function:
+    loop = loop_of(f, "i")
+    return f.replace(body=replace(f.body, loop, split(loop, 4)[0]))
+
+
+@case("split-without-a-rest", MAP)
+def split_without_a_rest(f: Function) -> Function:
+    loop = loop_of(f, "j")
+    return f.replace(body=replace(f.body, loop, split(loop, 3)[0]))
+
+
+@case("split-by-more-than-there-is", MAP)
+def split_by_more(f: Function) -> Function:
+    loop = loop_of(f, "j")
+    return f.replace(body=replace(f.body, loop, split(loop, 8)[0]))
+
+
+@case("fuse", MAP)
+def fuse_two(f: Function) -> Function:
+    loop = loop_of(f, "i")
+    return f.replace(body=replace(f.body, loop, fuse(loop)))
+
+
+@case("jam", TILE)
+def jam_columns(f: Function) -> Function:
+    loop = loop_of(f, "j")
+    return f.replace(body=replace(f.body, loop, jam(loop)[0]))
+
+
+@case("jam-in-front", TILE)
+def jam_rows(f: Function) -> Function:
+    made, inner, _ = split(loop_of(f, "i"), 2)
+    made = replace(made, inner, jam(inner, front=True)[0])
+    return f.replace(body=replace(f.body, loop_of(f, "i"), made))
+
+
+@case("inline", CHAIN)
+def inline_buffer(f: Function) -> Function:
+    return inline(f, allocations(f.body)[0])
+
+
+@case("compute-at", ROWS)
+def compute_at_row(f: Function) -> Function:
+    made = compute_at(f, allocations(f.body)[0], loop_of(f, "i", 1))
+    assert made is not None
+    return made
+
+
+@case("cache-write", DOT)
+def cache_write_sum(f: Function) -> Function:
+    (nest,) = nests(f)
+    return cache_write(f, nest, f.params[-1])[0]
+
+
+@case("reduce-in-lanes", SUM)
+def lanes(f: Function) -> Function:
+    loop = loop_of(f, "k")
+    made = reduce_in_lanes(loop, 4)
+    assert made is not None
+    return f.replace(body=replace(f.body, loop, made))
+
+
+@case("reduce-in-blocks", SUM)
+def in_blocks(f: Function) -> Function:
+    loop = loop_of(f, "k")
+    made = reduce_in_blocks(loop, 4)
+    assert made is not None
+    return f.replace(body=replace(f.body, loop, made))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_primitive(request: pytest.FixtureRequest, name: str) -> None:
+    text, step = CASES[name]
+    before = parse(text)
+    after = step(before)
+    verify(after)
+    assert same(parse(str(after)), after)
+    check(request, f"schedule/{name}.loops", f"{before}\n\n# after {name}\n\n{after}")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 7, 8])
+def test_primitive_keeps_results(name: str, n: int) -> None:
+    text, step = CASES[name]
+    before = parse(text)
+    results = []
+    for function in (before, step(before)):
+        random = np.random.default_rng(n)
+        shapes = [[n if str(d) == "n" else int(str(d)) for d in p.shape] for p in function.params]
+        arrays = [random.integers(1, 9, shape).astype(np.float32) for shape in shapes]
+        arrays[-1][...] = np.nan
+        evaluate(function, arrays)
+        results.append(arrays[-1])
+    np.testing.assert_array_equal(results[1], results[0])
+
+
+def test_every_primitive_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
+    check_folder(request, "schedule", [f"{name}.loops" for name in CASES])
