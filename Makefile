@@ -10,13 +10,18 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test lint format snapshots bench clean
+.PHONY: demo test long lint format snapshots bench clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The differential tests with many more random programs: minutes instead of seconds.
+long: $(TEST)
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
+		compiled_ops.py kernels.py)
 
 lint: $(TEST)
 	$(BIN)/ruff format --check $(CODE)

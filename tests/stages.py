@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler import GRAPH, pipeline
+from tilewright.compiler import GRAPH, compile_module, pipeline
 from tilewright.core.passes import Record, run_passes
 from tilewright.expr import dtypes
 from tilewright.graph.evaluate import evaluate
@@ -29,12 +29,18 @@ def stages_of(module: Module) -> Record[Module]:
     return record
 
 
-def check_stages(module: Module, inputs: Sequence[Array], expected: Sequence[Array]) -> None:
-    """After every pass, the module gives the expected results, and its text is read back as the same program."""
+def check(module: Module, calls: Sequence[Sequence[Array]]) -> None:
+    """After every pass the text of the module is read back as the same program, and it gives the same results for each
+    of these inputs as before; so does native code."""
+    wanted = [list(evaluate(module, inputs).values()) for inputs in calls]
     for stage in stages_of(module):
         read_back(stage.program, stage.text())
-        found = list(evaluate(stage.program, [x.copy() for x in inputs]).values())
-        close(found, expected, stage.name)
+        for inputs, expected in zip(calls, wanted, strict=True):
+            found = evaluate(stage.program, [x.copy() for x in inputs])
+            close(list(found.values()), expected, stage.name)
+    exe = compile_module(module)
+    for inputs, expected in zip(calls, wanted, strict=True):
+        close(exe(*inputs), expected, "native")
 
 
 def read_back(module: Module, text: str) -> None:

@@ -51,6 +51,15 @@ class Inputs:
         self.arrays.append(self.random.normal(0, 1, shape).astype(self.dtype.numpy))
         return value
 
+    def special(self, *shape: int, fixed: tuple[int, ...] = ()) -> Value:
+        """A parameter with an element or two that is no finite number, now and then."""
+        value = self(*shape, fixed=fixed)
+        array = self.arrays[-1].reshape(-1)
+        for odd in (np.nan, np.inf, -np.inf) if self.random.random() < 0.5 else ():
+            if array.size and self.random.random() < 0.4:
+                array[self.random.integers(array.size)] = odd
+        return value
+
 
 def linear(g: GraphBuilder, x: Inputs, m: int, n: int, k: int) -> list[Value]:
     h = g.op("contract", x(m, k), x(k, n), spec="ik,kj->ij")
@@ -93,7 +102,7 @@ def variance(g: GraphBuilder, x: Inputs, m: int, n: int, k: int) -> list[Value]:
 
 
 def columns(g: GraphBuilder, x: Inputs, m: int, n: int, k: int) -> list[Value]:
-    v = x(m, n, 3)
+    v = x.special(m, n, 3)
     found = [g.op("reduce", v, kind=kind, axes=axes, keepdims=False) for kind, axes in KINDS]
     return [*found, g.op("neg", found[0])]
 
@@ -102,7 +111,7 @@ KINDS = (("sum", (0,)), ("max", (1,)), ("min", (0, 2)), ("sum", (0, 1, 2)), ("pr
 
 
 def pooling(g: GraphBuilder, x: Inputs, m: int, n: int, k: int) -> list[Value]:
-    v = x(2, min(m, 5), n + 3, 11, fixed=(3,))
+    v = x.special(2, min(m, 5), n + 3, 11, fixed=(3,))
     ones = (1, 1, 1, 1)
     window = {"window": (1, 1, 3, 2), "strides": (1, 1, 1, 2), "dilations": ones}
     return [g.op("window_reduce", v, kind=kind, **window) for kind in ("max", "sum")]

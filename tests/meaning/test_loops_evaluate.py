@@ -12,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from strategies import TYPES, expressions, functions
 from tilewright.expr.evaluate import evaluate as evaluate_expression
 from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.loops.decompose import decompose
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.loops.parse import parse
+from tilewright.loops.verify import verify
 from tilewright.report.errors import InternalError, RuntimeFault, UserError
 
 RANDOM = np.random.default_rng(7)
@@ -256,3 +258,109 @@ def test_constants_of_all_types_are_told_apart() -> None:
     out = np.zeros(3)
     evaluate(parse(text), [out])
     assert out.tolist() == [-np.inf, np.inf, float(np.float32(0.1)) - 0.1]
+
+
+MATRIX = parse("""
+func matrix[n](x: f32[n, 6], y: f32[n]):
+  for i in 0..n, k in 0..6:
+    block s(vi = i, reduce vk = k) where vi < 3 and vk < 4:
+      init: y[vi] = 5
+      y[vi] += x[vi, vk]
+""")
+
+
+def test_a_predicate_over_reduce_axes_guards_the_terms_alone() -> None:
+    """The initial value is stored where the conjuncts without reduce axes hold."""
+    x, y = np.ones((5, 6), np.float32), np.full(5, -1, np.float32)
+    evaluate(MATRIX, [x, y])
+    assert y.tolist() == [9, 9, 9, -1, -1]
+    plain = decompose(MATRIX)
+    verify(plain)
+    again = np.full(5, -1, np.float32)
+    evaluate(plain, [x, again])
+    assert again.tolist() == y.tolist()
+
+
+def test_views_share_memory() -> None:
+    f = parse("""
+func f[n](x: f32[n, 6], y: f32[n, 6]):
+  view flat: f32[n*6] = y
+  view wide: f32[n*3, 2] = flat
+  for i in 0..n*6: flat[i] = f32(i)
+  for i in 0..n*3: wide[i, 0] = x[i//3, 0]
+""")
+    x, y = normal(4, 6), np.zeros((4, 6), np.float32)
+    evaluate(f, [x, y])
+    expected = np.arange(24, dtype=np.float32).reshape(4, 6)
+    expected[:, ::2] = x[:, :1]
+    np.testing.assert_array_equal(y, expected)
+
+
+ARENA = """
+func main[n](x: f32[n], y: f32[n]):
+  reserve {bytes}
+  alloc a: f32[n] in arena at 0
+  for i in 0..n: a[i] = x[i] * 2
+  alloc b: f32[n] in arena at {place}
+  for i in 0..n: b[i] = x[i] * 3
+  for i in 0..n: y[i] = a[i] + b[i]
+"""
+
+
+@pytest.mark.parametrize(("place", "right"), [("n*4", True), ("0", False), ("n*2", False)])
+def test_buffers_lie_where_the_arena_has_them(place: str, right: bool) -> None:
+    """Of two buffers of an arena that overlap, the second lies over the first."""
+    x, y = np.arange(1, 5, dtype=np.float32), np.zeros(4, np.float32)
+    evaluate(parse(ARENA.format(bytes="n*8", place=place)), [x, y])
+    assert (y.tolist() == [5, 10, 15, 20]) is right
+
+
+def test_a_buffer_must_lie_in_the_arena() -> None:
+    arrays = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    with pytest.raises(InternalError, match=r"b lies at 16\.\.32 of an arena of 20 bytes"):
+        evaluate(parse(ARENA.format(bytes="n*5", place="n*4")), arrays)
+
+
+def test_results_that_only_the_call_can_size_are_published() -> None:
+    """The number of elements comes out of memory; then there is more to reserve, and the call starts again."""
+    f = parse("""
+func main[n](x: i64[n], count: i64[]):
+  reserve 64
+  alloc total: i64[] in arena at 0
+  total[] = 0
+  for i in 0..n:
+    if 0 < x[i]:
+      total[] += 1
+  let k >= 0 = total[]
+  assert k <= n, "k is {0} @ Some 'place'", k
+  reserve 64 + k*8
+  alloc found: i64[k] in arena at 64
+  total[] = 0
+  for i in 0..n:
+    if 0 < x[i]:
+      found[total[]] = x[i]
+      total[] += 1
+  count[] = k
+  publish found as argument 1, sizes 1
+""")
+    count = np.zeros((), np.int64)
+    published = evaluate(f, [np.array([3, -1, 5, 0, 7]), count])
+    assert count == 3
+    assert {place: found.tolist() for place, found in published.items()} == {1: [3, 5, 7]}
+    assert evaluate(f, [np.zeros(0, np.int64), count])[1].shape == (0,)
+
+
+def test_a_flat_parameter_takes_any_shape() -> None:
+    double = parse("func double[k](a: f32[k], b: f32[k]):\n  for i in 0..k: b[i] = a[i] * 2")
+    main = parse("func main[n](x: f32[n, 3], y: f32[n, 3]):\n  call double[n*3](x, y)")
+    verify(main, {"double": double})
+    x, y = normal(5, 3), np.zeros((5, 3), np.float32)
+    evaluate(main, [x, y], None, {"double": double})
+    np.testing.assert_array_equal(y, x * 2)
+
+
+def test_a_fault_names_the_place_behind_the_at_sign() -> None:
+    f = parse("""func f[n](x: f32[n], y: f32[n]):\n  assert n < 3, "n is {0} @ Reshape 'r'", n""")
+    with pytest.raises(RuntimeFault) as caught:
+        evaluate(f, [np.zeros(3, np.float32), np.zeros(3, np.float32)])
+    assert (caught.value.what, str(caught.value.where)) == ("n is 3", "Reshape 'r'")

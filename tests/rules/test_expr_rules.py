@@ -128,7 +128,7 @@ def test_bounds_of_atoms_hold(e: Expr, known: tuple[Facts, Values]) -> None:
     facts, values = known
     if divides_by_zero(e, values) or e.dtype is not dtypes.index:
         return
-    low, highs = bounds_of_atom(e, facts.ranges)
+    low, highs = bounds_of_atom(e, facts)
     value = evaluate(e, values)
     assert low is None or evaluate(low, values) <= value
     assert all(value <= evaluate(high, values) for high in highs)

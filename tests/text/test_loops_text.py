@@ -102,7 +102,7 @@ func "model/all:0"[n >= 1, m](x: f32[n, m], state: i64[] in arena, out y: f32[n]
   reserve n*4096 + 64
   alloc h: f32[n, 64] in arena at n*4096
   view v: f32[n, 8, 8] = h
-  view c: f64[3, 1] = @"w/0"
+  view u: f64[3, 1] = @"w/0"
   assert m < 8, "m is {0}, not below {1}", m, 8
   let j = state[]
   let k >= 0 = max(j, 0)

@@ -21,8 +21,8 @@ graph main[n](image: f32[n, 2, 6, 6]) -> probability:
   w: f32[8, 2, 3, 3] = constant(name=@conv.weight)
   b: f32[8, 1, 1] = constant(name=@conv.bias)
   d: f32[3, 128] = constant(name=@dense.weight)
-  spec: f32[n, 8, 4, 4] = contract(image, w, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", 4), ("j", 4))) from "Conv"
-  biased: f32[n, 8, 4, 4] = add(spec, b) from "Conv"
+  c: f32[n, 8, 4, 4] = contract(image, w, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", 4), ("j", 4)))
+  biased: f32[n, 8, 4, 4] = add(c, b) from "Conv"
   h: f32[n, 8, 4, 4] = relu(biased) from "Relu"
   flat: f32[n, 128] = reshape(h, shape=(n, 128)) from "Flatten"
   z: f32[n, 3] = contract(flat, d, spec="ik,jk->ij") from "Gemm"

@@ -7,12 +7,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
 from tilewright.expr.simplify import Facts, simplify
+
+
+DEEPEST = 24
+"""How many divisions, minima and so on may stand inside one another; beyond, no bound is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +55,36 @@ def facts_of(ranges: Ranges) -> Facts:
 def interval(e: Expr, ranges: Ranges) -> Interval | None:
     """The bounds of `e` over the ranges, none of which is empty; a range's ends may be over variables before it in the
     mapping. None when no bound is known."""
-    facts = facts_of(ranges)
+    return _Bounds(ranges, facts_of(ranges)).of(e)
+
+
+@dataclass(slots=True)
+class _Bounds:
+    """The bounds found so far: parts of an index are shared, and asked for again and again."""
+
+    ranges: Ranges
+    facts: Facts
+    known: dict[Expr, Interval | None] = field(default_factory=dict)
+    nested: int = 0
+
+    def of(self, e: Expr) -> Interval | None:
+        """The bounds of an expression; None also where atoms stand in atoms too deeply."""
+        if e not in self.known:
+            if self.nested == DEEPEST:
+                return None
+            self.nested += 1
+            self.known[e] = _find(e, self)
+            self.nested -= 1
+        return self.known[e]
+
+
+def _find(e: Expr, bounds: _Bounds) -> Interval | None:
+    ranges, facts = bounds.ranges, bounds.facts
     p = polynomial(e)
     low = high = p
     dense = _is_dense(p, ranges, facts)
     for atom in {a for m in p for a in m if not isinstance(a, Var) and _moves(a, ranges)}:
-        inner = _atom(atom, ranges, facts)
+        inner = _atom(atom, bounds)
         if inner is None:
             return None
         dense = dense or (inner.dense and e is atom)
@@ -65,13 +93,13 @@ def interval(e: Expr, ranges: Ranges) -> Interval | None:
             return None
         low, high = step_low, step_high
     for var in reversed(list(ranges)):
-        ends = Interval(ranges[var].begin, ranges[var].last, True)
-        step_low, step_high = _replace(low, var, ends, -1, facts), _replace(high, var, ends, 1, facts)
+        span = Interval(ranges[var].begin, ranges[var].last, True)
+        step_low, step_high = _replace(low, var, span, -1, facts), _replace(high, var, span, 1, facts)
         if step_low is None or step_high is None:
             return None
         low, high = step_low, step_high
-    bounds = expression(low), expression(high)
-    return None if any(_moves(b, ranges) for b in bounds) else Interval(*bounds, dense)
+    ends = expression(low), expression(high)
+    return None if any(_moves(end, ranges) for end in ends) else Interval(*ends, dense)
 
 
 def _moves(e: Expr, ranges: Ranges) -> bool:
@@ -95,16 +123,17 @@ def _replace(p: Polynomial, atom: Expr, ends: Interval, direction: int, facts: F
     return plus(rest, times(coefficient, polynomial(end)))
 
 
-def _atom(atom: Expr, ranges: Ranges, facts: Facts) -> Interval | None:
+def _atom(atom: Expr, bounds: _Bounds) -> Interval | None:
     """The bounds of a division, a remainder, a minimum or a maximum of what has bounds."""
+    ranges, facts = bounds.ranges, bounds.facts
     match atom:
         case FloorDiv(a, Const(d)) if d > 0:
-            inner = interval(a, ranges)
+            inner = bounds.of(a)
             if inner is None:
                 return None
             return Interval(_over(inner.low, int(d)), _over(inner.high, int(d)), inner.dense)
         case Mod(a, Const(d)) if d > 0:
-            inner = interval(a, ranges)
+            inner = bounds.of(a)
             if inner is not None and _over(inner.low, int(d)) is _over(inner.high, int(d)):
                 shift = _over(inner.low, int(d)) * const(int(d))
                 return Interval(simplify(inner.low - shift), simplify(inner.high - shift), inner.dense)
@@ -112,7 +141,7 @@ def _atom(atom: Expr, ranges: Ranges, facts: Facts) -> Interval | None:
         case Mod(_, d) if not _moves(d, ranges) and facts.at_least_zero(plus(polynomial(d), {(): 1}, -1)):
             return Interval(const(0), d - 1, False)
         case Min(a, b) | Max(a, b):
-            first, second = interval(a, ranges), interval(b, ranges)
+            first, second = bounds.of(a), bounds.of(b)
             if first is None or second is None:
                 return None
             kind = type(atom)

@@ -32,7 +32,8 @@ class Arithmetic(Emitter):
         return self._int_division(name, node, b, x, y)
 
     def _extremum(self, node: Binary, a: Expr, b: Expr, x: str, y: str) -> str:
-        """The lesser or greater; NaN when either is. One instruction where an operand is a constant that is no NaN."""
+        """The lesser or greater; NaN when either is. One instruction where an operand is a constant that is no NaN; of
+        other scalars by LLVM's own, which does not branch."""
         t, lanes = value_type(node.dtype, node.lanes), node.lanes
         less = type(node).__name__ == "Min"
         if not node.dtype.is_float:
@@ -42,6 +43,8 @@ class Arithmetic(Emitter):
             return self.intrinsic(f"llvm.{kind}", node.dtype, lanes, [x, y])
         if _is_number(a):
             a, b, x, y = b, a, y, x
+        if lanes == 1 and not _is_number(b):
+            return self.intrinsic("llvm.minimum" if less else "llvm.maximum", node.dtype, 1, [x, y])
         order = self.fresh(f"fcmp {'olt' if less else 'ogt'} {t} {y}, {x}")
         chosen = self.select(order, y, x, node.dtype, lanes)
         if _is_number(b):

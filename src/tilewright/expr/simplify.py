@@ -40,6 +40,9 @@ from tilewright.expr.rules import rules_for
 
 Ranges = Mapping[Var, tuple[Expr, Expr]]
 
+DEEPEST_PROOF = 24
+"""How many proofs about parts of parts may wait for one another; beyond, nothing is proved."""
+
 
 @dataclass(slots=True)
 class Facts:
@@ -49,11 +52,13 @@ class Facts:
     ranges: Ranges = field(default_factory=dict)
     memo: dict[Expr, Expr] = field(default_factory=dict)
     lows: dict[Expr, bool] = field(default_factory=dict)
+    signs: dict[Expr, bool] = field(default_factory=dict)
+    nested: int = 0
 
     def at_least_zero(self, p: Polynomial) -> bool:
         """Whether p >= 0 can be proved for all values of its variables. Nothing is proved about numbers so large that
         the program's own sums of them may wrap around."""
-        return are_moderate(p) and _at_least_zero(p, self.ranges, 8)
+        return are_moderate(p) and _at_least_zero(p, self, 8)
 
     def nonnegative(self, e: Expr) -> bool:
         known = self.lows.get(e)
@@ -118,23 +123,23 @@ def _rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
     return node.rebuild(children)
 
 
-def _at_least_zero(p: Polynomial, ranges: Ranges, depth: int) -> bool:
+def _at_least_zero(p: Polynomial, facts: Facts, depth: int) -> bool:
     """Proves p >= 0 by replacing, one after the other, ranged variables by the end of their range that makes p least,
     and opaque atoms by their bounds; what remains must have no negative coefficient."""
-    if all(c >= 0 for c in p.values()) and all(_atom_nonnegative(a, ranges, depth) for m in p for a in m):
+    if all(c >= 0 for c in p.values()) and all(_atom_nonnegative(a, facts, depth) for m in p for a in m):
         return True
     if depth == 0:
         return False
     for atom in sorted({a for m in p for a in m}, key=lambda a: -a.serial):
-        least = _replace_by_worst(p, atom, ranges, depth)
+        least = _replace_by_worst(p, atom, facts, depth)
         if least is not None:
-            return any(_at_least_zero(q, ranges, depth - 1) for q in least)
+            return any(_at_least_zero(q, facts, depth - 1) for q in least)
     return False
 
 
-def _replace_by_worst(p: Polynomial, atom: Expr, ranges: Ranges, depth: int) -> list[Polynomial] | None:
+def _replace_by_worst(p: Polynomial, atom: Expr, facts: Facts, depth: int) -> list[Polynomial] | None:
     """Lower bounds of p without `atom`, or None when nothing is known of it or the sign of its factor is not known."""
-    low, highs = bounds_of_atom(atom, ranges)
+    low, highs = bounds_of_atom(atom, facts)
     if low is None and not highs:
         return None
     factor: Polynomial = {}
@@ -151,57 +156,66 @@ def _replace_by_worst(p: Polynomial, atom: Expr, ranges: Ranges, depth: int) -> 
             rest[monomial] = c
     if not factor:
         return None
-    if low is not None and low is not atom and _sign_known(factor, 1, ranges, depth):
+    if low is not None and low is not atom and _sign_known(factor, 1, facts, depth):
         return [plus(rest, times(factor, polynomial(low)))]
-    if highs and _sign_known(factor, -1, ranges, depth):
+    if highs and _sign_known(factor, -1, facts, depth):
         return [plus(rest, times(factor, polynomial(h))) for h in highs]
     return None
 
 
-def _sign_known(factor: Polynomial, sign: int, ranges: Ranges, depth: int) -> bool:
+def _sign_known(factor: Polynomial, sign: int, facts: Facts, depth: int) -> bool:
     """Whether sign*factor >= 0, as far as its coefficients and the atoms themselves tell."""
     atoms = {a for m in factor for a in m}
-    return all(c * sign > 0 for c in factor.values()) and all(_atom_nonnegative(a, ranges, depth) for a in atoms)
+    return all(c * sign > 0 for c in factor.values()) and all(_atom_nonnegative(a, facts, depth) for a in atoms)
 
 
-def bounds_of_atom(atom: Expr, ranges: Ranges) -> tuple[Expr | None, tuple[Expr, ...]]:
+def bounds_of_atom(atom: Expr, facts: Facts) -> tuple[Expr | None, tuple[Expr, ...]]:
     """(a lower bound, upper bounds) of an atom, inclusive; both may be expressions."""
     match atom:
         case Var():
-            if atom in ranges:
-                return ranges[atom][0], (ranges[atom][1],)
+            if atom in facts.ranges:
+                return facts.ranges[atom][0], (facts.ranges[atom][1],)
             return (const(atom.least) if atom.least is not None else None), ()
         case Min(a, b):
-            return (const(0) if _nonneg(a, ranges) and _nonneg(b, ranges) else None), (a, b)
+            return (const(0) if _nonneg(a, facts) and _nonneg(b, facts) else None), (a, b)
         case Max(a, b):
             return (a if isinstance(b, Const) and b.value <= 0 else b), ()
         case Mod(_, Const(d)) if d > 0:
             return const(0), (const(d - 1),)
-        case Mod(_, d) if _nonneg(d, ranges):
+        case Mod(_, d) if _nonneg(d, facts):
             return const(0), (d - 1,)
-        case FloorDiv(a, Const(d)) if d > 0 and _nonneg(a, ranges):
+        case FloorDiv(a, Const(d)) if d > 0 and _nonneg(a, facts):
             return const(0), (a,)
     return None, ()
 
 
-def _nonneg(e: Expr, ranges: Ranges) -> bool:
-    return _at_least_zero(polynomial(e), ranges, 4)
+def _nonneg(e: Expr, facts: Facts) -> bool:
+    """Whether e >= 0 is proved. Parts are asked for again and again: answers are kept, and proofs do not nest without
+    end."""
+    known = facts.signs.get(e)
+    if known is None:
+        if facts.nested == DEEPEST_PROOF:
+            return False
+        facts.nested += 1
+        known = facts.signs[e] = _at_least_zero(polynomial(e), facts, 4)
+        facts.nested -= 1
+    return known
 
 
-def _atom_nonnegative(atom: Expr, ranges: Ranges, depth: int) -> bool:
+def _atom_nonnegative(atom: Expr, facts: Facts, depth: int) -> bool:
     match atom:
         case Var():
-            if atom in ranges:
-                return depth > 0 and _nonneg(ranges[atom][0], ranges)
+            if atom in facts.ranges:
+                return depth > 0 and _nonneg(facts.ranges[atom][0], facts)
             return atom.least is not None and atom.least >= 0
         case Min(a, b):
-            return _nonneg(a, ranges) and _nonneg(b, ranges)
+            return _nonneg(a, facts) and _nonneg(b, facts)
         case Max(a, b):
-            return _nonneg(a, ranges) or _nonneg(b, ranges)
+            return _nonneg(a, facts) or _nonneg(b, facts)
         case Mod(_, d):
-            return _nonneg(d, ranges)
+            return _nonneg(d, facts)
         case FloorDiv(a, d):
-            return _nonneg(a, ranges) and _nonneg(d, ranges)
+            return _nonneg(a, facts) and _nonneg(d, facts)
         case Select(_, a, b):
-            return _nonneg(a, ranges) and _nonneg(b, ranges)
+            return _nonneg(a, facts) and _nonneg(b, facts)
     return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tilewright.core.walk import postorder
 from tilewright.expr.nodes import (
     Add,
     And,
@@ -28,36 +29,56 @@ from tilewright.expr.nodes import (
     Sub,
     Var,
 )
+from tilewright.expr.sharing import LARGE, shared_parts, tree_size
 from tilewright.report.errors import InternalError
 
 _INFIX: dict[type[Expr], str] = {Add: "+", Sub: "-", Mul: "*", Eq: "==", Ne: "!=", Lt: "<", Le: "<="}
 
 
-def python_source(e: Expr, names: Mapping[Var, str]) -> str:
-    """Python source that computes an index expression from the named variables."""
+LONGEST = 400
+"""From how many characters on a part stands by itself: Python limits how deeply brackets nest."""
+
+
+def python_source(root: Expr, names: Mapping[Var, str]) -> str:
+    """Python source that computes an index expression from the named variables. Names with an underscore before them
+    are its own: the parts of a large expression, each computed once."""
+    shared = shared_parts((root,)) if tree_size(root, {}) >= LARGE else {}
+    made: dict[Expr, str] = {}
+    parts: list[str] = []
+    for node in postorder(root):
+        assert isinstance(node, Expr)
+        text = _source(node, made, names)
+        if node in shared or len(text) >= LONGEST:
+            parts.append(f"_t{len(parts)} := {text}")
+            text = f"_t{len(parts) - 1}"
+        made[node] = text
+    return f"[{', '.join(parts)}, {made[root]}][-1]" if parts else made[root]
+
+
+def _source(e: Expr, made: Mapping[Expr, str], names: Mapping[Var, str]) -> str:
+    """The source of one node, given that of its operands."""
     match e:
         case Const(value, _):
             return f"({value})"
         case Var():
             return names[e]
-        case Min(a, b):
-            return f"min({python_source(a, names)}, {python_source(b, names)})"
-        case Max(a, b):
-            return f"max({python_source(a, names)}, {python_source(b, names)})"
+        case Min(a, b) | Max(a, b):
+            return f"{'min' if isinstance(e, Min) else 'max'}({made[a]}, {made[b]})"
         case FloorDiv(a, b) | Mod(a, b):
-            x, y = python_source(a, names), python_source(b, names)
-            return f"({x} {'//' if isinstance(e, FloorDiv) else '%'} {y} if {y} else 0)"
+            symbol = "//" if isinstance(e, FloorDiv) else "%"
+            if isinstance(b, Const | Var):
+                return f"({made[a]} {symbol} {made[b]} if {made[b]} else 0)"
+            return f"({made[a]} {symbol} _d{len(made)} if (_d{len(made)} := {made[b]}) else 0)"
         case And(a, b) | Or(a, b):
-            word = "and" if isinstance(e, And) else "or"
-            return f"({python_source(a, names)} {word} {python_source(b, names)})"
+            return f"({made[a]} {'and' if isinstance(e, And) else 'or'} {made[b]})"
         case Not(a):
-            return f"(not {python_source(a, names)})"
+            return f"(not {made[a]})"
         case Select(c, a, b):
-            return f"({python_source(a, names)} if {python_source(c, names)} else {python_source(b, names)})"
+            return f"({made[a]} if {made[c]} else {made[b]})"
         case Binary(a, b) | Compare(a, b) if type(e) in _INFIX:
-            return f"({python_source(a, names)} {_INFIX[type(e)]} {python_source(b, names)})"
+            return f"({made[a]} {_INFIX[type(e)]} {made[b]})"
         case Cast(a, dtype) if dtype.is_int:
-            return f"int({python_source(a, names)})"
+            return f"int({made[a]})"
         case Call(fn, (a,)) if fn.name in ("neg", "abs"):
-            return f"({'-' if fn.name == 'neg' else 'abs'}({python_source(a, names)}))"
+            return f"({'-' if fn.name == 'neg' else 'abs'}({made[a]}))"
     raise InternalError(f"{type(e).__name__} is no index expression")

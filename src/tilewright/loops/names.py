@@ -69,6 +69,17 @@ class NameParser(ExprParser):
             raise self.tokens.error(f"unknown constant {token}", token, mend=mend)
         return self._constants[name], token
 
+    def _argument(self) -> Buffer:
+        if self.tokens.accept("@"):
+            return self._constant_buffer()[0]
+        token = self.tokens.name("a buffer")
+        found = self._look_up(token, "buffer")
+        if isinstance(found, Var):
+            raise self.tokens.error(
+                f"{token} is a variable, no buffer", token, mend="pass numbers as symbols: call f[n](x)"
+            )
+        return found
+
     def _load(self, buffer: Buffer, token: Token) -> Expr:
         return Load(buffer, self._indices(buffer, token))
 

@@ -222,6 +222,9 @@ class FunctionParser(NameParser):
 
     def _no_statement(self, token: Token) -> UserError:
         """The error for a word that begins no statement and has no element stored to."""
+        if token.text == "where":
+            mend = "write them in brackets: (s0*s0 where s0 = …)"
+            return self.tokens.error("definitions stand under statements without a body", token, mend=mend)
         found = next((names[token.text] for names in reversed(self._visible) if token.text in names), None)
         if isinstance(found, Var):
             why = "variables keep the value they are defined with"
@@ -360,17 +363,6 @@ class FunctionParser(NameParser):
         self.tokens.expect(")", "separate buffers with commas, and close the bracket")
         self._end_line()
         return [CallFunction(callee, symbols, tuple(arguments))]
-
-    def _argument(self) -> Buffer:
-        if self.tokens.accept("@"):
-            return self._constant_buffer()[0]
-        token = self.tokens.name("a buffer")
-        found = self._look_up(token, "buffer")
-        if isinstance(found, Var):
-            raise self.tokens.error(
-                f"{token} is a variable, no buffer", token, mend="pass numbers as symbols: call f[n](x)"
-            )
-        return found
 
     def _pass(self) -> list[Stmt]:
         self._end_line()

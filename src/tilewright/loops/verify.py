@@ -18,9 +18,9 @@ from tilewright.core.walk import postorder, preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.expr.text import Printer
 from tilewright.expr.verify import ill_typed
 from tilewright.loops.bounds import Reach
+from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -41,9 +41,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.loops.text import describe, index_text
 from tilewright.report.errors import InternalError, TilewrightError
-from tilewright.report.snippet import Snippet
 from tilewright.types.scopes import Scope
 
 
@@ -54,35 +52,9 @@ def verify(
     functions that calls name; without it calls are not compared with what they call."""
     try:
         _Verifier(module).function(function)
-    except _Fault as fault:
-        where = _place(function, fault)
+    except Fault as fault:
+        where = place_of(function, fault)
         raise family(f"invalid program: {fault.what}", where=where, why=fault.why, mend=fault.mend) from None
-
-
-class _Fault(Exception):
-    """What is wrong at a node; `part` is the expression or text to mark on its line."""
-
-    def __init__(
-        self, at: Node, what: str, *, part: Expr | str | None = None, why: str | None = None, mend: str | None = None
-    ) -> None:
-        super().__init__(what)
-        self.at = at
-        self.what = what
-        self.part = part
-        self.why = why
-        self.mend = mend
-
-
-def _place(function: Function, fault: _Fault) -> Snippet:
-    """The line of the fault, with its part marked where that can be found."""
-    text = describe(function)
-    line = text.lines.get(fault.at, 1)
-    shown = text.text.split("\n")[line - 1]
-    for part in _texts(fault.part, text.printer):
-        found = re.search(rf"(?<![\w.]){re.escape(part)}(?!\w)", shown)
-        if found is not None:
-            return Snippet(text.text, line, found.start() + 1, found.end() + 1)
-    return Snippet(text.text, line)
 
 
 def size_of(buffer: Buffer) -> Expr:
@@ -91,13 +63,6 @@ def size_of(buffer: Buffer) -> Expr:
     for extent in buffer.shape:
         total = total * extent
     return total
-
-
-def _texts(part: Expr | str | None, printer: Printer) -> list[str]:
-    """How a part may stand on its line."""
-    if isinstance(part, Expr):
-        return [index_text(printer, part), printer.text(part, part.dtype), printer.text(part)]
-    return [] if part is None else [part]
 
 
 class _Verifier:
@@ -109,6 +74,7 @@ class _Verifier:
         self.defined: set[Node] = set()
         self.reach = Reach()
         self.checked: set[Expr] = set()
+        self.viewed: dict[Buffer, Buffer] = {}
 
     def function(self, f: Function) -> None:
         for symbol in f.symbols:
@@ -118,17 +84,17 @@ class _Verifier:
             self.define(f, param)
             if param.scope is Scope.REGISTER:
                 mend = "pass it in another scope"
-                raise _Fault(param, f"the parameter {param.name} is in registers", part=param.name, mend=mend)
+                raise Fault(param, f"the parameter {param.name} is in registers", part=param.name, mend=mend)
             self.shape(param, param)
         if not 0 <= f.outputs <= len(f.params):
-            raise _Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
+            raise Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
         self.statement(f.body)
 
     # names
 
     def define(self, at: Node, found: Var | Buffer) -> None:
         if found in self.defined:
-            raise _Fault(at, f"{found.name} is defined twice", mend="make a new variable for each definition")
+            raise Fault(at, f"{found.name} is defined twice", mend="make a new variable for each definition")
         self.defined.add(found)
         self.visible.add(found)
 
@@ -137,7 +103,7 @@ class _Verifier:
         if found not in self.visible and not free:
             again = found in self.defined
             why = "what defines it ended above this line" if again else "nothing defines it before this line"
-            raise _Fault(at, f"{found.name} is not defined here", part=found.name, why=why)
+            raise Fault(at, f"{found.name} is not defined here", part=found.name, why=why)
 
     def body(self, s: Stmt) -> None:
         """A statement in a region of its own."""
@@ -158,7 +124,7 @@ class _Verifier:
             if isinstance(e, Expr) and e not in self.checked:
                 wrong = ill_typed(e)
                 if wrong is not None:
-                    raise _Fault(at, wrong, part=e)
+                    raise Fault(at, wrong, part=e)
                 self.checked.add(e)
 
     def expect(self, at: Node, e: Expr, dtype: dtypes.DType, what: str) -> None:
@@ -167,33 +133,33 @@ class _Verifier:
         if e.dtype is not dtype or e.lanes != 1:
             found = str(e.dtype) if e.lanes == 1 else f"a vector of {e.lanes} lanes"
             mend = "compare it with something" if dtype.is_bool else f"convert it: {dtype}(…)"
-            raise _Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=mend)
+            raise Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=mend)
 
     def indices(self, at: Node, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         if len(indices) != len(buffer.shape):
-            raise _Fault(at, f"{len(indices)} indices for {buffer.name}", why=f"its rank is {len(buffer.shape)}")
+            raise Fault(at, f"{len(indices)} indices for {buffer.name}", why=f"its rank is {len(buffer.shape)}")
         lanes = {i.lanes for i in indices if i.lanes != 1}
         if len(lanes) > 1:
-            raise _Fault(at, f"indices of {buffer.name} with {' and '.join(map(str, sorted(lanes)))} lanes")
+            raise Fault(at, f"indices of {buffer.name} with {' and '.join(map(str, sorted(lanes)))} lanes")
         for index, extent in zip(indices, buffer.shape, strict=True):
             if index.dtype is not dtypes.index:
                 why, mend = f"indices are {dtypes.index}", f"convert it: {dtypes.index}(…)"
-                raise _Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, mend=mend)
+                raise Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, mend=mend)
             outside = self.reach.outside(index, extent)
             if outside is not None:
                 mend = "shorten the loop, or guard the access with where or if"
                 why = f"it reaches {outside}, and the indices of this dimension are 0..{extent}"
-                raise _Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend=mend)
+                raise Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend=mend)
 
     def shape(self, at: Node, buffer: Buffer) -> None:
         for extent in buffer.shape:
             self.expect(at, extent, dtypes.index, f"a dimension of {buffer.name}")
             known = simplify(extent)
             if isinstance(known, Const) and known.value < 0:
-                raise _Fault(at, f"{buffer.name} has a negative dimension", part=extent, why=f"it is {known.value}")
+                raise Fault(at, f"{buffer.name} has a negative dimension", part=extent, why=f"it is {known.value}")
             if buffer.scope is Scope.REGISTER and not isinstance(known, Const):
                 what = f"{buffer.name} is in registers, but its shape is not constant"
-                raise _Fault(at, what, part=extent, mend="allocate it in stack or arena")
+                raise Fault(at, what, part=extent, mend="allocate it in stack or arena")
 
     # statements
 
@@ -235,7 +201,7 @@ class _Verifier:
             case CallFunction():
                 self.call(s)
             case _:
-                raise _Fault(s, f"{type(s).__name__} is no statement of this level")
+                raise Fault(s, f"{type(s).__name__} is no statement of this level")
 
     def loop(self, s: For) -> None:
         self.expect(s, s.begin, dtypes.index, "the begin of a loop")
@@ -243,15 +209,15 @@ class _Verifier:
         extent = simplify(s.end - s.begin)
         if isinstance(extent, Const) and extent.value < 0:
             why = f"it would run {extent.value} times"
-            raise _Fault(
+            raise Fault(
                 s, f"the loop {s.var.name} ends before it begins", why=why, mend="let it end at its begin or after"
             )
         if (s.kind is LoopKind.THREAD) != bool(s.thread):
-            raise _Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
+            raise Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
         before = set(self.visible)
         self.define(s, s.var)
         if s.var.dtype is not dtypes.index:
-            raise _Fault(s, f"the loop variable {s.var.name} is {s.var.dtype}", why=f"it must be {dtypes.index}")
+            raise Fault(s, f"the loop variable {s.var.name} is {s.var.dtype}", why=f"it must be {dtypes.index}")
         with self.reach.loop(s):
             self.statement(s.body)
         self.visible = before
@@ -263,13 +229,13 @@ class _Verifier:
             loaded = next((e for e in preorder(axis.binding) if isinstance(e, Load)), None)
             if loaded is not None:
                 mend = "name the value with let, and bind the axis to the name"
-                raise _Fault(
+                raise Fault(
                     axis, f"the binding of {axis.var.name} reads {loaded.buffer.name}", part=axis.binding, mend=mend
                 )
         for axis in s.axes:
             self.define(axis, axis.var)
             if axis.var.dtype is not dtypes.index:
-                raise _Fault(axis, f"the axis {axis.var.name} is {axis.var.dtype}", why=f"it must be {dtypes.index}")
+                raise Fault(axis, f"the axis {axis.var.name} is {axis.var.dtype}", why=f"it must be {dtypes.index}")
         if s.where is not None:
             self.expect(s, s.where, dtypes.bool_, "the predicate")
         with self.reach.block(s):
@@ -283,18 +249,18 @@ class _Verifier:
     def init(self, s: Block, init: Stmt) -> None:
         if not s.reduce:
             mend = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
-            raise _Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
+            raise Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
         reduced = {a.var for a in s.reduce}
         for node in preorder(init):
             if isinstance(node, Var) and node in reduced:
-                raise _Fault(
+                raise Fault(
                     init,
                     f"init uses the reduce axis {node.name}",
                     part=node.name,
                     why="it runs once for all its points",
                 )
             if isinstance(node, Stmt) and not isinstance(node, Seq | Store | For | Block):
-                raise _Fault(node, f"init of block {s.name} does more than store")
+                raise Fault(node, f"init of block {s.name} does more than store")
         self.body(init)
 
     def accumulates(self, s: Block) -> None:
@@ -306,7 +272,7 @@ class _Verifier:
         axis = s.reduce[0]
         why = "each of its points would overwrite the one before"
         mend = f"accumulate, or make the axis spatial: {axis.var.name} = …"
-        raise _Fault(
+        raise Fault(
             axis, f"block {s.name} has the reduce axis {axis.var.name}, but accumulates nothing", why=why, mend=mend
         )
 
@@ -314,13 +280,13 @@ class _Verifier:
         buffer = s.buffer
         if buffer.scope in (Scope.ARGUMENT, Scope.CONSTANT):
             mend = "allocate in arena, stack, register or shared"
-            raise _Fault(s, f"{buffer.name} cannot be allocated in {buffer.scope.value}", mend=mend)
+            raise Fault(s, f"{buffer.name} cannot be allocated in {buffer.scope.value}", mend=mend)
         self.shape(s, buffer)
         if s.offset is not None:
             self.expect(s, s.offset, dtypes.index, "the offset")
             if buffer.scope is not Scope.ARENA:
                 mend = "leave out the offset, or allocate in arena"
-                raise _Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, mend=mend)
+                raise Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, mend=mend)
         self.define(s, buffer)
 
     def view(self, s: View) -> None:
@@ -329,42 +295,47 @@ class _Verifier:
         self.shape(s, buffer)
         if buffer.dtype is not source.dtype or buffer.scope is not source.scope:
             have, want = (f"{b.dtype} in {b.scope.value}" for b in (buffer, source))
-            raise _Fault(s, f"{buffer.name} is {have}", why=f"{source.name}, which it is a view of, is {want}")
-        have, want = (simplify(size_of(b)) for b in (buffer, source))
-        difference = simplify(have - want)
+            raise Fault(s, f"{buffer.name} is {have}", why=f"{source.name}, which it is a view of, is {want}")
+        size, whole = (simplify(size_of(b)) for b in (buffer, source))
+        difference = simplify(size - whole)
         if isinstance(difference, Const) and difference.value:
-            why = f"they have {have} and {want} elements"
-            raise _Fault(s, f"{buffer.name} is no view of {source.name}", why=why, mend="keep the number of elements")
+            why = f"they have {size} and {whole} elements"
+            raise Fault(s, f"{buffer.name} is no view of {source.name}", why=why, mend="keep the number of elements")
         self.define(s, buffer)
+        self.viewed[buffer] = self.memory_of(source)
+
+    def memory_of(self, buffer: Buffer) -> Buffer:
+        """The buffer that a view is of; any other buffer itself."""
+        return self.viewed.get(buffer, buffer)
 
     def publish(self, s: Publish) -> None:
         self.see(s, s.buffer)
         if s.buffer.scope is not Scope.ARENA:
             why, mend = f"it is in {s.buffer.scope.value}", "publish a buffer of the arena"
-            raise _Fault(s, f"{s.buffer.name} cannot be published", part=s.buffer.name, why=why, mend=mend)
+            raise Fault(s, f"{s.buffer.name} cannot be published", part=s.buffer.name, why=why, mend=mend)
 
     def let(self, s: Let, var: Var, value: Expr) -> None:
         self.value(s, value)
         if value.lanes != 1 or value.dtype is not var.dtype:
-            raise _Fault(s, f"{var.name} is {var.dtype}, its value {value.dtype} with {value.lanes} lanes")
+            raise Fault(s, f"{var.name} is {var.dtype}, its value {value.dtype} with {value.lanes} lanes")
         self.define(s, var)
 
     def store(self, s: Store) -> None:
         self.see(s, s.buffer)
         if s.buffer.scope is Scope.CONSTANT:
-            raise _Fault(s, f"a store to the constant {s.buffer.name}", mend="store to another buffer")
+            raise Fault(s, f"a store to the constant {s.buffer.name}", mend="store to another buffer")
         for index in s.indices:
             self.value(s, index)
         self.indices(s, s.buffer, s.indices)
         self.value(s, s.value)
         if s.value.dtype is not s.buffer.dtype:
             why, mend = f"{s.buffer.name} holds {s.buffer.dtype}", f"convert it: {s.buffer.dtype}(…)"
-            raise _Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, mend=mend)
+            raise Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, mend=mend)
         lanes = max((i.lanes for i in s.indices), default=1)
         if s.value.lanes != lanes:
             mend = f"repeat the value: broadcast(…, {lanes})" if s.value.lanes == 1 else "store to as many elements"
             what = f"a store of {s.value.lanes} to {lanes} elements of {s.buffer.name}"
-            raise _Fault(s, what, part=s.value, mend=mend)
+            raise Fault(s, what, part=s.value, mend=mend)
 
     def assertion(self, s: Assert) -> None:
         self.expect(s, s.cond, dtypes.bool_, "the condition")
@@ -373,7 +344,7 @@ class _Verifier:
         for number in re.findall(r"\{(\d+)\}", s.message):
             if int(number) >= len(s.values):
                 why = f"there are {len(s.values)} values"
-                raise _Fault(
+                raise Fault(
                     s, f"the message shows a value {{{number}}} that is not given", part=f"{{{number}}}", why=why
                 )
 
@@ -387,30 +358,33 @@ class _Verifier:
         callee = self.module.get(s.callee)
         if callee is None:
             known = ", ".join(sorted(self.module)[:8])
-            raise _Fault(s, f"no function {s.callee}", part=s.callee, mend=f"call one of: {known}" if known else None)
+            raise Fault(s, f"no function {s.callee}", part=s.callee, mend=f"call one of: {known}" if known else None)
         for what, have, want in (
             ("symbols", len(s.symbols), len(callee.symbols)),
             ("buffers", len(s.arguments), len(callee.params)),
         ):
             if have != want:
-                raise _Fault(s, f"{s.callee} takes {want} {what}, not {have}")
+                raise Fault(s, f"{s.callee} takes {want} {what}, not {have}")
         values: dict[Expr, Expr] = dict(zip(callee.symbols, s.symbols, strict=True))
+        memory = [self.memory_of(b) for b in s.arguments]
         for position, (buffer, param) in enumerate(zip(s.arguments, callee.params, strict=True)):
             self.argument(s, buffer, param, values)
             written = position >= len(callee.params) - callee.outputs
-            if written and (buffer.scope is Scope.CONSTANT or s.arguments.count(buffer) > 1):
+            if written and (buffer.scope is Scope.CONSTANT or memory.count(self.memory_of(buffer)) > 1):
                 again = "a constant" if buffer.scope is Scope.CONSTANT else "passed twice"
-                raise _Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
+                raise Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
 
     def argument(self, s: CallFunction, buffer: Buffer, param: Buffer, values: Mapping[Expr, Expr]) -> None:
-        """A buffer fits a parameter of its type, and a flat one of as many elements: memory is row-major."""
+        """A buffer fits a parameter of its type, as far as that can be decided, and a flat one of certainly as many
+        elements: memory is row-major."""
         shape = tuple(simplify(substitute(d, values)) for d in param.shape)
         wanted = f"{param.dtype}[{', '.join(map(str, shape))}]"
-        given = (size_of(buffer),) if len(shape) == 1 else buffer.shape
+        flattened = len(shape) == 1 != len(buffer.shape)
+        given = (size_of(buffer),) if flattened else buffer.shape
         if buffer.dtype is not param.dtype or len(given) != len(shape):
-            raise _Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
+            raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
         for have, want in zip(given, shape, strict=True):
             difference = simplify(have - want)
-            if isinstance(difference, Const) and difference.value:
+            if (isinstance(difference, Const) and difference.value) or (flattened and difference is not const(0)):
                 why = f"{have} is not {want}"
-                raise _Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name, why=why)
+                raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name, why=why)

@@ -57,10 +57,12 @@ class _Scope:
         if not self.reads(e):
             return simplify(e, self.facts)
         stack: list[Expr] = [e]
+        seen: set[Expr] = set()
         while stack:
             node = stack.pop()
-            if node in self.values:
+            if node in self.values or node in seen:
                 continue
+            seen.add(node)
             if isinstance(node, Load):
                 self.values[node] = Load(node.buffer, tuple(self.index(i) for i in node.indices))
             elif not self.reads(node):

@@ -10,7 +10,7 @@ vector. What does not depend on the variable stays scalar until it meets a vecto
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder
+from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Var
@@ -74,32 +74,46 @@ class _Widener:
         return any(self._contains(r) for r in roots)
 
     def _contains(self, root: Expr) -> bool:
-        known = self.depends.get(root)
-        if known is None:
-            known = self.depends[root] = any(n is self.var for n in preorder(root))
-        return known
+        if root not in self.depends:
+            for node in postorder(root):
+                if isinstance(node, Expr):
+                    parts = [self.depends[c] for c in node.children() if isinstance(c, Expr)]
+                    self.depends[node] = node is self.var or any(parts)
+        return self.depends[root]
 
     def vector(self, e: Expr) -> Expr:
         return e if e.lanes > 1 else Broadcast(e, self.count)
 
     def expression(self, root: Expr) -> Expr:
         """The widened expression: still scalar where it does not depend on the variable."""
-        known = self.memo.get(root)
-        if known is None:
-            known = self.memo[root] = self._expression(root)
-        return known
+        stack: list[Expr] = [root]
+        opened: set[Expr] = set()
+        while stack:
+            node = stack[-1]
+            if node not in self.memo and node not in opened:
+                opened.add(node)
+                whole = self._whole(node)
+                if whole is not None:
+                    self.memo[node] = whole
+            if node not in self.memo:
+                waiting = [c for c in node.children() if isinstance(c, Expr) and c not in self.memo]
+                if waiting:
+                    stack.extend(reversed(waiting))
+                    continue
+                self.memo[node] = self._of_parts(node)
+            stack.pop()
+        return self.memo[root]
 
-    def _expression(self, e: Expr) -> Expr:
+    def _whole(self, e: Expr) -> Expr | None:
+        """What becomes of an expression without a look at its parts: nothing, or a ramp; else None."""
         if not self._contains(e):
             return e
-        if e.dtype is dtypes.index and not isinstance(e, Load):
-            ramp = self._ramp(e)
-            if ramp is not None:
-                return ramp
-        if isinstance(e, Load):
-            return Load(e.buffer, tuple(self.expression(i) for i in e.indices))
-        wide = tuple(self.vector(self.expression(c)) for c in e.children() if isinstance(c, Expr))
-        return e.rebuild(wide)
+        return self._ramp(e) if e.dtype is dtypes.index and not isinstance(e, Load) else None
+
+    def _of_parts(self, e: Expr) -> Expr:
+        """The expression of its widened parts."""
+        parts = [self.memo[c] for c in e.children() if isinstance(c, Expr)]
+        return e.rebuild(tuple(parts if isinstance(e, Load) else [self.vector(p) for p in parts]))
 
     def _ramp(self, e: Expr) -> Expr | None:
         """e = coefficient*var + rest, with neither part depending on the variable, as a ramp."""

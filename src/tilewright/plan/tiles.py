@@ -68,7 +68,8 @@ def _waste(extent: Expr, lanes: int) -> float:
     if not isinstance(extent, Const):
         return 1.0
     whole, rest = divmod(int(extent.value), lanes)
-    return (whole + rest) * lanes / int(extent.value)
+    half, single = divmod(rest, lanes // 2) if lanes > NARROWEST else (0, rest)
+    return (whole + half + single) * lanes / int(extent.value)
 
 
 def _depth(body: Stmt) -> int:
@@ -163,18 +164,31 @@ def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
 
 
 def _columns(loop: For, tile: Tile, lanes: int) -> Stmt:
-    """The column loop in strips of `vectors` vectors, then of one vector, then of single columns."""
-    narrow = Tile(tile.columns, 1, tile.rows, tile.count)
+    """The column loop in strips of `vectors` vectors, then of one vector, then of half a vector, then of single
+    columns. Where a tile has rows, the row loop is the one inside it."""
     made, inner, rest = split(loop, tile.vectors * lanes)
     if rest is made:
-        return _columns(loop, narrow, lanes) if tile.vectors > 1 else _rows(loop, tile)
+        return _rest(loop, tile, lanes)
     strip, copies = jam(inner)
     for copy in copies:
         strip = replace(strip, copy, _unrolled_vectors(copy, lanes))
     made = replace(made, inner, _rows(strip, tile))
-    if rest is not None:
-        made = replace(made, rest, _columns(rest, narrow, lanes) if tile.vectors > 1 else _rows(rest, tile))
-    return made
+    return made if rest is None else replace(made, rest, _rest(rest, tile, lanes))
+
+
+def _rest(loop: For, tile: Tile, lanes: int) -> Stmt:
+    """The columns that do not fill the strips of a tile."""
+    single = Tile(tile.columns, 1, tile.rows, tile.count)
+    if tile.vectors > 1:
+        return _columns(loop, single, lanes)
+    extent = extent_of(loop)
+    if lanes > NARROWEST and isinstance(extent, Const) and extent.value >= lanes // 2:
+        return _columns(loop, single, lanes // 2)
+    return loop.replace(body=_rows(loop.body, tile))
+
+
+NARROWEST = 4
+"""The fewest lanes that the rest of a column loop is vectorized to."""
 
 
 def _unrolled_vectors(loop: For, lanes: int) -> Stmt:
@@ -184,16 +198,14 @@ def _unrolled_vectors(loop: For, lanes: int) -> Stmt:
     return made.replace(kind=LoopKind.UNROLL) if isinstance(made, For) else made
 
 
-def _rows(stmt: Stmt, tile: Tile) -> Stmt:
-    """The row loops inside, in strips of the tile's rows jammed around the columns."""
-    if tile.rows is None or tile.count == 1:
-        return stmt
-    for loop in [s for s in statements(stmt) if isinstance(s, For) and s.var is tile.rows.var]:
-        made, inner, rest = split(loop, tile.count)
-        if rest is made:
-            continue
-        strip, copies = jam(inner, front=True)
-        for copy in copies:
-            strip = replace(strip, copy, copy.replace(kind=LoopKind.UNROLL))
-        stmt = replace(stmt, loop, replace(made, inner, strip))
-    return stmt
+def _rows(loop: Stmt, tile: Tile) -> Stmt:
+    """The row loop in strips of the tile's rows jammed around the columns, then of single rows."""
+    if tile.rows is None or tile.count == 1 or not isinstance(loop, For):
+        return loop
+    made, inner, rest = split(loop, tile.count)
+    if rest is made:
+        return loop
+    strip, copies = jam(inner, front=True)
+    for copy in copies:
+        strip = replace(strip, copy, copy.replace(kind=LoopKind.UNROLL))
+    return replace(made, inner, strip)

@@ -8,7 +8,7 @@ its own arena.
 from __future__ import annotations
 
 import ctypes
-import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
-from tilewright.expr import dtypes
 from tilewright.graph.nodes import Module
-from tilewright.report import settings
 from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.runtime.convert import to_array
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.memory import allocate
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.pointers import data_pointer
 
@@ -41,16 +41,8 @@ class _ThreadState(threading.local):
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
-        limit = settings.MEMORY_LIMIT.read() or _machine_memory()
-        if size > limit:
-            raise RuntimeFault(
-                "the call needs more memory than it may take",
-                why=f"its buffers take {size:,} bytes, and the limit is {limit:,}",
-                mend=f"call it with smaller inputs, or set {settings.MEMORY_LIMIT.name}",
-            )
-        self.memory = np.empty(size + 64, np.uint8)
-        base = self.memory.ctypes.data
-        self.arena = base + (-base) % 64
+        self.memory = allocate(size)
+        self.arena = self.memory.ctypes.data
         self.arena_bytes = size
 
 
@@ -107,11 +99,16 @@ class Executable:
         """
         given = self._match(arrays, named) if named or len(arrays) != len(self._names) else arrays
         inputs = [
-            a if type(a) is np.ndarray and a.dtype == d and a.flags.c_contiguous else self._convert(n, a)
+            a
+            if type(a) is np.ndarray and a.dtype == d and (f := a.flags).c_contiguous and f.aligned
+            else to_array(self.inputs[n], a)
             for n, (a, d) in enumerate(zip(given, self._input_dtypes, strict=True))
         ]
         symbols, shapes = self._bind([a.shape for a in inputs])
-        outputs = [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
+        try:
+            outputs = [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
+        except (ValueError, MemoryError) as error:
+            raise self._no_room(shapes) from error
         pointers = self._pointers(
             *[data_pointer(a) for a in inputs],
             *[None if o is None else data_pointer(o) for o in outputs],
@@ -124,6 +121,12 @@ class Executable:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
         """Runs the program on arrays by name; returns the outputs by name, in order."""
+        if not isinstance(feeds, Mapping):
+            raise UserError(
+                "run takes its inputs by name",
+                why=f"a {type(feeds).__name__} came instead of a mapping from names to arrays",
+                mend=f"the inputs are {', '.join(self._names) or 'none'}; without names, call the executable itself",
+            )
         results = self(*self._match((), feeds))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
 
@@ -160,6 +163,11 @@ class Executable:
                 raise self._fault(status, state.fault)
             state.grow(int(state.fault[0]))
 
+    def _no_room(self, shapes: Sequence[tuple[int, ...] | None]) -> RuntimeFault:
+        """The fault for results that no array can be made for."""
+        shown = (f"{p.label} of shape {s}" for p, s in zip(self.interface.outputs, shapes, strict=True) if s is not None)
+        return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")
+
     def _collect(self, outputs: list[Array | None], pointers: Any, sizes: Any) -> tuple[Array, ...]:
         """Copies the outputs that the call sized itself out of the arena."""
         place = len(self.interface.symbols)
@@ -180,10 +188,8 @@ class Executable:
         for n, dtype in enumerate(message.dtypes, 1):
             raw = record[n]
             values.append(ctypes.c_double.from_buffer_copy(ctypes.c_int64(raw)).value if dtype.is_float else raw)
-        text = message.text
-        for n, value in enumerate(values):
-            text = text.replace(f"{{{n}}}", str(value))
-        what, _, where = text.partition(" @ ")
+        what, _, where = message.text.partition(" @ ")
+        what = re.sub(r"\{(\d)\}", lambda m: str(values[int(m[1])]) if int(m[1]) < len(values) else m[0], what)
         return RuntimeFault(what, where=where or None)
 
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
@@ -205,28 +211,3 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
-
-    def _convert(self, n: int, value: Any) -> Array:
-        """A contiguous array of the input's element type; Python numbers and lists are taken where they fit exactly."""
-        port = self.inputs[n]
-        wanted = port.dtype.numpy
-        array = np.asarray(value)
-        if not isinstance(value, np.ndarray | np.generic) and array.dtype != wanted:
-            converted = array.astype(wanted) if array.dtype.kind in "biuf" else array
-            if converted.dtype == wanted and bool(np.all((converted == array) | (array != array))):
-                array = converted
-        if array.dtype != wanted:
-            raise UserError(
-                f"input {port.name} has the wrong element type",
-                why=f"an array of {dtypes.from_numpy(array.dtype) or array.dtype} came, and {port} was expected",
-                mend=f"convert it: {port.name}.astype({str(wanted)!r})",
-            )
-        return np.ascontiguousarray(array).reshape(array.shape)
-
-
-def _machine_memory() -> int:
-    """The machine's memory in bytes; a huge number where the system does not say."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return 1 << 46

@@ -14,6 +14,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.source import python_source
 from tilewright.report.errors import UserError
+from tilewright.runtime.memory import check_memory
 from tilewright.types.tensor import TensorType
 
 Shape = tuple[int, ...]
@@ -35,8 +36,13 @@ class Port:
     def shape(self) -> tuple[Expr, ...]:
         return self.type.shape
 
+    @property
+    def label(self) -> str:
+        """The name as messages show it: model files may call a value anything, line breaks included."""
+        return self.name if self.name.isprintable() else repr(self.name)
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.type}"
+        return f"{self.label}: {self.type}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,8 @@ class _Binder:
         self.names = {symbol: f"s{n}" for n, symbol in enumerate(interface.symbols)}
         self.lines = ["def bind(shapes):"]
         self.bound: set[Var] = set()
+        self.bytes: list[str] = []
+        self.allowed = [0]
 
     def make(self) -> Binder:
         inputs = self.interface.inputs
@@ -87,6 +95,7 @@ class _Binder:
                     self.lines.append(
                         f"    if d[{axis}] != {extent.value}: wrong_size({n}, {axis}, shapes, {extent.value})"
                     )
+        self._check_bound()
         for n, port in enumerate(inputs):
             for axis, extent in enumerate(port.type.shape):
                 if not isinstance(extent, Const):
@@ -95,24 +104,48 @@ class _Binder:
                         f"    if shapes[{n}][{axis}] != {value}: wrong_size({n}, {axis}, shapes, {value})"
                     )
         symbols = "".join(f"{self.names[s]}, " for s in self.interface.symbols)
-        outputs = "".join(self._output(port) + ", " for port in self.interface.outputs)
+        outputs = "".join(self._output(n, port) + ", " for n, port in enumerate(self.interface.outputs))
+        if self.bytes:
+            self.lines += [f"    size = {' + '.join(self.bytes)}", "    if size > allowed[0]: allow(size)"]
         self.lines.append(f"    return ({symbols}), ({outputs})")
         scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size}
+        scope |= {"allowed": self.allowed, "allow": self._allow}
         exec(compile("\n".join(self.lines), "<shapes of a call>", "exec"), scope)
         binder: Binder = scope["bind"]
         return binder
 
-    def _output(self, port: Port) -> str:
+    def _check_bound(self) -> None:
+        """Every symbol is some input's dimension by itself."""
+        missing = [s.name for s in self.interface.symbols if s not in self.bound]
+        if missing:
+            raise UserError(
+                f"nothing gives the symbol {missing[0]} a size",
+                why=f"no input of {self.interface} has it as a dimension by itself",
+                mend=f"make some input's dimension {missing[0]} alone, or put a number in its place",
+            )
+
+    def _output(self, n: int, port: Port) -> str:
+        """The source of an output's shape; what it takes is added to the bytes of the call."""
         if self.interface.is_dynamic(port):
             return "None"
-        return "(" + "".join(f"{python_source(d, self.names)}, " for d in port.type.shape) + ")"
+        shape = "(" + "".join(f"{python_source(d, self.names)}, " for d in port.type.shape) + ")"
+        if not port.type.rank:
+            return shape
+        self.lines.append(f"    o{n} = {shape}")
+        self.bytes.append("*".join([str(port.dtype.bytes), *(f"o{n}[{axis}]" for axis in range(port.type.rank))]))
+        return f"o{n}"
+
+    def _allow(self, size: int) -> None:
+        """The results take `size` bytes, more than those of any call before."""
+        check_memory(size, "results")
+        self.allowed[0] = size
 
     def _wrong_rank(self, n: int, shapes: Sequence[Shape]) -> None:
         port = self.interface.inputs[n]
         raise UserError(
-            f"input {port.name} has {len(shapes[n])} dimensions",
-            why=f"its shape is {shapes[n]}, and {port} has {port.type.rank} dimensions",
-            mend=f"give {port.name} the shape {_shape_text(port)}",
+            f"input {port.label} has {_counted(len(shapes[n]))}",
+            why=f"its shape is {shapes[n]}, and {port} has {_counted(port.type.rank)}",
+            mend=f"give {port.label} the shape {_shape_text(port)}",
         )
 
     def _wrong_size(self, n: int, axis: int, shapes: Sequence[Shape], expected: int) -> None:
@@ -120,10 +153,14 @@ class _Binder:
         extent = port.type.shape[axis]
         size = str(extent) if isinstance(extent, Const) else f"{extent} = {expected}, as the other inputs have it"
         raise UserError(
-            f"input {port.name} has the wrong shape",
+            f"input {port.label} has the wrong shape",
             why=f"dimension {axis} of its shape {shapes[n]} is {shapes[n][axis]}, and {port} expects {size}",
-            mend=f"give {port.name} the shape {_shape_text(port)}",
+            mend=f"give {port.label} the shape {_shape_text(port)}",
         )
+
+
+def _counted(rank: int) -> str:
+    return "1 dimension" if rank == 1 else f"{rank} dimensions"
 
 
 def _shape_text(port: Port) -> str:

@@ -24,12 +24,22 @@ class Kernel(Executable):
         given = self._match(arrays, named)
         for n, (port, array) in enumerate(zip(self.inputs, given, strict=True)):
             if not isinstance(array, np.ndarray):
-                raise UserError(f"parameter {port.name} is no array", why=f"a {type(array).__name__} came")
-            if not array.flags.c_contiguous:
                 raise UserError(
-                    f"parameter {port.name} is not contiguous",
+                    f"parameter {port.label} is no array",
+                    why=f"a {type(array).__name__} came, and a kernel works in place",
+                    mend=f"pass an array for {port}",
+                )
+            if isinstance(array, np.ma.MaskedArray):
+                raise UserError(
+                    f"parameter {port.label} is a masked array",
+                    why="a kernel would read and write what lies under the mask",
+                    mend="pass the array without its mask: array.data",
+                )
+            if not (array.flags.c_contiguous and array.flags.aligned):
+                raise UserError(
+                    f"parameter {port.label} is not contiguous" + (" and aligned" if array.flags.c_contiguous else ""),
                     why="a kernel works in place, so a copy would be written instead of it",
-                    mend=f"pass np.ascontiguousarray({port.name}), or an array made by np.empty",
+                    mend=f"pass np.ascontiguousarray({port.label}), or an array made by np.empty",
                 )
             if n >= self.outputs_at:
                 self._check_written(n, array, given)
@@ -38,11 +48,13 @@ class Kernel(Executable):
     def _check_written(self, n: int, array: np.ndarray[Any, Any], given: list[Any]) -> None:
         port = self.inputs[n]
         if not array.flags.writeable:
-            raise UserError(f"parameter {port.name} is read-only", why="the function writes it")
+            raise UserError(
+                f"parameter {port.label} is read-only", why="the function writes it", mend="pass an array you may write"
+            )
         for m, other in enumerate(given):
             if m != n and isinstance(other, np.ndarray) and np.may_share_memory(array, other):
                 raise UserError(
-                    f"parameters {port.name} and {self.inputs[m].name} share memory",
-                    why=f"the function writes {port.name} while it reads the other",
+                    f"parameters {port.label} and {self.inputs[m].label} share memory",
+                    why=f"the function writes {port.label} while it reads the other",
                     mend="pass a copy of one of them",
                 )
