@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from graph_strategies import Program, programs
 from hypothesis import HealthCheck, given, settings
-from stages import check
 
+from graph_strategies import Program, programs
+from stages import check
 from tilewright.graph.parse import parse_module
 
 LONG = settings.get_current_profile_name() == "long"

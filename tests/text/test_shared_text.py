@@ -8,13 +8,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+import tilewright.ops  # noqa: F401  fills the registry
 from strategies import ARITHMETIC, COMPARISONS, pick
-from tilewright.core.walk import postorder
+from tilewright.core.walk import postorder, substitute
 from tilewright.expr import dtypes, nodes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.nodes import Call, Cast, Const, Expr, Ramp, Select, Var, const, less, maximum, minimum, select
 from tilewright.expr.parse import parse as parse_expression
+from tilewright.expr.simplify import simplify
 from tilewright.expr.text import show as show_expression
 from tilewright.graph.parse import parse as parse_graph
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
@@ -58,13 +60,13 @@ def distinct(f: Function) -> int:
 # what it looks like
 
 STATEMENTS = """\
-func f[n](x: f32[n], s0: f32[n], out y: f32[n]):
+func f[n](x: f32[n], s0: f32[n], y: f32[n]):
   reserve s1*s1*64
-    where s1 = max(n + 4095, 4096)//4096*4096 + max(n, 64)
+    where s1 = max(n + 4095, 4096) // 4096 * 4096 + max(n, 64)
   assert 0.0 < s1 - s1*s1, "wrong: {0}", s1
-    where s1 = exp(x[0] + s0[0] * 0.5)
+    where s1 = exp(x[0] + s0[0] * 0.25)
   let s2 = s1 / (s1 + 1.0)
-    where s1 = exp(x[0] + s0[0] * 0.5)
+    where s1 = exp(x[0] + s0[0] * 0.25)
   for i in 0..n:
     block b(vi = i) where vi < n - 1:
       init: y[vi] = s1*s1
@@ -73,9 +75,9 @@ func f[n](x: f32[n], s0: f32[n], out y: f32[n]):
         where s1 = abs(x[vi]) * abs(x[vi]) + s2
               s3 = (s1*s1 + s2) * (s1*s1 + s2) + s1
       y[s1*s1] = s0[s1]
-        where s1 = (vi*64 + 17)//19%(n + 4) + (vi*64 + 17)%19
+        where s1 = (vi*64 + 17) // 19 % (n + 4) + (vi*64 + 17) % 19
   call g[s1, s1](x, y)
-    where s1 = max(n + 4095, 4096)//4096*4096 + max(n, 64)
+    where s1 = max(n + 4095, 4096) // 4096 * 4096 + max(n, 64)
   y[0] = x[0]"""
 
 
@@ -83,12 +85,22 @@ def test_what_statements_look_like() -> None:
     assert str(parse(STATEMENTS)) == STATEMENTS
 
 
+BRACKETS = (
+    "((s0*s0 + 1) * (s0*s0 + 1) + 1) * ((s0*s0 + 1) * (s0*s0 + 1) + 1) + 1"
+    " where s0 = ((n*n + 1) * (n*n + 1) + 1) * ((n*n + 1) * (n*n + 1) + 1) + 1"
+)
+
+
 def test_what_brackets_look_like() -> None:
-    e = repeated(lambda d: d * d + 1, N + 1, 5)
-    text = "(s1*s1 + 1) * (s1*s1 + 1) + 1 where s0 = (n + 1)*(n + 1) + 1, s1 = (s0*s0 + 1) * (s0*s0 + 1) + 1"
-    assert str(e) == str(repeated(lambda d: d * d + 1, N + 1, 5))
-    assert parse_expression(f"({text})", LEAVES) is repeated(lambda d: d * d + 1, N + 1, 5)
-    assert parse_expression("(s0 where s0 = (s0 + 1 where s0 = i), x = 3)*2", LEAVES) is (I + 1) * 2
+    large, small = (repeated(lambda d: d * d + 1, N, depth) for depth in (6, 3))
+    assert str(large) == f"({BRACKETS})"
+    assert str(small) == BRACKETS.split(" where s0 = ")[1]
+    assert parse_expression(str(large), LEAVES) is large
+
+
+def test_names_in_brackets_hide_others() -> None:
+    assert parse_expression("(s0 where s0 = (s0 + 1 where s0 = i), x = 3)*2 + s0", LEAVES) is (I + 1) * 2 + LEAVES["s0"]
+    assert parse_expression("1 + (n where n = f32(0.5))", {}) is nodes.Add(const(1, dtypes.f32), const(0.5, dtypes.f32))
 
 
 def test_short_parts_are_written_out() -> None:
@@ -111,7 +123,7 @@ def test_names_of_parts_are_unlike_all_others() -> None:
     value = call("exp", Load(other, (s1, I)) + 0.5)
     body = For(s1, const(0), N, LoopKind.SERIAL, Store(other, (s1, I), value * value + value))
     f = Function("f", (N,), (other,), For(I, const(0), N, LoopKind.SERIAL, body))
-    assert "s0[s1, i] = s2*s2 + s2\n        where s2 = exp(s0[s1, i] + 0.5)" in str(f)
+    assert "s0[s1, i] = s2*s2 + s2\n      where s2 = exp(s0[s1, i] + 0.5)" in str(f)
     assert_reads_back(f)
 
 
@@ -126,7 +138,8 @@ def test_slices_share_what_they_begin_at() -> None:
 
 def test_errors_mark_a_part_at_its_statement() -> None:
     """The place of a fault is found, and printed at a reasonable length, however often its parts are used."""
-    f = elementwise(lambda v: repeated(lambda e: e * e + v, Cast(Load(Buffer("z", dtypes.f32, (N,)), (I,)), dtypes.f32), 64))
+    z = Load(Buffer("z", dtypes.f32, (N,)), (I,))
+    f = elementwise(lambda v: repeated(lambda e: e * e + v, z, 64))
     with pytest.raises(InternalError, match="z is not defined here") as error:
         verify(f)
     assert len(str(error.value)) < 9000
@@ -163,7 +176,7 @@ def shared_graphs(draw: st.DrawFn, leaves: list[Expr]) -> list[Expr]:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_shared_expression_reads_back(data: st.DataObject) -> None:
     numbers = [const(3), const(-0.5, dtypes.f32), Const(True, dtypes.bool_), const(7, dtypes.f32)]
     e = data.draw(shared_graphs([*LEAVES.values(), *numbers]))[-1]
@@ -172,7 +185,7 @@ def test_every_shared_expression_reads_back(data: st.DataObject) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_every_shared_statement_reads_back(data: st.DataObject) -> None:
     x, y, s1 = Buffer("x", dtypes.f32, (N, N)), Buffer("y", dtypes.f32, (N,)), Buffer("s1", dtypes.index, (N,))
     loads = [Load(x, (I, I + 1)), Load(s1, (I,)), const(2), const(0.1, dtypes.f32), Const(False, dtypes.bool_)]
@@ -232,9 +245,10 @@ def test_graphs_print_in_linear_size() -> None:
     d = repeated(lambda d: minimum(d // 2 + 1, d % 7) + d, N, 64)
     text = f"graph main[n](x: f32[{d}]) -> y:\n  y: f32[{d}] = relu(x)"
     graph = parse_graph(text)
-    assert str(graph) == text
+    assert str(parse_graph(str(graph))) == str(graph)
+    assert len(str(graph)) < 2 * 64 * 60
     (symbol,) = graph.symbols
-    assert graph.params[0].type.shape == (repeated(lambda d: minimum(d // 2 + 1, d % 7) + d, symbol, 64),)
+    assert graph.params[0].type.shape == (simplify(substitute(d, {N: symbol})),)
 
 
 FUNCTIONS = sorted({*NATIVE, *IN_DOUBLE, "pow"})
@@ -272,16 +286,14 @@ WRONG = [
     (
         "  y[0] = s0\n    where s0 = s1*s1\n          s1 = x[0]\n",
         "unknown variable s1\n"
-        "   1 | func f[n](x: f32[n], y: f32[n]):\n"
         "   2 |   y[0] = s0\n"
         "   3 |     where s0 = s1*s1\n"
         "     |                ^^\n"
-        "mend: define it before this line, or use s0",
+        "mend: define it before this line, or use n",
     ),
     (
         "  y[0] = s0\n    where s0 = x[0]\n          s0 = x[1]\n",
         "s0 is defined already\n"
-        "   2 |   y[0] = s0\n"
         "   3 |     where s0 = x[0]\n"
         "   4 |           s0 = x[1]\n"
         "     |           ^^\n"
@@ -289,21 +301,19 @@ WRONG = [
     ),
     (
         "  for i in 0..n:\n    where s0 = x[i]\n    y[i] = s0\n",
-        "expected a statement before where\n"
-        "   1 | func f[n](x: f32[n], y: f32[n]):\n"
+        "definitions stand under statements without a body\n"
         "   2 |   for i in 0..n:\n"
         "   3 |     where s0 = x[i]\n"
         "     |     ^^^^^\n"
-        "mend: begin with a buffer or one of: …",
+        "mend: write them in brackets: (s0*s0 where s0 = …)",
     ),
     (
         "  y[0] = s0\n    where s0 = x[0]\n  y[1] = s0\n",
         "unknown variable s0\n"
-        "   2 |   y[0] = s0\n"
         "   3 |     where s0 = x[0]\n"
         "   4 |   y[1] = s0\n"
         "     |          ^^\n"
-        "mend: define it before this line",
+        "mend: define it before this line, or use n",
     ),
     (
         "  y[0] = x[0] * (s0 * s0 where s0 = x[1], not = x[2])\n",
@@ -332,7 +342,6 @@ WRONG = [
     (
         "  y[0] = s0*s0\n    where s0\n",
         "expected = before the end of the line\n"
-        "   1 | func f[n](x: f32[n], y: f32[n]):\n"
         "   2 |   y[0] = s0*s0\n"
         "   3 |     where s0\n"
         "     |             ^\n"
@@ -345,14 +354,13 @@ WRONG = [
 def test_what_is_wrong_is_said(body: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         parse(HEAD + body)
-    shown = str(error.value)
-    if message.endswith("…"):
-        assert shown.startswith(message[:-1])
-    else:
-        assert shown == message
+    assert str(error.value) == message
 
 
-@pytest.mark.parametrize("text", ["(" * 3000, "(n where " * 500, "(s0 where s0 = " * 500, "(n where s0 = n" + ", s0 = n" * 9])
+BROKEN = ["(" * 3000, "(n where " * 500, "(s0 where s0 = " * 500, "(n where s0 = n" + ", s0 = n" * 9, "(n where s0 = n"]
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
 def test_broken_text_is_an_error(text: str) -> None:
     with pytest.raises(UserError):
         parse_expression(text, LEAVES)

@@ -14,7 +14,6 @@ from tilewright.expr.linear import Polynomial, affine_in, expression, plus, poly
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
 from tilewright.expr.simplify import Facts, simplify
 
-
 DEEPEST = 24
 """How many divisions, minima and so on may stand inside one another; beyond, no bound is known."""
 

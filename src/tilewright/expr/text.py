@@ -72,7 +72,8 @@ class Form(NamedTuple):
 @dataclass(slots=True)
 class Naming:
     """Expressions that are being written with names: their `roots`, how often the parts that they share are used, where
-    `fresh` names come from, the `definitions` so far (name and text, each before those that use it), and the symbols of each part."""
+    `fresh` names come from, the `definitions` so far (name and text, each before those that use it), and how many
+    symbols each part is written with."""
 
     roots: Collection[Expr]
     shared: Mapping[Expr, int]

@@ -22,13 +22,14 @@ from tilewright.expr.nodes import Const, Expr, Le, Var, as_expr, const
 from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import MOST_ELEMENTS, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
+from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Require, Size
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
 
-_MAKERS = frozenset({"full", "iota", "broadcast", "pad"})
-"""Operators whose result may be larger than what they read."""
+MOST_FROM_DATA = 1 << 34
+"""The most elements of a tensor whose size comes from data. It need not lie in memory, so nothing else bounds the time
+that the program takes for it."""
 
 
 class GraphBuilder:
@@ -94,14 +95,14 @@ class GraphBuilder:
         for type in types:
             context.check_size(type)
             if self._late and type.shape not in self._guarded:
-                self._guard(type, op in _MAKERS)
+                self._guard(type)
         for cond, message in context.requirements:
             self.require(cond, message)
         outputs = tuple(Value(value_name or op, t) for t in types)
         self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
         return outputs
 
-    def _guard(self, type: TensorType, is_made: bool) -> None:
+    def _guard(self, type: TensorType) -> None:
         """Sizes that come from data are computed exactly, and make no more elements than a tensor may have: nobody has
         seen them, and a product that wraps around looks small."""
         self._guarded.add(type.shape)
@@ -111,9 +112,8 @@ class GraphBuilder:
             exact = fits(extent)
             if not isinstance(exact, Const):
                 self.require(exact, "a size of the result is too large to compute with")
-        if is_made:
-            few = Le(type.size, const(MOST_ELEMENTS))
-            self.require(few, f"the result has more than {MOST_ELEMENTS:,} elements")
+        few = Le(type.size, const(MOST_FROM_DATA))
+        self.require(few, f"a tensor of a size from data has more than {MOST_FROM_DATA:,} elements")
 
     def require(self, cond: Expr, message: str) -> None:
         """The call fails with `message` unless `cond` holds; asked once for each condition."""
