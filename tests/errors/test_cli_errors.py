@@ -144,7 +144,7 @@ def test_a_wrong_element_type() -> None:
     np.save("x.npy", np.zeros((2, 3)))
     refuses(
         f"input x has the wrong element type\nwhy:  an array of f64 came, and {X} was expected\n"
-        "mend: convert it: x.astype('float32')\n",
+        "mend: convert it: np.asarray(…, 'float32')\n",
         *("run", "affine.onnx", "--input", "x=@x.npy", "--random"),
     )
 

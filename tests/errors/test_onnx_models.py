@@ -212,7 +212,7 @@ WRONG_NODES = {
     "index": (
         helper.make_node("Gather", ["x", "i"], ["y"]),
         {"i": [1, 2]},
-        "index 2 is outside 0..2 in Gather along axis 0",
+        "Gather '→ y' along axis 0: index 2 is outside [-2, 2)",
     ),
     "reshape": (
         helper.make_node("Reshape", ["x", "s"], ["y"]),

@@ -138,7 +138,7 @@ def test_an_index_out_of_range_is_the_same_fault_at_both_levels(wrong: int, limi
     record = op.attributes(limit=limit, what="Gather 'e{0}'")
     index = np.array([min(limit - 1, 1)] * (limit > 0) + [wrong, -(2**62)])
     type = TensorType.of(i64, index.shape)
-    wanted = f"Gather 'e(0)': index {wrong} is outside -{limit}..{limit}"
+    wanted = f"Gather 'e(0)': index {wrong} is outside [-{limit}, {limit})"
     with pytest.raises(RuntimeFault) as meaning:
         op.meaning((index,), record)
     function = definition(op, [type], op.infer(TypeContext(op.name), (type,), record), record, ())

@@ -150,8 +150,8 @@ def test_results_of_a_call_survive_the_next_call(pair: Pair) -> None:
 
 def test_nearly_empty_files_are_computed_as_exactly_as_f32_allows(pair: Pair) -> None:
     """Padding makes rows of equal values, whose variance the model computes as a difference of two nearly equal sums:
-    there rounding decides the result (ONNX Runtime's is off by more than 1e-4). So the bar is the same model in f64, and
-    to be at least as near to it as ONNX Runtime is."""
+    there rounding decides the result (ONNX Runtime's is off by more than 1e-4). So the bar is the same model in f64,
+    and to be at least as near to it as ONNX Runtime is."""
     if pair.model.name != "magika":
         pytest.skip("only magika takes padding")
     feed = {"bytes": np.full((2, 2048), PADDING, np.int32)}

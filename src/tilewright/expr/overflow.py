@@ -46,7 +46,7 @@ def _whole(e: Expr, inside: dict[Expr, Expr]) -> Expr:
 
 
 def _all(conditions: list[Expr]) -> Expr:
-    whole = _TRUE
+    whole: Expr = _TRUE
     for cond in conditions:
         if cond is not _TRUE:
             whole = cond if whole is _TRUE else And(whole, cond)

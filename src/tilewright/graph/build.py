@@ -18,18 +18,14 @@ import numpy as np
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Le, Var, as_expr, const
+from tilewright.expr.nodes import Cast, Const, Expr, Le, Mul, Var, as_expr, const
 from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
+from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
 from tilewright.graph.symbolic import Require, Size
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
-
-MOST_FROM_DATA = 1 << 34
-"""The most elements of a tensor whose size comes from data. It need not lie in memory, so nothing else bounds the time
-that the program takes for it."""
 
 
 class GraphBuilder:
@@ -94,26 +90,27 @@ class GraphBuilder:
         types = kind.infer(context, tuple(v.type for v in inputs), record)
         for type in types:
             context.check_size(type)
-            if self._late and type.shape not in self._guarded:
+            if type.shape not in self._guarded:
                 self._guard(type)
-        for cond, message in context.requirements:
-            self.require(cond, message)
         outputs = tuple(Value(value_name or op, t) for t in types)
         self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
         return outputs
 
     def _guard(self, type: TensorType) -> None:
-        """Sizes that come from data are computed exactly, and make no more elements than a tensor may have: nobody has
-        seen them, and a product that wraps around looks small."""
+        """Sizes are computed exactly, and those that come from data make no more elements than a tensor may have:
+        nobody has seen them, and a product that wraps around looks small."""
         self._guarded.add(type.shape)
-        if not any(v in self._late for v in preorder(type.shape)):
+        parts = list(preorder([d for d in type.shape if not isinstance(d, Const)]))
+        from_data = any(v in self._late or isinstance(v, Cast) for v in parts)
+        if not from_data and not any(isinstance(p, Mul) and not isinstance(p.b, Const) for p in parts):
             return
         for extent in type.shape:
             exact = fits(extent)
             if not isinstance(exact, Const):
                 self.require(exact, "a size of the result is too large to compute with")
-        few = Le(type.size, const(MOST_FROM_DATA))
-        self.require(few, f"a tensor of a size from data has more than {MOST_FROM_DATA:,} elements")
+        if from_data:
+            few = Le(type.size, const(MOST_FROM_DATA))
+            self.require(few, f"a tensor of a size from data has more than {MOST_FROM_DATA:,} elements")
 
     def require(self, cond: Expr, message: str) -> None:
         """The call fails with `message` unless `cond` holds; asked once for each condition."""

@@ -34,8 +34,15 @@ from tilewright.types.tensor import TensorType
 
 Arrays = tuple[np.ndarray[Any, Any], ...]
 
-MOST_ELEMENTS = 1 << 40
-"""The most elements that one tensor may have."""
+MOST_ELEMENTS = 1 << 36
+"""The most elements of one tensor. A tensor that is fused away needs no memory, so nothing else bounds the time that a
+program takes for it."""
+
+MOST_FROM_DATA = 1 << 32
+"""The most elements of one tensor whose size comes from data of the call."""
+
+LARGEST = 1 << 40
+"""The largest number that sizes may be computed with: sums and products of such numbers stay far from 64 bits."""
 
 
 class Pattern(Enum):
@@ -112,12 +119,14 @@ class TypeContext:
 
     def check_size(self, type: TensorType) -> None:
         """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around."""
-        known = math.prod(int(d.value) for d in type.shape if isinstance(d, Const) and d.value > 0)
+        known = math.prod(int(d.value) for d in type.shape if isinstance(d, Const))
         if known > MOST_ELEMENTS:
             raise self.error(f"{type} has {known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}")
-        for part in preorder([d for d in type.shape if not isinstance(d, Const | Var)]):
-            if isinstance(part, Const) and abs(part.value) > MOST_ELEMENTS:
-                raise self.error(f"a size of {type} is computed with {part}; the most elements are {MOST_ELEMENTS:,}")
+        for part in preorder(type.shape):
+            if isinstance(part, Const) and abs(part.value) > LARGEST:
+                raise self.error(
+                    f"a size of {type} is computed with {part}; the largest number it may be is {LARGEST:,}"
+                )
 
     def error(self, why: str, mend: str | None = None) -> UserError:
         """The error for this operator: what and where are filled in."""

@@ -38,7 +38,7 @@ class CheckedIndicesAttributes(Attributes):
         """The fault's text; {0} is the index and {1} the limit. Braces in `what` would be taken for places of
         values."""
         what = self.what.replace("{", "(").replace("}", ")")
-        return f"{what}: index {{0}} is outside -{{1}}..{{1}}"
+        return f"{what}: index {{0}} is outside [-{{1}}, {{1}})"
 
 
 class CheckedIndices(Op):

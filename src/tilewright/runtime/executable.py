@@ -165,7 +165,11 @@ class Executable:
 
     def _no_room(self, shapes: Sequence[tuple[int, ...] | None]) -> RuntimeFault:
         """The fault for results that no array can be made for."""
-        shown = (f"{p.label} of shape {s}" for p, s in zip(self.interface.outputs, shapes, strict=True) if s is not None)
+        shown = (
+            f"{p.label} of shape {s}" for p, s in zip(self.interface.outputs, shapes, strict=True) if s is not None
+        )
+        if any(d < 0 for s in shapes if s is not None for d in s):
+            return RuntimeFault("the inputs are too small for the program", why=f"it would return {', '.join(shown)}")
         return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")
 
     def _collect(self, outputs: list[Array | None], pointers: Any, sizes: Any) -> tuple[Array, ...]:

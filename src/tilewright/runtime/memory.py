@@ -1,4 +1,4 @@
-"""How much memory a call may take: asked before any is, so that absurd sizes are errors and not a machine that swaps."""
+"""How much memory a call may take: asked before any is, so that absurd sizes are errors, not swapping."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_memory(size: int, what: str) -> None:
 
 
 def allocate(size: int) -> Array:
-    """That many bytes, aligned to a cache line. Raises RuntimeFault where the limit or the machine does not give them."""
+    """That many bytes, aligned to a cache line. Raises RuntimeFault where limit or machine do not allow it."""
     check_memory(size, "buffers")
     try:
         memory = np.empty(size + 64, np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, const, select
+from tilewright.expr.nodes import And, Const, Expr, Or, const, less, less_equal, maximum, minimum, select
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx import contents
 from tilewright.frontends.onnx.contents import Content
@@ -29,6 +29,8 @@ from tilewright.types.tensor import dim, shape_of
 
 if TYPE_CHECKING:
     from onnx import TensorProto
+
+Shape = Sequence[Expr]
 
 _COMPARISONS = frozenset(("eq", "ne", "lt", "le", "isnan", "isinf"))
 
@@ -191,19 +193,35 @@ class Emit(Reading):
         return self._move(x, lambda c: np.broadcast_to(c, static), make)
 
     def slice(
-        self, x: Tensor, starts: Sequence[Size], sizes: Sequence[Size], steps: Sequence[Size] | None = None
+        self,
+        x: Tensor,
+        starts: Sequence[Size],
+        sizes: Sequence[Size],
+        steps: Sequence[Size] | None = None,
+        *,
+        clamped: bool = False,
     ) -> Tensor:
-        """`x[start + i*step]` for i below size, per dimension; already inside the bounds."""
+        """`x[start + i*step]` for i below size, per dimension. The call fails where that is outside the bounds, unless
+        the caller has `clamped` them."""
         s, n = shape_of(starts), shape_of(sizes)
         d = shape_of(steps) if steps is not None else (const(1),) * x.rank
         if n == x.shape and all(e is const(0) for e in s) and all(e is const(1) for e in d):
             return x
+        if not clamped:
+            self._require_inside(x, s, n, d)
         make = partial(self._node, "slice", x, starts=s, sizes=n, steps=d)
         ranges = [static_of(part) for part in (s, n, d)]
         if x.content is None or any(r is None for r in ranges):
             return self.of_value(make())
         rows = np.ix_(*([a + i * b for i in range(c)] for a, c, b in zip(*ranges, strict=True)))
         return self._move(x, lambda c: c[tuple(r.astype(np.int64) for r in rows)], make)
+
+    def _require_inside(self, x: Tensor, starts: Shape, sizes: Shape, steps: Shape) -> None:
+        for axis, (start, size, step) in enumerate(zip(starts, sizes, steps, strict=True)):
+            last = start + (size - 1) * step
+            low, high = (start, last) if step is const(1) else (minimum(start, last), maximum(start, last))
+            empty, inside = less_equal(size, 0), And(less_equal(0, low), less(high, x.shape[axis]))
+            self.require(Or(empty, inside), f"a part of dimension {axis} is outside it")
 
     def narrow(self, x: Tensor, axis: int, start: Size, size: Size) -> Tensor:
         """The part of `x` from `start`, `size` long, along one axis."""
@@ -215,7 +233,7 @@ class Emit(Reading):
     def flip(self, x: Tensor, axes: Sequence[int]) -> Tensor:
         """`x` in reverse order along the axes."""
         starts = [x.shape[a] - 1 if a in axes else const(0) for a in range(x.rank)]
-        return self.slice(x, starts, x.shape, [-1 if a in axes else 1 for a in range(x.rank)])
+        return self.slice(x, starts, x.shape, [-1 if a in axes else 1 for a in range(x.rank)], clamped=True)
 
     def pad(
         self, x: Tensor, low: Sequence[Size], high: Sequence[Size], value: Tensor | Number = 0, mode: str = "constant"
@@ -269,7 +287,7 @@ class Emit(Reading):
         array = index.array
         wrong = array[(array < -limit) | (array >= limit)]
         if wrong.size:
-            raise self.error(f"{what}: index {int(wrong[0])} is outside -{limit}..{limit}")
+            raise self.error(f"{what}: index {int(wrong[0])} is outside [-{limit}, {limit})")
         return self.of_array(np.where(array < 0, array + limit, array).astype(np.int64), index.name or "indices")
 
     def take(self, x: Tensor, index: Tensor, axis: int) -> Tensor:

@@ -206,7 +206,7 @@ def _spread(b: Emit, x: Tensor, strides: Ints) -> Tensor:
         sizes.append((extent - 1) * stride + 1)
     apart = b.reshape(x, shape)
     wide = b.reshape(b.pad(apart, [0] * apart.rank, high), full)
-    return b.slice(wide, [0] * x.rank, sizes)
+    return b.slice(wide, [0] * x.rank, sizes, clamped=True)
 
 
 def _flipped(b: Emit, w: Tensor, group: int) -> Tensor:

@@ -39,10 +39,7 @@ def checked_tuples(b: Emit, x: Tensor, index: Tensor, batch: int) -> Tensor:
     limits = x.shape[batch : batch + depth]
     if all(limit is limits[0] for limit in limits):
         return b.checked(index, limits[0]) if depth else b.cast(index, dtypes.i64)
-    parts = [
-        b.checked(b.narrow(index, last, n, 1), limit, f"along axis {batch + n}")
-        for n, limit in enumerate(limits)
-    ]
+    parts = [b.checked(b.narrow(index, last, n, 1), limit, f"along axis {batch + n}") for n, limit in enumerate(limits)]
     return b.concat(parts, last)
 
 

@@ -13,6 +13,7 @@ from tilewright.frontends.onnx.operators.shape import LARGEST, from_data, steps_
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
+
 @handles("Transpose")
 def transpose(b: Emit, x: Tensor, *, perm: Ints | None = None) -> Tensor:
     order = tuple(reversed(range(x.rank))) if perm is None else tuple(b.axes(perm, x.rank))
@@ -90,7 +91,7 @@ def _slice(
     places: list[tuple[Expr, Expr, Expr]] = [(const(0), extent, const(1)) for extent in x.shape]
     for start, end, axis, step in zip(starts, ends, along, steps, strict=True):
         places[axis] = _clamped(b, start, end, step, x.shape[axis])
-    return b.slice(x, [p[0] for p in places], [p[1] for p in places], [p[2] for p in places])
+    return b.slice(x, [p[0] for p in places], [p[1] for p in places], [p[2] for p in places], clamped=True)
 
 
 def _slice_unknown(
@@ -108,7 +109,7 @@ def _slice_unknown(
             here = equal(select(less(axis, 0), axis + x.rank, axis), d)
             start, end, step = select(here, s, start), select(here, e, end), select(here, t, step)
         places.append(_clamped(b, start, end, step, extent))
-    return b.slice(x, [p[0] for p in places], [p[1] for p in places], [p[2] for p in places])
+    return b.slice(x, [p[0] for p in places], [p[1] for p in places], [p[2] for p in places], clamped=True)
 
 
 def _clamped(b: Emit, start: Expr, end: Expr, step: Expr, extent: Expr) -> tuple[Expr, Expr, Expr]:
@@ -262,4 +263,4 @@ def reverse_sequence(b: Emit, x: Tensor, lengths: Tensor, *, batch_axis: int = 1
     step = b.align(b.iota((x.shape[time],), 0), time, x.rank)
     length = b.align(b.cast(lengths, dtypes.i64), batch, x.rank)
     source = b.select(b.map("lt", step, length), length - 1 - step, step)
-    return b.gather_elements(x, b.broadcast(b.map("max", source, 0), x.shape), time)
+    return b.gather_elements(x, b.checked(b.broadcast(source, x.shape), x.shape[time], "beyond the time axis"), time)

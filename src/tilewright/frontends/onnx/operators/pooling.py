@@ -92,7 +92,7 @@ def _places(b: Emit, x: Tensor, best: Tensor, view: Windows, column_major: int) 
     for position in reversed(range(math.prod(view.kernel))):
         offsets = _offsets(position, view)
         starts = [0, 0, *offsets]
-        taken = b.slice(source, starts, best.shape, [1, 1, *view.strides])
+        taken = b.slice(source, starts, best.shape, [1, 1, *view.strides], clamped=True)
         index: Tensor | None = None
         for d, offset in enumerate(offsets):
             along = b.iota((best.shape[2 + d],), 0) * view.strides[d] + b.of_size(offset - view.low[d])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr, const, less_equal
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.registry import Floats, Ints, handles
@@ -177,7 +177,10 @@ def _scaled(b: Emit, extent: Expr, scale: Tensor, region: tuple[Tensor, Tensor] 
     size = b.of_size(extent, dtypes.f64) * scale
     if region is not None:
         size = size * (region[1] - region[0])
-    return b.size(b.cast(b.map("floor", size), dtypes.i64), "a size of Resize", 0, LARGEST)
+    if scale.array is not None and not 0 < float(scale.array.reshape(-1)[0]) <= LARGEST:
+        raise b.error(f"a scale of Resize is {float(scale.array.reshape(-1)[0])}", "scales are numbers above 0")
+    whole = b.select(b.map("lt", b.scalar(0, scale.dtype), scale), b.map("floor", size), -1)
+    return b.size(b.cast(whole, dtypes.i64), "a size of Resize (-1 for a scale that is not positive)", 0, LARGEST)
 
 
 def _in_proportion(
@@ -250,7 +253,8 @@ def _along(b: Emit, x: Tensor, side: Side, place: Tensor, options: Options) -> t
 
 
 def _bounded(b: Emit, place: Tensor, extent: Expr) -> Tensor:
-    """Whole places as indices inside the dimension."""
+    """Whole places as indices inside the dimension, which must have an element."""
+    b.require(less_equal(1, extent), "a dimension without elements cannot be resized")
     index = b.cast(place, dtypes.i64)
     return b.map("max", b.map("min", index, b.of_size(extent - 1)), 0)
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, less_equal
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.reading import Size
@@ -41,6 +41,7 @@ class _Line:
 
     def __init__(self, b: Emit, extent: Expr, place: Tensor, mode: str, padding: str, corners: bool) -> None:
         self.b, self.extent, self.padding = b, extent, padding
+        b.require(less_equal(1, extent), "an image without elements cannot be sampled")
         length = b.of_size(extent, place.dtype)
         if corners:
             self.low, self.high = b.scalar(0, place.dtype), length - 1
@@ -163,6 +164,7 @@ def roi_align(
 
 def _bilinear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, Tensor]]:
     """(index, weight) of the two neighbours of each point; both weights are zero for points far outside."""
+    b.require(less_equal(1, extent), "an image without elements cannot be sampled")
     length = b.of_size(extent, place.dtype)
     inside = b.map("and", b.map("le", b.scalar(-1, place.dtype), place), b.map("le", place, length))
     near = b.map("min", b.map("max", place, 0), length - 1)

@@ -232,7 +232,7 @@ def range_(b: Emit, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         d = b.size(step, "the delta of Range")
         if isinstance(d, Const) and d.value == 0:
             raise b.error("the delta of Range is 0")
-        count = steps_between(s, e, d)
+        count = _count(s, e, d)
         return b.cast(b.iota((count,), 0) * b.of_size(d) + b.of_size(s), dtype)
     wide = dtypes.f64 if dtype.is_float else dtypes.i64
     distance = b.cast(last, wide) - b.cast(first, wide)
@@ -240,12 +240,26 @@ def range_(b: Emit, start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         steps = b.map("ceil", distance / b.cast(step, wide))
     else:
         steps = -b.map("floordiv", -distance, b.cast(step, wide))
-    number = b.cast(b.map("max", steps, 0), dtypes.i64)
-    count = b.size(number, "the length of Range", 0, LARGEST)
+    number = b.select(_is_absurd(b, first, last, step), -1, b.cast(b.map("max", steps, 0), dtypes.i64))
+    count = b.size(number, "the length of Range (-1 for a delta of 0 or an endless range)", 0, LARGEST)
     index = b.iota((count,), 0, dtypes.f64 if dtype.is_float else dtypes.i64)
     if dtype.is_float and dtype.bits < 32:
         return b.cast(index * b.cast(step, wide) + b.cast(first, wide), dtype)
     return b.cast(index, dtype) * step + first
+
+
+def _count(start: Expr, end: Expr, step: Expr) -> Expr:
+    """The length of a range of sizes; of numbers in Python's arithmetic, which has no largest one."""
+    if isinstance(start, Const) and isinstance(end, Const) and isinstance(step, Const):
+        distance = int(end.value) - int(start.value)
+        return const(min(max(-(-distance // int(step.value)), 0), int(dtypes.i64.max)))
+    return steps_between(start, end, step)
+
+
+def _is_absurd(b: Emit, first: Tensor, last: Tensor, step: Tensor) -> Tensor:
+    """Whether a range has no end: its delta is 0, or the distance is beyond what integers hold."""
+    far = b.map("abs", b.cast(last, dtypes.f64) - b.cast(first, dtypes.f64))
+    return b.map("or", b.map("eq", step, 0), b.map("le", b.scalar(2.0**62, dtypes.f64), far))
 
 
 def steps_between(start: Expr, end: Expr, step: Expr) -> Expr:
