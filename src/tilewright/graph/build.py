@@ -92,6 +92,8 @@ class GraphBuilder:
             context.check_size(type)
             if type.shape not in self._guarded:
                 self._guard(type)
+        for cond, message in context.requirements:
+            self.require(cond, message)
         outputs = tuple(Value(value_name or op, t) for t in types)
         self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
         return outputs
