@@ -83,12 +83,12 @@ def bench(
       tilewright bench model.onnx --vs onnxruntime --seconds 10 --json
     """
     peers, absent = choose(vs)
-    for name in absent:
-        note(f"{name} is not installed, and so not measured")
     count = count_threads(threads)
     executable = compile_model(model, threads=count)
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
+    for name in absent:
+        note(f"{name} is not installed, and so not measured")
     contenders = [_ourselves(model, executable, feeds, count)]
     outputs = list(executable.run(feeds.arrays).values())
     contenders += [found for peer in peers if (found := _open(peer, model, feeds, count, outputs)) is not None]

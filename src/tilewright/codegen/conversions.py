@@ -12,7 +12,9 @@ from tilewright.expr.dtypes import DType
 
 
 class Conversions(Emitter):
-    """Casts."""
+    """Casts. `converts_f16` says whether any is between f16 and f32, for which a target needs instructions."""
+
+    converts_f16 = False
 
     def convert(self, x: str, source: DType, to: DType, lanes: int) -> str:
         """The value `x` of type `source` as type `to`."""
@@ -67,6 +69,7 @@ class Conversions(Emitter):
         return self._truncate(x, source, to, lanes)
 
     def _truncate(self, x: str, source: DType, to: DType, lanes: int) -> str:
+        self.converts_f16 |= to is dtypes.f16
         return self.fresh(f"fptrunc {value_type(source, lanes)} {x} to {value_type(to, lanes)}")
 
     def _widen(self, x: str, source: DType, lanes: int) -> str:
@@ -76,6 +79,7 @@ class Conversions(Emitter):
             wide = self.fresh(f"zext {h} {x} to {i}")
             upper = self.fresh(f"shl {i} {wide}, {self.splat_literal('16', 'i32', lanes)}")
             return self.fresh(f"bitcast {i} {upper} to {vector_of('float', lanes)}")
+        self.converts_f16 = True
         return self.fresh(f"fpext {value_type(source, lanes)} {x} to {value_type(dtypes.f32, lanes)}")
 
     def _narrow_to_odd(self, x: str, lanes: int) -> str:

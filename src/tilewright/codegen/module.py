@@ -10,6 +10,7 @@ from tilewright.codegen.statements import FaultMessage, Statements, kernel_symbo
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of
+from tilewright.report.errors import UserError
 from tilewright.target import Target
 
 ENTRY = "tilewright_entry"
@@ -32,9 +33,21 @@ def generate(functions: Mapping[str, Function], entry: str, target: Target) -> G
         body = Statements(faults, "!0")
         parts.append(_entry(function, body) if function.name == entry else _kernel(function, body))
         declarations |= body.declarations
+        if body.converts_f16 and not target.has_f16c:
+            raise _no_f16(function, target)
     head = [f'target triple = "{target.triple}"', f'target datalayout = "{target.data_layout}"', ""]
     text = "\n".join([*head, *sorted(declarations), "", *parts, _footer(target)])
     return Generated(text, tuple(faults))
+
+
+def _no_f16(function: Function, target: Target) -> UserError:
+    """LLVM would call a library for the conversion, which no process has to have."""
+    return UserError(
+        f"cannot compile f16 for the target {target}",
+        where=", ".join(function.source) or f"the function {function.name}",
+        why="it has no instructions that convert between f16 and f32 (F16C)",
+        mend="compile for x86-64-v3 or later, or keep the data in bf16 or f32",
+    )
 
 
 def _kernel(function: Function, body: Statements) -> str:

@@ -34,7 +34,7 @@ def make_kernels(module: Module, plan: Plan) -> Module:
     for group in plan.groups:
         inputs, outputs = _boundary(group, used_by, graph)
         function = _function(_unique(_name(group), functions), group, inputs, outputs)
-        key = str(function.replace(name="kernel"))
+        key = str(function.replace(name="kernel", source=()))
         if key not in known:
             known[key] = function.name
             functions[function.name] = function
