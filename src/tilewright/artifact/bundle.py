@@ -20,6 +20,7 @@ from tilewright.compiler import Compiled
 from tilewright.expr.dtypes import DTYPES, from_numpy
 from tilewright.expr.nodes import Var
 from tilewright.expr.parse import parse
+from tilewright.expr.text import show
 from tilewright.report.errors import UserError
 from tilewright.runtime.interface import Interface, Port
 from tilewright.store import Damaged, pack, unpack
@@ -93,9 +94,11 @@ def _locate(array: Array, sources: Sequence[Source]) -> tuple[int, int] | None:
 
 
 def _port(port: Port, interface: Interface) -> list[Any]:
-    """A port as data; dimensions that only a call knows are written as `?`."""
+    """A port as data: the symbols are called d0, d1 … there, since their own names may be no names of the language;
+    dimensions that only a call knows are written as `?`."""
     late = interface.is_dynamic(port)
-    return [port.name, port.dtype.name, ["?" if late else str(d) for d in port.shape]]
+    names = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
+    return [port.name, port.dtype.name, ["?" if late else show(d, names.__getitem__) for d in port.shape]]
 
 
 def sources_of(data: bytes | memoryview) -> list[tuple[str, str]]:
@@ -118,7 +121,7 @@ def decode(data: bytes | memoryview, sources: Sequence[Source]) -> Loaded:
 
 
 def _decode(manifest: Mapping[str, Any], blobs: Mapping[str, memoryview], sources: Sequence[Source]) -> Loaded:
-    symbols = {name: Var(name) for name in manifest["symbols"]}
+    symbols = {f"d{n}": Var(str(name)) for n, name in enumerate(manifest["symbols"])}
     interface = Interface(
         tuple(_read_port(row, symbols) for row in manifest["inputs"]),
         tuple(_read_port(row, symbols) for row in manifest["outputs"]),

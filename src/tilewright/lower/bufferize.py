@@ -236,8 +236,10 @@ class _Main:
 
 
 def is_sized_late(value: Value, symbols: set[Var]) -> bool:
-    """Whether a value's shape has symbols that the call binds."""
-    return any(isinstance(v, Var) and v not in symbols for d in value.type.shape for v in preorder(d))
+    """Whether a value's shape has symbols that the call binds, or parts that are computed in floats: those are left to
+    compiled code alone, so that nobody computes them otherwise."""
+    parts = [part for d in value.type.shape for part in preorder(d) if isinstance(part, Expr)]
+    return any(part.dtype.is_float or (isinstance(part, Var) and part not in symbols) for part in parts)
 
 
 def _is_zero(e: Expr) -> bool:

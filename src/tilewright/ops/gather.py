@@ -35,9 +35,9 @@ class CheckedIndicesAttributes(Attributes):
 
     @property
     def message(self) -> str:
-        """The fault's text; {0} is the index and {1} the limit. Braces in `what` would be taken for places of
-        values."""
-        what = self.what.replace("{", "(").replace("}", ")")
+        """The fault's text; {0} is the index and {1} the limit. Braces in `what` would be taken for places of values,
+        and an @ between spaces for the mark before a place in the model."""
+        what = self.what.replace("{", "(").replace("}", ")").replace(" @ ", "@")
         return f"{what}: index {{0}} is outside [-{{1}}, {{1}})"
 
 

@@ -57,8 +57,9 @@ class Interface:
     symbols: tuple[Var, ...]
 
     def is_dynamic(self, port: Port) -> bool:
-        """Whether only a call knows the size of this output."""
-        return any(isinstance(v, Var) and v not in self.symbols for d in port.type.shape for v in preorder(d))
+        """Whether only a call knows the size of this output: it has symbols of its own, or is computed in floats."""
+        parts = [part for d in port.type.shape for part in preorder(d) if isinstance(part, Expr)]
+        return any(part.dtype.is_float or (isinstance(part, Var) and part not in self.symbols) for part in parts)
 
     def binder(self) -> Binder:
         """A function from the inputs' shapes to (values of the symbols, shapes of the outputs, None where dynamic).

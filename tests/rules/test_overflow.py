@@ -1,0 +1,67 @@
+"""`fits`: where it holds, 64-bit arithmetic gives the number that whole numbers without an end give."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Select, Var, const, less, maximum, minimum, select
+from tilewright.expr.overflow import fits
+
+N, M, D = Var("n"), Var("m"), Var("d", least=None)
+NUMBERS = st.sampled_from([0, 1, 2, 3, 7, 64, -1, -5, 2**31, 2**40, 2**62, -(2**62), 2**63 - 1, -(2**63)])
+SIZES = st.one_of(st.integers(0, 9), st.integers(0, 2**62), st.sampled_from([2**31, 2**32, 2**40, 2**62, 2**63 - 1]))
+
+
+def build(children: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    pairs = st.tuples(children, children)
+    return st.one_of(
+        pairs.map(lambda p: p[0] + p[1]),
+        pairs.map(lambda p: p[0] - p[1]),
+        pairs.map(lambda p: p[0] * p[1]),
+        pairs.map(lambda p: FloorDiv(p[0], p[1])),
+        pairs.map(lambda p: minimum(*p)),
+        pairs.map(lambda p: maximum(*p)),
+        st.tuples(children, children, children).map(lambda t: select(less(t[0], 0), t[1], t[2])),
+    )
+
+
+EXPRESSIONS = st.recursive(st.one_of(st.sampled_from([N, M, D]), NUMBERS.map(const)), build, max_leaves=8)
+
+
+def exact(e: Expr, values: dict[Var, int]) -> int:
+    """The value in Python's integers; what `evaluate` gives wraps around."""
+    match e:
+        case Const(value, _):
+            return int(value)
+        case Var():
+            return values[e]
+        case Select(c, a, b):
+            return exact(a if exact(c.children()[0], values) < 0 else b, values)  # type: ignore[arg-type]
+    a, *rest = (exact(c, values) for c in e.children() if isinstance(c, Expr))
+    b = rest[0] if rest else 0
+    name = type(e).__name__
+    results = {"Add": a + b, "Sub": a - b, "Mul": a * b, "Min": min(a, b), "Max": max(a, b), "Call": -a}
+    return (a // b if b else 0) if name == "FloorDiv" else results[name]
+
+
+@given(e=EXPRESSIONS, n=SIZES, m=SIZES, d=NUMBERS)
+@settings(max_examples=400, deadline=None)
+def test_what_fits_is_exact(e: Expr, n: int, m: int, d: int) -> None:
+    values = {N: n, M: m, D: d}
+    if evaluate(fits(e), values):
+        assert int(evaluate(e, values)) == exact(e, values)
+
+
+@given(n=st.integers(0, 2**20), m=st.integers(0, 2**20), d=st.integers(-(2**20), 2**20))
+@settings(max_examples=50, deadline=None)
+def test_sizes_of_real_programs_fit(n: int, m: int, d: int) -> None:
+    for e in (n_by_m := N * M, FloorDiv(n_by_m * 4 + 63, const(64)) * 64, maximum(N - M + D, 0), N * 3 + M):
+        assert evaluate(fits(e), {N: n, M: m, D: d})
+
+
+def test_products_that_wrap_to_small_numbers_do_not_fit() -> None:
+    assert not evaluate(fits(N * M), {N: 2**32, M: 2**32})
+    assert not evaluate(fits(FloorDiv(const(12), N * M) * N * M), {N: 2**32, M: 2**32})
+    assert fits(N).children() == () and fits(minimum(N, M)) is fits(const(3))
