@@ -97,8 +97,8 @@ def _port(port: Port, interface: Interface) -> list[Any]:
     """A port as data: the symbols are called d0, d1 … there, since their own names may be no names of the language;
     dimensions that only a call knows are written as `?`."""
     late = interface.is_dynamic(port)
-    names = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
-    return [port.name, port.dtype.name, ["?" if late else show(d, names.__getitem__) for d in port.shape]]
+    names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
+    return [port.name, port.dtype.name, ["?" if late else show(d, lambda v: names[v]) for d in port.shape]]
 
 
 def sources_of(data: bytes | memoryview) -> list[tuple[str, str]]:
