@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.kernel import Kernel
+    from tilewright.schedule.schedule import Schedule
+    from tilewright.schedule.trace import Trace
     from tilewright.target import Target
 
 _HOME = {
@@ -37,7 +39,9 @@ _HOME = {
     "UserError": "tilewright.report.errors",
     "Executable": "tilewright.runtime.executable",
     "Kernel": "tilewright.runtime.kernel",
+    "Schedule": "tilewright.schedule.schedule",
     "Target": "tilewright.target",
+    "Trace": "tilewright.schedule.trace",
 }
 """Where each public name lives."""
 
@@ -49,7 +53,9 @@ __all__ = [
     "Kernel",
     "Module",
     "RuntimeFault",
+    "Schedule",
     "Target",
+    "Trace",
     "UserError",
     "build",
     "compile",

@@ -18,7 +18,7 @@ from tilewright.schedule.cache_write import cache_write
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.find import nests
 from tilewright.schedule.inline import inline
-from tilewright.schedule.loops import fuse, jam, split
+from tilewright.schedule.nests import fuse, jam, split
 from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
 
 MAP = """

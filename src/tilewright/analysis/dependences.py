@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.vectors import distance_along
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Var
@@ -67,7 +68,10 @@ def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence
             distances.add(verdict)
     if 0 in distances or len(distances) > 1:
         return None
-    distance = distances.pop() if distances else None
+    meets, apart = distance_along(loop, first, second)
+    if not meets:
+        return None
+    distance = distances.pop() if distances else apart
     extent = known[loop.var].extent
     if distance is not None and isinstance(extent, Const) and abs(distance) >= extent.value:
         return None

@@ -20,7 +20,7 @@ from tilewright.schedule.cache_write import cache_write
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.inline import inline_all
-from tilewright.schedule.loops import has_branches
+from tilewright.schedule.nests import has_branches
 from tilewright.schedule.reduce import accumulation
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

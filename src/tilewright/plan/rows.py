@@ -8,7 +8,7 @@ from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.accesses import moving_accesses, step
 from tilewright.plan.spatial import schedule_points
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.loops import extent_of, is_spatial
+from tilewright.schedule.nests import extent_of, is_spatial
 from tilewright.schedule.reduce import accumulation, reduce_in_blocks, reduce_in_lanes
 
 CHAINS = 4

@@ -7,7 +7,7 @@ from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, LoopKind, Stmt
 from tilewright.plan.accesses import moving_accesses, vector_cost
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.loops import extent_of, flattens, fuse, is_spatial, split
+from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
 
 
 def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:

@@ -21,7 +21,7 @@ from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import moving_accesses, step, vector_cost
 from tilewright.plan.rows import reduces_contiguously
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.loops import extent_of, is_spatial, jam, split
+from tilewright.schedule.nests import extent_of, is_spatial, jam, split
 from tilewright.schedule.reduce import accumulation
 from tilewright.target import Target
 

@@ -1,32 +1,89 @@
-"""Finding what a primitive works on: loops by their variable, blocks by their name, nests by their buffer."""
+"""Finding what a primitive works on: loops by variable, blocks and buffers by name, nests by their buffer."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks, statements
+from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, Seq, Stmt, Store
 from tilewright.report.errors import UserError
+from tilewright.schedule.step import Step, refusal
 
 
-def find_loop(function: Function, loop: Var | For) -> For:
-    """The loop over this variable; a loop is known by its variable, which later steps keep."""
-    var = loop.var if isinstance(loop, For) else loop
-    for s in statements(function.body):
-        if isinstance(s, For) and s.var is var:
-            return s
-    names = ", ".join(s.var.name for s in statements(function.body) if isinstance(s, For)) or "none"
-    raise UserError(f"no loop {var.name} in {function.name}", why=f"its loops are {names}")
+def find_loop(function: Function, loop: Var | str) -> For:
+    """The loop over this variable, or the only loop of this name. Raises UserError where there is none, or several."""
+    loops = [s for s in statements(function.body) if isinstance(s, For)]
+    found = [s for s in loops if s.var is loop or s.var.name == loop]
+    if len(found) == 1:
+        return found[0]
+    name = loop if isinstance(loop, str) else loop.name
+    names = ", ".join(dict.fromkeys(s.var.name for s in loops)) or "none"
+    if not found:
+        why = f"its loops are {names}"
+        if not isinstance(loop, str):
+            why = f"an earlier step replaced it, or it is another program's; {why}"
+        raise UserError(f"no loop {name} in {function.name}", why=why)
+    inside = ", ".join(dict.fromkeys(b.name for s in found for b in blocks(s)))
+    raise refusal(
+        function,
+        f"{len(found)} loops are called {name} in {function.name}",
+        found[1],
+        why="a name must mean one loop",
+        mend=f"take it from get_loops(block), with one of the blocks {inside}",
+    )
 
 
 def find_block(function: Function, name: str) -> Block:
-    """The block of this name."""
-    found = [b for b in blocks(function.body) if b.name == name]
+    """The block of this name. Raises UserError where there is none, or several."""
+    inside = blocks(function.body)
+    found = [b for b in inside if b.name == name]
     if len(found) != 1:
-        names = ", ".join(b.name for b in blocks(function.body)) or "none"
-        raise UserError(
-            f"{'no' if not found else 'more than one'} block {name} in {function.name}", why=f"its blocks are {names}"
-        )
+        names = ", ".join(dict.fromkeys(b.name for b in inside)) or "none"
+        what = f"{'no' if not found else len(found)} block{'s' * (len(found) > 1)} {name} in {function.name}"
+        raise UserError(what, why=f"its blocks are {names}")
     return found[0]
+
+
+def find_buffer(function: Function, name: str) -> Buffer:
+    """The parameter or local buffer of this name. Raises UserError where there is none, or several."""
+    known = [*function.params, *allocations(function.body)]
+    found = [b for b in known if b.name == name]
+    if len(found) != 1:
+        what = f"{'no' if not found else len(found)} buffer{'s' * (len(found) > 1)} {name} in {function.name}"
+        raise UserError(what, why=f"its buffers are {', '.join(dict.fromkeys(b.name for b in known)) or 'none'}")
+    return found[0]
+
+
+def get_loop(function: Function, name: str) -> Step:
+    """The loop of this name, which must be the only one."""
+    return Step(function, find_loop(function, name).var)
+
+
+def get_loops(function: Function, block: str) -> Step:
+    """The loops around a block, outermost first."""
+    return Step(function, tuple(loop.var for loop in loops_around(function.body, find_block(function, block))))
+
+
+def get_block(function: Function, name: str) -> Step:
+    """The block of this name: that there is one, and only one, is checked here."""
+    return Step(function, find_block(function, name).name)
+
+
+def get_producers(function: Function, block: str) -> Step:
+    """The blocks that store what a block loads, in program order."""
+    wanted = {load.buffer for load in loads(find_block(function, block))}
+    return Step(function, _others(function, block, lambda b: stored_buffers(b) & wanted))
+
+
+def get_consumers(function: Function, block: str) -> Step:
+    """The blocks that load what a block stores, in program order."""
+    made = stored_buffers(find_block(function, block))
+    return Step(function, _others(function, block, lambda b: {load.buffer for load in loads(b)} & made))
+
+
+def _others(function: Function, block: str, meets: Callable[[Block], object]) -> tuple[str, ...]:
+    return tuple(b.name for b in blocks(function.body) if b.name != block and meets(b))
 
 
 def nests(function: Function) -> tuple[Stmt, ...]:

@@ -1,204 +1,268 @@
-"""Loop primitives: split, fuse, reorder, jam, and the kinds of loops.
+"""Loop primitives: split, fuse, reorder, tile, partition. They change which loops there are, never a block.
 
-Each is a pure function from a statement or function to another that computes the same. Those here are legal where a
-loop's iterations are independent of each other, which `is_spatial` proves from the blocks inside it.
+for j in 0..10:          split(j, 4, tail="mask")      for jo in 0..3, ji in 0..4:
+  block b(vj = j):                =>                     block b(vj = jo*4 + ji) where jo*4 + ji < 10:
+    y[vj] = x[vj]                                          y[vj] = x[vj]
 """
 
 from __future__ import annotations
 
-from tilewright.analysis.accesses import accesses, stride
+from collections.abc import Sequence
+
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
-from tilewright.expr.linear import affine_in, expression, polynomial
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
+from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const, maximum, minimum
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import fresh_copy, map_expressions, statements, substitute_expressions, transform_statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Assert,
-    AxisKind,
-    Block,
-    Buffer,
-    For,
-    If,
-    Load,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    While,
-    seq,
-)
+from tilewright.loops.edit import blocks, fresh_copy, path_to, replace, substitute_expressions, transform_statements
+from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Stmt, Store, seq
+from tilewright.report.errors import InternalError
+from tilewright.schedule.find import find_loop
+from tilewright.schedule.legality import require_reorder
+from tilewright.schedule.names import fresh_blocks
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.predicates import boundary, settle
+from tilewright.schedule.step import Step, refusal
+
+TAILS = ("exact", "mask", "peel")
 
 
-def is_spatial(loop: For) -> bool:
-    """Whether the iterations of a loop are independent: it is bound to spatial axes only, in every block inside; what
-    they store lies apart, unless it lives inside an iteration; and nothing can end them early."""
-    own = {s.buffer for s in statements(loop.body) if isinstance(s, Alloc)}
-    for s in statements(loop.body):
-        if isinstance(s, Assert | While):
-            return False
-        if isinstance(s, Block):
-            if any(a.kind is AxisKind.REDUCE and loop.var in variables_of(a.binding) for a in s.axes):
-                return False
-            if not all(_moves_apart(s, store, loop) for store in statements(s) if _stores_outside(store, own)):
-                return False
-    return True
+def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") -> Step:
+    """One loop as two, the inner of `factor` iterations. Returns the two variables, outer first.
 
-
-def _stores_outside(stmt: Stmt, own: set[Buffer]) -> bool:
-    return isinstance(stmt, Store) and stmt.buffer not in own
-
-
-def _moves_apart(block: Block, store: Stmt, loop: For) -> bool:
-    """Whether a store goes to another element in each iteration of a loop: some dimension of it is linear in the loop's
-    variable, and no dimension is anything else but linear."""
-    assert isinstance(store, Store)
-    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
-    factors = [coefficient_of(substitute(i, bindings), loop.var) for i in store.indices]
-    return all(f is not None for f in factors) and any(not (isinstance(f, Const) and f.value == 0) for f in factors)
-
-
-def extent_of(loop: For) -> Expr:
-    return simplify(loop.end - loop.begin)
-
-
-def split(loop: For, factor: int) -> tuple[Stmt, For, For | None]:
-    """(the replacement, the inner loop of `factor` iterations, the loop over the rest or None).
-
-    for v in 0..n: S        =>      for v.o in 0..n//4, v.i in 0..4: S[v := v.o*4 + v.i]
-                                    for v in n//4*4..n: S
+    `tail` says what becomes of iterations that do not fill the inner loop: "exact" refuses them; "mask" runs the inner
+    loop over the end and lets blocks run only `where` they have a place; "peel" gives the rest a loop of its own, which
+    is returned, too (None where nothing is left), and whose blocks are called NAME.tail.
     """
-    extent = extent_of(loop)
-    outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
-    whole = (
-        simplify(FloorDiv(extent, const(factor)))
-        if not isinstance(extent, Const)
-        else const(int(extent.value) // factor)
+    found = find_loop(function, loop)
+    what = f"cannot split loop {found.var.name} by {factor}"
+    if not isinstance(factor, int) or factor < 1:
+        raise refusal(function, what, found, why="a loop of less than 1 iteration is none", mend="take a factor from 1")
+    if tail not in TAILS:
+        raise refusal(function, what, found, why=f'there is no tail "{tail}"', mend=f"take one of {', '.join(TAILS)}")
+    extent = extent_of(found)
+    rest = simplify(Mod(extent, const(factor)))
+    divides = isinstance(rest, Const) and rest.value == 0
+    if tail == "exact" and not divides:
+        raise _no_place(function, found, factor, extent, what)
+    if tail == "peel":
+        return _peel(function, found, factor, extent, divides)
+    outer, inner = Var(found.var.name + "o"), Var(found.var.name + "i")
+    place = simplify(found.begin + outer * factor + inner)
+    body = substitute_expressions(found.body, {found.var: place})
+    count = simplify(FloorDiv(extent, const(factor)) if divides else FloorDiv(extent + (factor - 1), const(factor)))
+    if not divides:
+        body = guarded(body, Lt(place, found.end))
+    kind = LoopKind.SERIAL if found.kind is LoopKind.UNROLL else found.kind
+    made = found.replace(
+        var=outer, begin=const(0), end=count, body=For(inner, const(0), const(factor), LoopKind.SERIAL, body), kind=kind
     )
-    place = loop.begin + outer * factor + inner
-    main_body = substitute_expressions(loop.body, {loop.var: place})
-    inner_loop = For(inner, const(0), const(factor), LoopKind.SERIAL, main_body)
-    main = For(outer, const(0), whole, loop.kind, inner_loop)
-    if isinstance(extent, Const) and int(extent.value) % factor == 0:
-        return main, inner_loop, None
+    proof = f"{factor} divides {extent}" if divides else f"blocks run only where {place} < {found.end}"
+    return Step(function.replace(body=replace(function.body, found, made)), (outer, inner), (proof,))
+
+
+def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> Exception:
+    name = loop.var.name
+    masked = f'split({name}, {factor}, tail="mask")'
+    if isinstance(extent, Const):
+        n = int(extent.value)
+        left = n % factor
+        why = f"{factor} does not divide {n}: the last {left} iteration{'s' * (left > 1)} would have no place"
+        divisors = [d for d in range(2, n + 1) if n % d == 0]
+        mend = f"take a factor from {_some(divisors)}, or {masked}" if divisors else masked
+    else:
+        why, mend = f"nothing says that {factor} divides {extent}", masked
+    return refusal(function, what, loop, why=why, mend=mend)
+
+
+def _some(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:8]))
+    return f"[{shown}, …]" if len(numbers) > 8 else f"[{shown}]"
+
+
+def _peel(function: Function, loop: For, factor: int, extent: Expr, divides: bool) -> Step:
+    whole = simplify(FloorDiv(extent, const(factor)))
+    outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
+    place = simplify(loop.begin + outer * factor + inner)
+    body = substitute_expressions(loop.body, {loop.var: place})
+    main = loop.replace(
+        var=outer, begin=const(0), end=whole, body=For(inner, const(0), const(factor), LoopKind.SERIAL, body)
+    )
+    if divides:
+        proof = f"{factor} divides {extent}"
+        return Step(function.replace(body=replace(function.body, loop, main)), (outer, inner, None), (proof,))
     rest = loop.replace(begin=simplify(loop.begin + whole * factor))
     if isinstance(whole, Const) and whole.value == 0:
-        return rest, inner_loop, rest
-    tail = fresh_copy(rest)
+        why = f"{extent} iterations do not fill the inner loop once"
+        raise refusal(function, f"cannot split loop {loop.var.name} by {factor}", loop, why=why, mend="take less")
+    tail = fresh_blocks(function, fresh_copy(rest), ".tail")
     assert isinstance(tail, For)
-    return seq(main, tail), inner_loop, tail
+    proof = f"the iterations from {rest.begin} on run in a loop of their own"
+    return Step(
+        function.replace(body=replace(function.body, loop, seq(main, tail))), (outer, inner, tail.var), (proof,)
+    )
 
 
-def fuse(outer: For) -> For:
-    """for i in 0..n, j in 0..m: S    =>    for f in 0..n*m: S[i := f // m, j := f % m]"""
-    inner = outer.body
-    assert isinstance(inner, For)
-    fused = Var(f"{outer.var.name}{inner.var.name}")
-    n, m = extent_of(outer), extent_of(inner)
-    values: dict[Expr, Expr] = {
-        outer.var: outer.begin + FloorDiv(fused, m) if not _is_one(m) else outer.begin + fused,
-        inner.var: inner.begin + Mod(fused, m) if not _is_one(m) else inner.begin,
-    }
-    return For(fused, const(0), simplify(n * m), outer.kind, substitute_expressions(inner.body, values))
+def guarded(stmt: Stmt, cond: Expr) -> Stmt:
+    """The statement with its blocks run only where `cond` holds; stores outside blocks are put under an `if`."""
+
+    def change(node: Node) -> Node:
+        if isinstance(node, Block):
+            return node.replace(where=cond if node.where is None else And(node.where, cond))
+        return node
+
+    inside = blocks(stmt)
+    if inside and not _stores_outside_blocks(stmt):
+        return transform_statements(stmt, change)
+    return If(cond, stmt)
 
 
-def _is_one(e: Expr) -> bool:
-    return isinstance(e, Const) and e.value == 1
+def _stores_outside_blocks(stmt: Stmt) -> bool:
+    if isinstance(stmt, Block):
+        return False
+    return isinstance(stmt, Store) or any(_stores_outside_blocks(c) for c in stmt.children() if isinstance(c, Stmt))
 
 
-def jam(loop: For, front: bool = False) -> tuple[Stmt, list[For]]:
-    """Moves a loop with independent iterations as far inward as it goes (unroll-and-jam without the unrolling).
+def fuse(function: Function, outer: Var, inner: Var) -> Step:
+    """Two loops, one directly inside the other, as one. Returns its variable.
 
-    for v: { alloc t; A; for k: B; C }    =>    { alloc t[…, V]; for v: A; for k: for v: B; for v: C }
-
-    It stops at loops that are unrolled or vectorized: those stay innermost. Returns the replacement and the copies of
-    the loop in it. Buffers allocated inside get a further dimension, one place for each iteration: their last, or in
-    `front` their first.
+    for i in 0..n, j in 0..4: b(i, j)      =>      for ij in 0..n*4: b(ij // 4, ij % 4)
     """
-    body = loop.body
-    match body:
-        case Seq(parts):
-            extent = (extent_of(loop),)
-            expanded = {
-                s.buffer: s.buffer.replace(shape=extent + s.buffer.shape if front else s.buffer.shape + extent)
-                for s in parts
-                if isinstance(s, Alloc)
-            }
-            made: list[Stmt] = []
-            copies: list[For] = []
-            for s in parts:
-                if isinstance(s, Alloc):
-                    made.append(Alloc(expanded[s.buffer]))
-                    continue
-                widened = _add_index(s, expanded, simplify(loop.var - loop.begin), front) if expanded else s
-                jammed, inner = jam(_renamed(loop.replace(body=widened)), front)
-                made.append(jammed)
-                copies += inner
-            return seq(*made), copies
-        case For() if _lets_in(body, loop.var):
-            jammed, copies = jam(loop.replace(body=body.body), front)
-            return body.replace(body=jammed), copies
-    return loop, [loop]
+    first, second = find_loop(function, outer), find_loop(function, inner)
+    what = f"cannot fuse loops {first.var.name} and {second.var.name}"
+    if first.body is not second:
+        why = f"{second.var.name} is not directly inside {first.var.name}, alone"
+        raise refusal(function, what, second, why=why, mend="reorder the loops first")
+    if first.var in variables_of(second.begin) | variables_of(second.end):
+        raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
+    for block in blocks(second):
+        if block.init is not None and _mixes(block, first.var, second.var):
+            why = (
+                f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
+            )
+            raise refusal(function, what, first, why=why, mend=f'decompose_reduction("{block.name}", …) first')
+    fused = Var(first.var.name + second.var.name)
+    n, m = extent_of(first), extent_of(second)
+    values: dict[Expr, Expr] = {
+        first.var: simplify(first.begin + FloorDiv(fused, m)),
+        second.var: simplify(second.begin + Mod(fused, m)),
+    }
+    made = first.replace(
+        var=fused, begin=const(0), end=simplify(n * m), body=substitute_expressions(second.body, values)
+    )
+    evidence = (f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change",)
+    return Step(function.replace(body=replace(function.body, first, made)), fused, evidence)
 
 
-def _lets_in(inner: For, var: Var) -> bool:
-    """Whether a loop may change places with the one inside it: not where that is unrolled or vectorized already."""
-    decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE)
-    return not decided and var not in variables_of(inner.begin) | variables_of(inner.end)
+def _mixes(block: Block, one: Var, other: Var) -> bool:
+    def bound(axes: Sequence[object], var: Var) -> bool:
+        return any(var in variables_of(a.binding) for a in axes)  # type: ignore[attr-defined]
+
+    spatial = [bound(block.spatial, v) for v in (one, other)]
+    reduce = [bound(block.reduce, v) for v in (one, other)]
+    return any(spatial) and any(reduce)
 
 
-def _renamed(loop: For) -> For:
-    """The loop over a variable of its own: the copies that jamming makes are different loops."""
-    var = loop.var.replace()
-    return loop.replace(var=var, body=substitute_expressions(loop.body, {loop.var: var}))
+def reorder(function: Function, *loops: Var) -> Step:
+    """The loops change places among themselves, so that they come in the order given, outermost first. Loops between
+    them stay where they are; all must be nested with nothing else between them.
+
+    for i, j: b(i, j)      =>      for j, i: b(i, j)                                          reorder(j, i)
+    """
+    names = ", ".join(v.name for v in loops)
+    what = f"cannot reorder loops {names}"
+    if len(loops) < 2 or len(set(loops)) != len(loops):
+        raise find_error(function, what, loops, "a new order needs two loops or more, each once")
+    wanted = [find_loop(function, v) for v in loops]
+    chain = _chain(function, wanted, what)
+    places = iter(wanted)
+    target = [next(places) if loop in wanted else loop for loop in chain]
+    order = [chain.index(loop) for loop in target]
+    _check_bounds(function, target, what)
+    evidence = require_reorder(function, chain, order, what)
+    made: Stmt = chain[-1].body
+    for loop in reversed(target):
+        made = loop.replace(body=made)
+    return Step(function.replace(body=replace(function.body, chain[0], made)), None, evidence)
 
 
-def _add_index(stmt: Stmt, buffers: dict[Buffer, Buffer], index: Expr, front: bool) -> Stmt:
-    """The statement with accesses of these buffers moved to the larger ones, at a further index."""
-    memo: dict[Node, Node] = {}
-
-    def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return (index, *indices) if front else (*indices, index)
-
-    def of_expression(node: Node) -> Node:
-        if isinstance(node, Load) and node.buffer in buffers:
-            return Load(buffers[node.buffer], place(node.indices))
-        return node
-
-    def of_statement(node: Node) -> Node:
-        if isinstance(node, Store) and node.buffer in buffers:
-            return Store(buffers[node.buffer], place(node.indices), node.value)
-        return node
-
-    read = map_expressions(stmt, lambda e: transform(e, of_expression, memo))
-    return transform_statements(read, of_statement)
+def find_error(function: Function, what: str, loops: Sequence[Var], why: str) -> Exception:
+    return refusal(function, what, find_loop(function, loops[0]) if loops else function, why=why)
 
 
-def flattens(outer: For) -> bool:
-    """Whether fusing a loop with the one inside it leaves every access linear: each moves m times as far for a step of
-    the outer loop as for one of the inner, m being the inner extent."""
-    inner = outer.body
-    assert isinstance(inner, For)
-    m = extent_of(inner)
-    for access in accesses(outer):
-        a, b = stride(access, outer.var), stride(access, inner.var)
-        if a is None or b is None or polynomial(a) != polynomial(b * m):
-            return False
-    return True
+def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
+    """The loops from the outermost to the innermost of those wanted, with nothing between them."""
+    depth = {loop: len(path_to(function.body, loop)) for loop in wanted}
+    first, last = min(wanted, key=lambda w: depth[w]), max(wanted, key=lambda w: depth[w])
+    chain: list[For] = [first]
+    while chain[-1] is not last:
+        body = chain[-1].body
+        if not isinstance(body, For):
+            name = chain[-1].var.name
+            outside = last if last not in path_to(first, last) else None
+            why = (
+                f"{last.var.name} is not inside {first.var.name}"
+                if outside is not None
+                else f"{name} holds more than a loop: what stands beside it would run another number of times"
+            )
+            raise refusal(function, what, chain[-1], why=why, mend="decompose or move what is between the loops first")
+        chain.append(body)
+    missing = [w.var.name for w in wanted if w not in chain]
+    if missing:
+        raise refusal(function, what, first, why=f"{', '.join(missing)} is not between the others")
+    return chain
 
 
-def coefficient_of(index: Expr, var: Var) -> Expr | None:
-    """The factor of `var` in an index that is linear in it; None when it is not."""
-    if var not in variables_of(index):
-        return const(0)
-    parts = affine_in(polynomial(index), var)
-    if parts is None:
-        return None
-    factor, rest = (expression(p) for p in parts)
-    return None if var in variables_of(factor) | variables_of(rest) else factor
+def _check_bounds(function: Function, target: Sequence[For], what: str) -> None:
+    inside: set[Var] = set()
+    for loop in reversed(target):
+        used = (variables_of(loop.begin) | variables_of(loop.end)) & inside
+        if used:
+            names = ", ".join(v.name for v in used)
+            why = f"the bounds of {loop.var.name} depend on {names}, which would run inside it"
+            raise refusal(function, what, loop, why=why)
+        inside.add(loop.var)
 
 
-def has_branches(stmt: Stmt) -> bool:
-    return any(isinstance(s, If | While | Assert) for s in statements(stmt))
+def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *, tail: str = "exact") -> Step:
+    """Two nested loops in tiles of height x width. Returns the loops over tiles and inside them: io, jo, ii, ji."""
+    one = split(function, rows, height, tail=tail)
+    two = split(one.function, columns, width, tail=tail)
+    (io, ii), (jo, ji) = _variables(one), _variables(two)
+    done = reorder(two.function, io, jo, ii, ji)
+    return Step(done.function, (io, jo, ii, ji), (*one.evidence, *two.evidence, *done.evidence))
+
+
+def _variables(step: Step) -> tuple[Var, Var]:
+    assert isinstance(step.made, tuple)
+    outer, inner = step.made[:2]
+    if not isinstance(outer, Var) or not isinstance(inner, Var):
+        raise InternalError("a split returned no loops")
+    return outer, inner
+
+
+def partition(function: Function, loop: Var, at: int | None = None) -> Step:
+    """A loop in two, one after the other: the iterations below `at`, and those from it on. Returns both variables;
+    blocks of the second are called NAME.tail. Conditions that hold throughout a part vanish in it. Without `at` the
+    place is where the first condition on the loop inside it stops to hold.
+
+    for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
+                                                              for i in 4..5, j in 0..4: b where i*4 + j < 18
+    """
+    found = find_loop(function, loop)
+    what = f"cannot partition loop {found.var.name}"
+    place = as_expr(at) if at is not None else boundary(found)
+    if place is None:
+        why = "no condition inside it holds up to some iteration and not beyond"
+        raise refusal(function, what, found, why=why, mend=f"say where: partition({found.var.name}, at)")
+    cut = simplify(_clamp(place, found))
+    first = settle(found.replace(end=cut))
+    second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"))
+    if not isinstance(first, For) or not isinstance(second, For):
+        raise InternalError("a loop was settled into something else")
+    made = seq(first, second)
+    evidence = (f"each iteration of {found.var.name} runs once, in the same order",)
+    return Step(function.replace(body=replace(function.body, found, made)), (first.var, second.var), evidence)
+
+
+def _clamp(place: Expr, loop: For) -> Expr:
+    return maximum(minimum(place, loop.end), loop.begin)

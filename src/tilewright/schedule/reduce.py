@@ -18,7 +18,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import fresh_copy
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.loops import extent_of
+from tilewright.schedule.nests import extent_of
 from tilewright.types.scopes import Scope
 
 

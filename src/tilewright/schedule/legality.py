@@ -1,0 +1,87 @@
+"""What primitives must prove: that iterations are independent, and that a nest may run in another order.
+
+Sums, products, minima and the like over reduce axes may be taken in any order: that is what `reduce` says of an axis.
+Any other value that one iteration leaves for a later one fixes their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.analysis.accesses import Access
+from tilewright.analysis.dependences import Dependence, carried
+from tilewright.analysis.vectors import Meeting, meetings, stays_forward
+from tilewright.loops.edit import blocks, loops_around, statements
+from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
+from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.step import refusal
+
+
+def require_independent(function: Function, loop: For, what: str, mend: str) -> tuple[str, ...]:
+    """The evidence that the iterations of a loop may run in any order and at the same time; else the error `what`."""
+    for s in statements(loop.body):
+        if isinstance(s, Assert | While):
+            word = "assert" if isinstance(s, Assert) else "while"
+            raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
+    found = carried(loop, loops_around(function.body, loop))
+    if found:
+        raise refusal(function, what, loop, why=_reason(loop, found[0]), mend=_mend(loop, found[0], mend))
+    return (f"no iteration of {loop.var.name} touches what another one stores",)
+
+
+def _reason(loop: For, found: Dependence) -> str:
+    first, second = access_text(found.first), access_text(found.second)
+    if found.first is found.second:
+        return f"different iterations of {loop.var.name} {first.replace('stores', 'store', 1)}"
+    if found.distance is None:
+        return f"different iterations of {loop.var.name} meet: one {first}, the other {second}"
+    turns = "1 iteration" if found.distance == 1 else f"{found.distance} iterations"
+    return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
+
+
+def access_text(access: Access) -> str:
+    """An access as a person says it."""
+    place = f"{access.buffer.name}[{', '.join(str(i) for i in access.indices)}]"
+    return f"{'stores' if access.is_store else 'loads'} {place}"
+
+
+def _mend(loop: For, found: Dependence, otherwise: str) -> str:
+    """What to do instead: a reduction has a way of its own."""
+    for block in blocks(loop):
+        inside = set(statements(block))
+        if block.reduce and found.first.statement in inside and found.second.statement in inside:
+            name = loop.var.name
+            return f"{name} accumulates into {found.first.buffer.name}: rfactor({name}) first, or take a spatial loop"
+    return otherwise
+
+
+def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int], what: str) -> tuple[str, ...]:
+    """The evidence that a chain of nested loops may be permuted, the n-th becoming loop `order[n]` of it."""
+    for met in meetings(chain[0], chain):
+        if not stays_forward(met.distances, order) and not _accumulates(chain[0], met):
+            names = ", ".join(loop.var.name for loop in chain)
+            apart = ", ".join("any" if d is None else str(d) for d in met.distances)
+            raise refusal(
+                function,
+                what,
+                chain[0],
+                why=f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
+                "the later of the two would run first",
+                mend=f"keep the order of {names}",
+            )
+    return ("every two accesses that meet keep their order",)
+
+
+def _accumulates(nest: Stmt, met: Meeting) -> bool:
+    """Whether both accesses are those of one accumulation with an associative operator."""
+    for block in blocks(nest):
+        if met.first.statement is met.second.statement and met.first.statement is block.body:
+            return is_associative(block) and met.first.buffer is met.second.buffer
+        if block.init is not None and {met.first.statement, met.second.statement} <= {block.init, block.body}:
+            return is_associative(block)
+    return False
+
+
+def is_associative(block: Block) -> bool:
+    """Whether a block accumulates with an operator whose terms may be taken in any order."""
+    return bool(block.reduce) and accumulation(block.replace(init=None, where=None)) is not None

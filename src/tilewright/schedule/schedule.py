@@ -1,0 +1,223 @@
+"""`Schedule`: a program that is rewritten step by step, and the trace of the steps.
+
+    s = Schedule(function)
+    x = s.get_loop("x")
+    xo, xi = s.split(x, 4)
+    s.vectorize(xi)
+    print(s.func)         # the program after the last step
+    print(s.trace)        # the steps so far
+
+Each method is a primitive of this package: a pure function that checks that the step is legal. An illegal step raises a
+UserError and leaves the schedule as it was.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Concatenate, ParamSpec
+
+from tilewright.expr.nodes import Var
+from tilewright.loops.edit import blocks, statements
+from tilewright.loops.nodes import For, Function
+from tilewright.loops.verify import verify
+from tilewright.report import settings
+from tilewright.report.errors import UserError
+from tilewright.schedule import find, kinds, loops
+from tilewright.schedule.step import Made, Step
+from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
+
+P = ParamSpec("P")
+
+
+PRIMITIVES: dict[str, Callable[..., Step]] = {}
+"""The primitives by name: what a trace can name."""
+
+
+def primitive(function: Callable[Concatenate[Function, P], Step]) -> Callable[..., Any]:
+    """The method that applies a primitive to a schedule's program and records it. Loops are given as what earlier steps
+    returned, or by name where only one loop has it."""
+
+    def method(self: Schedule, *arguments: Any, **options: Any) -> Any:
+        return self._apply(function, arguments, options)
+
+    PRIMITIVES[function.__name__] = function
+    method.__name__, method.__doc__ = function.__name__, function.__doc__
+    signature = inspect.signature(function)
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[own, *list(signature.parameters.values())[1:]], return_annotation=inspect.Signature.empty
+    )
+    return method
+
+
+class Schedule:
+    """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it."""
+
+    def __init__(self, function: Function) -> None:
+        if not isinstance(function, Function):
+            raise UserError(
+                f"cannot schedule a {type(function).__name__}",
+                why="a schedule rewrites a loops function",
+                mend="parse one: tilewright.parse(text)",
+            )
+        self._function = function
+        self._steps: list[TraceStep] = []
+        self._names: dict[Var, str] = {}
+
+    @property
+    def func(self) -> Function:
+        """The program after the last step."""
+        return self._function
+
+    @property
+    def trace(self) -> Trace:
+        """The steps so far."""
+        return Trace(tuple(self._steps))
+
+    def replay(self, trace: Trace) -> None:
+        """Applies the steps of a trace. Raises UserError, naming the step, where one does not fit this program."""
+        loops: dict[str, Var] = {name: var for var, name in self._names.items()}
+
+        def value(v: Value) -> Any:
+            if isinstance(v, LoopName):
+                if v.name not in loops:
+                    raise UserError(f"the trace names a loop {v.name} that no step before returned")
+                return loops[v.name]
+            return [value(x) for x in v] if isinstance(v, tuple) else v
+
+        for step in trace.steps:
+            if step.primitive not in PRIMITIVES:
+                raise UserError(f"there is no primitive {step.primitive}", mend=f"there are {', '.join(PRIMITIVES)}")
+            result = self._apply(
+                PRIMITIVES[step.primitive], [value(a) for a in step.arguments], {k: value(v) for k, v in step.options}
+            )
+            made = result if isinstance(result, tuple) else (result,)
+            loops.update({n: v for n, v in zip(step.made, made, strict=False) if n and isinstance(v, Var)})
+
+    get_loop = primitive(find.get_loop)
+    get_loops = primitive(find.get_loops)
+    get_block = primitive(find.get_block)
+    get_producers = primitive(find.get_producers)
+    get_consumers = primitive(find.get_consumers)
+    split = primitive(loops.split)
+    fuse = primitive(loops.fuse)
+    reorder = primitive(loops.reorder)
+    tile = primitive(loops.tile)
+    partition = primitive(loops.partition)
+    parallel = primitive(kinds.parallel)
+    vectorize = primitive(kinds.vectorize)
+    unroll = primitive(kinds.unroll)
+    bind = primitive(kinds.bind)
+
+    def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:
+        """Runs a primitive, checks what it made where settings ask for it, and records the step."""
+        bound = _bind(function, arguments, options)
+        given = {name: self._handles(name, value, function) for name, value in bound.items()}
+        positional, keyword = _recorded(function, given)
+        step = function(self._function, *positional, **dict(keyword))
+        if settings.VERIFY.read():
+            verify(step.function)
+        self._record(function, given, step)
+        self._function = step.function
+        return step.made
+
+    def _handles(self, name: str, value: Any, function: Callable[..., Step]) -> Any:
+        """The argument with names of loops replaced by the loops, which the trace then knows."""
+        if name not in _loop_parameters(function):
+            return value
+        if isinstance(value, list | tuple):
+            return tuple(self._loop(v) for v in value)
+        return self._loop(value)
+
+    def _loop(self, loop: Any) -> Var:
+        if not isinstance(loop, Var | str):
+            raise UserError(
+                f"{loop!r} is no loop", why="a loop is given by its variable or its name", mend='s.get_loop("i")'
+            )
+        found = find.find_loop(self._function, loop).var
+        if found not in self._names:
+            self._introduce(found)
+        return found
+
+    def _introduce(self, var: Var) -> None:
+        """Records how the trace comes to know a loop: by its name, or as one of those around a block."""
+        loops = [s for s in statements(self._function.body) if isinstance(s, For)]
+        (loop,) = [s for s in loops if s.var is var]
+        if sum(s.var.name == var.name for s in loops) == 1:
+            self._apply(find.get_loop, (var.name,), {})
+            return
+        inside = next((b.name for b in blocks(loop)), None)
+        if inside is None:
+            raise UserError(f"loop {var.name} has no name of its own and holds no block", mend="give it another name")
+        self._apply(find.get_loops, (inside,), {})
+
+    def _record(self, function: Callable[..., Step], given: dict[str, Any], step: Step) -> None:
+        made = step.made if isinstance(step.made, tuple) else (step.made,)
+        fresh = [m.name if isinstance(m, Var) and m not in self._names else None for m in made]
+        named = names_for(fresh, set(self._names.values()))
+        for var, name in zip(made, named, strict=True):
+            if isinstance(var, Var) and name is not None:
+                self._names[var] = name
+        shown = tuple(self._names[m] if isinstance(m, Var) else None for m in made)
+        positional, keyword = _recorded(function, given)
+        self._steps.append(
+            TraceStep(
+                function.__name__,
+                tuple(self._value(v) for v in positional),
+                tuple((k, self._value(v)) for k, v in keyword),
+                shown,
+                isinstance(step.made, tuple),
+                step.evidence,
+            )
+        )
+
+    def _value(self, value: Any) -> Value:
+        if isinstance(value, Var):
+            return LoopName(self._names[value])
+        if isinstance(value, list | tuple):
+            return tuple(self._value(v) for v in value)
+        if value is None or isinstance(value, str | int | float | bool):
+            return value
+        raise UserError(f"{value!r} cannot be an argument of a step", why="a trace holds loops, names and numbers")
+
+
+@cache
+def _signature(function: Callable[..., Step]) -> inspect.Signature:
+    signature = inspect.signature(function)
+    return signature.replace(parameters=list(signature.parameters.values())[1:])
+
+
+@cache
+def _loop_parameters(function: Callable[..., Step]) -> frozenset[str]:
+    """The parameters that take loops: those annotated `Var`."""
+    found = _signature(function).parameters.values()
+    return frozenset(p.name for p in found if str(p.annotation).replace(" | None", "") in ("Var", "Sequence[Var]"))
+
+
+def _bind(function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by the primitive's parameters; those left out are not among them."""
+    try:
+        return dict(_signature(function).bind(*arguments, **options).arguments)
+    except TypeError as error:
+        raise UserError(
+            f"cannot call {function.__name__}", why=str(error), mend=f"{function.__name__}{_signature(function)}"
+        ) from None
+
+
+def _recorded(function: Callable[..., Step], given: dict[str, Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
+    """(positional arguments, keyword arguments) as a person writes the call."""
+    positional: list[Any] = []
+    keyword: list[tuple[str, Any]] = []
+    for parameter in _signature(function).parameters.values():
+        if parameter.name not in given:
+            continue
+        value = given[parameter.name]
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            positional += value
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY or keyword:
+            keyword.append((parameter.name, value))
+        else:
+            positional.append(value)
+    return positional, keyword

@@ -1,0 +1,40 @@
+"""What a primitive gives, and how it refuses.
+
+A primitive is a pure function: it takes a function and what to do with it, and returns a `Step` or raises a UserError
+that shows the program, the place in it, the reason and a legal alternative. A loop is known by its variable and a block
+by its name, so that what earlier steps returned stays valid after later ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.core.node import Node
+from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.faults import Fault, place_of
+from tilewright.loops.nodes import For, Function
+from tilewright.report.errors import UserError
+
+Handle = Var | str
+"""A loop (its variable), a block or a buffer (their names)."""
+
+Made = Handle | tuple[Handle | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The program after a primitive, the loops, blocks or buffers that it made, and the evidence that it was legal:
+    a sentence for each fact that was needed and proved."""
+
+    function: Function
+    made: Made = None
+    evidence: tuple[str, ...] = ()
+
+
+def refusal(
+    function: Function, what: str, at: Node, *, why: str, mend: str | None = None, part: Expr | str | None = None
+) -> UserError:
+    """The error of a primitive that may not be applied, at the line of `at`, with `part` of it marked."""
+    if isinstance(at, For) and part is None:
+        part = f"{at.var.name} in {at.begin}..{at.end}"
+    return UserError(what, where=place_of(function, Fault(at, what, part=part)), why=why, mend=mend)
