@@ -10,7 +10,7 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench clean
+.PHONY: demo test long lint format snapshots bench bench-contractions clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -21,7 +21,7 @@ test: lint
 # The differential tests with many more random programs: minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py)
+		compiled_ops.py kernels.py traces.py)
 
 lint: $(TEST)
 	$(BIN)/ruff format --check $(CODE)
@@ -38,6 +38,10 @@ snapshots: $(TEST)
 
 bench: $(PEER)
 	$(BIN)/python -m benchmarks
+
+# Minutes. ARGS passes options: make bench-contractions ARGS=--quick
+bench-contractions: $(PEER)
+	$(BIN)/python -m benchmarks.contractions $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -78,6 +78,7 @@ class NativeCall:
             self.arena.ctypes.data,
             self.arena.nbytes,
             (ctypes.c_int64 * 16)(),
+            1,
         )
         assert self() == 0
 

@@ -25,13 +25,25 @@ class Report:
         self.rows.append(tuple(cells))
         self.data.append(data)
 
+    @property
+    def width(self) -> int:
+        """How many characters a line of the table takes, with the space between its columns."""
+        columns = zip(self.heads, *self.rows, strict=True)
+        return 2 + sum(max(len(cell) for cell in column) + 3 for column in columns)
+
+    def markdown(self) -> str:
+        """The title, the table and the note as a page has them."""
+        rows = [self.heads, ("---", *["---:"] * (len(self.heads) - 1)), *self.rows]
+        table = "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows)
+        return "\n\n".join(part for part in (f"**{self.title}**", table, self.note) if part)
+
     def print(self) -> None:
         """Prints the table."""
         from rich import box
         from rich.console import Console
         from rich.table import Table
 
-        console = Console(highlight=False, width=120)
+        console = Console(highlight=False, width=max(120, self.width))
         table = Table(title=self.title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
         for n, head in enumerate(self.heads):
             table.add_column(head, justify="right" if n else "left", no_wrap=True)

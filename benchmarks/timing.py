@@ -1,15 +1,22 @@
 """Samples of what several programs take, and the words for them.
 
 `take_turns` interleaves programs of microseconds: each round gives every program a turn of many calls between two looks
-at the clock, so that the clock costs nothing and a disturbance hits all alike. `Samples` says best and median.
+at the clock, so that the clock costs nothing and a disturbance hits all alike. `race` does the same for programs of
+many microseconds and more, which it calls one by one. `Samples` says best and median.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+PAUSE_SECONDS = 0.001
+"""Before each turn of a race: the threads of the program before go to sleep."""
+HOPELESS = 8
+"""A program this many times slower than the fastest, and of `HOPELESS_SECONDS` or more a call, leaves a race."""
+HOPELESS_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +33,60 @@ class Samples:
     def median(self) -> float:
         return statistics.median(self.seconds)
 
+    def scaled(self, factor: float) -> Samples:
+        """The seconds of `factor` times as much work at the same rate."""
+        return Samples(tuple(factor * seconds for seconds in self.seconds))
+
     def record(self) -> dict[str, float | int]:
         """The samples as JSON says them."""
         return {"best_seconds": self.best, "median_seconds": self.median, "samples": len(self.seconds)}
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """How many times longer one program took than another: of the bests, and the median of the rounds' ratios."""
+
+    best: float
+    median: float
+
+
+def compare(longer: Samples, shorter: Samples) -> Ratio:
+    """The ratio of two programs of one race. One that left the race is compared by its one sample."""
+    best = longer.best / shorter.best
+    if len(longer.seconds) != len(shorter.seconds):
+        return Ratio(best, longer.median / shorter.median)
+    rounds = zip(longer.seconds, shorter.seconds, strict=True)
+    return Ratio(best, statistics.median(a / b for a, b in rounds))
+
+
+def race(programs: Mapping[str, Callable[[], object]], rounds: int, turn_seconds: float) -> dict[str, Samples]:
+    """Samples of one call of each program, one a round: the best call of its turn.
+
+    A turn is a pause, a call that does not count and brings the program's data back into the caches, then calls for
+    about `turn_seconds`. A program whose calls fill a turn alone goes without the call that does not count. The order
+    turns with the rounds. A program without hope leaves the race after the warming round and keeps that sample.
+    """
+    counts: dict[str, int] = {}
+    warming: dict[str, float] = {}
+    for name, program in programs.items():
+        warming[name] = _time(program, 1)
+        warming[name] = min(warming[name], _time(program, 1)) if warming[name] < HOPELESS_SECONDS else warming[name]
+        counts[name] = max(1, int(turn_seconds / warming[name]))
+    slow = max(HOPELESS * min(warming.values()), HOPELESS_SECONDS)
+    runners = [name for name in programs if warming[name] < slow]
+    taken: dict[str, list[float]] = {name: [] if name in runners else [warming[name]] for name in programs}
+    for n in range(rounds):
+        for turn in range(len(runners)):
+            name = runners[(turn + n) % len(runners)]
+            taken[name].append(_take_turn(programs[name], counts[name], warming[name] < turn_seconds))
+    return {name: Samples(tuple(seconds)) for name, seconds in taken.items()}
+
+
+def _take_turn(program: Callable[[], object], calls: int, warm: bool) -> float:
+    time.sleep(PAUSE_SECONDS)
+    if warm:
+        program()
+    return min(_time(program, 1) for _ in range(calls))
 
 
 def take_turns(programs: Sequence[Callable[[], object]], rounds: int, calls: int) -> list[Samples]:

@@ -16,14 +16,16 @@ from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.parse import parse as _parse
 from tilewright.graph.verify import verify as verify_module
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.faults import Fault, place_of
+from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.loops.verify import verify as verify_function
-from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.native import NativeCode
+from tilewright.runtime.threads import count_threads
 from tilewright.target import Target
 
 if TYPE_CHECKING:
@@ -40,19 +42,20 @@ def compile(
     needs no constants.
 
     `target` names the machine (`native`, `x86-64-v3`, …). `threads` is how many threads a call may use (default: the
-    setting TILEWRIGHT_NUM_THREADS, else every core). What is compiled from a file is kept in the store and found again.
+    setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is
+    kept in the store and found again.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     machine = target if isinstance(target, Target) else Target.parse(target)
-    _check_threads(threads)
+    threads = count_threads(threads)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):
-        return compile_module(_checked(model), machine)
+        return compile_module(_checked(model), machine, threads)
     if isinstance(model, str | os.PathLike):
-        return compile_file(model, machine)
+        return compile_file(model, machine, threads)
     start = time.perf_counter()
-    exe = compile_module(read(model), machine)
+    exe = compile_module(read(model), machine, threads)
     exe.compile_seconds = time.perf_counter() - start
     return exe
 
@@ -69,13 +72,6 @@ def _checked(module: Module) -> Module:
     return module
 
 
-def _check_threads(threads: int | None) -> None:
-    if threads is not None and (not isinstance(threads, int) or isinstance(threads, bool) or threads < 1):
-        raise UserError(f"cannot use {threads} threads", why="it counts threads, from 1", mend="leave it out for all")
-    if threads is None:
-        settings.NUM_THREADS.read()
-
-
 def parse(text: str) -> GraphFunction | Function | Module:
     """The program in `text`: the function when there is one, else the module of all of them, of either level.
 
@@ -84,12 +80,14 @@ def parse(text: str) -> GraphFunction | Function | Module:
     return _parse(text)
 
 
-def build(function: Function, *, target: str | Target = "native") -> Kernel:
+def build(function: Function, *, target: str | Target = "native", threads: int | None = None) -> Kernel:
     """Compiles a loops function to a callable over NumPy arrays, destination-passing: it takes an array for each
     parameter and changes those it writes in place.
 
         add = tw.build(tw.parse("func add(a: f32[8], b: f32[8], c: f32[8]): …"))
         add(a, b, c)
+
+    `target` and `threads` are those of `compile`; what a `parallel` loop of the function does is dealt out to threads.
     """
     if not isinstance(function, Function):
         raise UserError(
@@ -98,16 +96,29 @@ def build(function: Function, *, target: str | Target = "native") -> Kernel:
             mend="compile a graph with tilewright.compile",
         )
     machine = target if isinstance(target, Target) else Target.parse(target)
+    threads = count_threads(threads)
     verify_function(function, family=UserError)
+    _check_no_threads(function)
     start = time.perf_counter()
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))
     seconds = time.perf_counter() - start
-    kernel = Kernel(
-        compiled.interface, NativeCode(compiled.code, machine), compiled.faults, (), inside, seconds=seconds
-    )
+    native = NativeCode(compiled.code, machine)
+    kernel = Kernel(compiled.interface, native, compiled.faults, (), inside, seconds=seconds, threads=threads)
     kernel.outputs_at = len(function.params) - function.outputs
     return kernel
+
+
+def _check_no_threads(function: Function) -> None:
+    """Refuses loops bound to a GPU's threads: they are text so far."""
+    for s in statements(function.body):
+        if isinstance(s, For) and s.kind is LoopKind.THREAD:
+            raise UserError(
+                f"cannot build {function.name}",
+                where=place_of(function, Fault(s, "", part=f"{s.thread} = {s.var.name}")),
+                why=f"loop {s.var.name} is bound to {s.thread}, and the target has no such threads",
+                mend="build the program before bind, or print it",
+            )
 
 
 def evaluate(module: Module, feeds: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:

@@ -11,12 +11,15 @@ machine   LLVM IR, object code
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.module import generate
 from tilewright.codegen.statements import FaultMessage
+from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
@@ -28,19 +31,29 @@ from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.expand_math import expand_math
 from tilewright.lower.flatten_buffers import flatten_buffers
 from tilewright.lower.fold_constants import fold_constants
+from tilewright.lower.full_masks import full_masks
 from tilewright.lower.fuse_multiply_add import fuse_multiply_add
+from tilewright.lower.hoist_constants import Array, Task, hoist_constants
 from tilewright.lower.kernels import make_kernels
 from tilewright.lower.lower_blocks import lower_blocks
+from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.orient_constants import orient_constants
+from tilewright.lower.outline_parallel import outline_parallel
 from tilewright.lower.own_results import own_results
 from tilewright.lower.promote_halves import promote_halves
+from tilewright.lower.select_instructions import select_instructions
+from tilewright.lower.share_out import share_out
+from tilewright.lower.shift_signs import shift_signs
 from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.lower.simplify_indices import simplify_indices
 from tilewright.lower.unroll import unroll
 from tilewright.lower.vectorize import vectorize
+from tilewright.lower.widen_padding import widen_padding
+from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
 from tilewright.plan.defaults import default_schedule
 from tilewright.plan.groups import choose
+from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
@@ -61,13 +74,19 @@ def pipeline(target: Target) -> list[Pass[Module]]:
     return [
         Pass("simplify", simplify_graph, GRAPH),
         Pass("fold", fold_constants, GRAPH),
+        Pass("merge", merge_positions, GRAPH),
+        Pass("winograd", lambda module: winograd(module, target), GRAPH),
         Pass("orient", orient_constants, GRAPH),
         Pass("fold-oriented", fold_constants, GRAPH),
+        Pass("widen", lambda module: widen_padding(module, target), GRAPH),
+        Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH),
         Pass("share", eliminate_common, GRAPH),
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: make_kernels(module, choose(module.graph)), GRAPH),
         Pass("schedule", each(lambda f: default_schedule(f, target)), GRAPH),
+        Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
+        Pass("share-out", each(share_out), GRAPH),
         Pass("bufferize", bufferize, LOOPS),
         *legalise(target),
     ]
@@ -86,9 +105,30 @@ def legalise(target: Target) -> list[Pass[Module]]:
         Pass("expand-math", each(lambda f: expand_math(f, target.has_fma)), LOOPS),
         Pass("flatten", each(flatten_buffers), LOOPS),
         Pass("simplify-indices", each(simplify_indices), LOOPS),
+        Pass("select-instructions", each(lambda f: select_instructions(f, target)), LOOPS),
         Pass("vectorize", each(vectorize), LOOPS),
+        Pass("full-masks", each(full_masks), LOOPS),
         Pass("unroll", each(unroll), LOOPS),
+        Pass("outline-parallel", outline_parallel, LOOPS),
     ]
+
+
+def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
+    """Compiles loops functions for this machine and runs each once on its inputs. Returns their outputs."""
+    machine = native()
+    ports: list[Port] = []
+    arrays: list[Array] = []
+    results: list[tuple[Array, ...]] = []
+    for function, inputs in tasks:
+        types = [TensorType(b.dtype, b.shape) for b in function.params]
+        made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
+        ports += [Port(f"p{len(ports) + n}", t) for n, t in enumerate(types)]
+        arrays += [*inputs, *made]
+        results.append(tuple(made))
+    module = wrap(*(function for function, _ in tasks))
+    compiled = _finish(module, Interface(tuple(ports), (), ()), legalise(machine), machine, Show())
+    link(compiled, machine, 0.0)(*arrays)
+    return results
 
 
 def over_functions(module: Module, change: Callable[[Function], Function]) -> Module:
@@ -132,10 +172,13 @@ def lower_function(function: Function, target: Target) -> Compiled:
     return _finish(wrap(function), Interface(ports, (), function.symbols), legalise(target), target)
 
 
-def _finish(module: Module, interface: Interface, passes: list[Pass[Module]], target: Target) -> Compiled:
+@rare_collections()
+def _finish(
+    module: Module, interface: Interface, passes: list[Pass[Module]], target: Target, show: Show | None = None
+) -> Compiled:
     record: Record[Module] = Record()
     level = GRAPH if isinstance(module.main, GraphFunction) else LOOPS
-    final = run_passes(module, passes, level=level, record=record)
+    final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
     code = assemble(generated.text, target)
@@ -154,18 +197,17 @@ def stages_of(compiled: Compiled, target: Target) -> Stages:
     return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target))
 
 
-def compile_module(module: Module, target: Target | None = None) -> Executable:
-    """Compiles a module whose entry is a graph function. Nothing is read from or written to the store."""
+def compile_module(module: Module, target: Target | None = None, threads: int | None = None) -> Executable:
+    """Compiles a module whose entry is a graph function. No program is read from or written to the store."""
     target = target or native()
     start = time.perf_counter()
     compiled = lower(module, target)
-    return link(compiled, target, time.perf_counter() - start)
+    return link(compiled, target, time.perf_counter() - start, threads)
 
 
-def link(compiled: Compiled, target: Target, seconds: float) -> Executable:
-    """The executable of what was compiled."""
+def link(compiled: Compiled, target: Target, seconds: float, threads: int | None = None) -> Executable:
+    """The executable of what was compiled; its calls use this many threads, the default number unless given."""
     constants = [compiled.module.constants[name] for name in compiled.constants]
     inside = Inside(lambda: stages_of(compiled, target))
-    return Executable(
-        compiled.interface, NativeCode(compiled.code, target), compiled.faults, constants, inside, seconds=seconds
-    )
+    native = NativeCode(compiled.code, target)
+    return Executable(compiled.interface, native, compiled.faults, constants, inside, seconds=seconds, threads=threads)

@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 from golden_files import check, check_folder
 
-from tilewright.loops.edit import allocations, replace, statements
+from tilewright.loops.edit import replace, statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.schedule.cache_write import cache_write
-from tilewright.schedule.compute_at import compute_at
-from tilewright.schedule.find import nests
-from tilewright.schedule.inline import inline
 from tilewright.schedule.nests import fuse, jam, split
 from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
 
@@ -26,27 +23,6 @@ func double[n](x: f32[n, 6], y: f32[n, 6]):
   for i in 0..n, j in 0..6:
     block double(vi = i, vj = j):
       y[vi, vj] = x[vi, vj] * 2
-"""
-CHAIN = """
-func chain[n](x: f32[n, 6], y: f32[n, 6]):
-  alloc t: f32[n, 6] in arena
-  for i in 0..n, j in 0..6:
-    block t(vi = i, vj = j):
-      t[vi, vj] = x[vi, vj] + 1
-  for i in 0..n, j in 0..6:
-    block y(vi = i, vj = j):
-      y[vi, vj] = t[vi, vj] * t[vi, 5 - vj]
-"""
-ROWS = """
-func rows[n](x: f32[n, 6], y: f32[n, 6]):
-  alloc s: f32[n] in arena
-  for i in 0..n, k in 0..6:
-    block s(vi = i, reduce vk = k):
-      init: s[vi] = 0
-      s[vi] += x[vi, vk]
-  for i in 0..n, j in 0..6:
-    block y(vi = i, vj = j):
-      y[vi, vj] = x[vi, vj] / s[vi]
 """
 DOT = """
 func dot[n](x: f32[n, 6], w: f32[6, 4], y: f32[n, 4]):
@@ -130,22 +106,9 @@ def jam_rows(f: Function) -> Function:
     return f.replace(body=replace(f.body, loop_of(f, "i"), made))
 
 
-@case("inline", CHAIN)
-def inline_buffer(f: Function) -> Function:
-    return inline(f, allocations(f.body)[0])
-
-
-@case("compute-at", ROWS)
-def compute_at_row(f: Function) -> Function:
-    made = compute_at(f, allocations(f.body)[0], loop_of(f, "i", 1))
-    assert made is not None
-    return made
-
-
 @case("cache-write", DOT)
 def cache_write_sum(f: Function) -> Function:
-    (nest,) = nests(f)
-    return cache_write(f, nest, f.params[-1])[0]
+    return cache_write(f, "dot").function
 
 
 @case("reduce-in-lanes", SUM)

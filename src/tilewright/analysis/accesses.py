@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, transform
+from tilewright.core.walk import transform
 from tilewright.expr.linear import affine_in, expression, polynomial
 from tilewright.expr.nodes import Expr, Ramp, Var, const
-from tilewright.loops.nodes import Block, Buffer, For, If, Let, Load, Seq, Stmt, Store, While
+from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import loads
+from tilewright.loops.nodes import Block, Buffer, For, If, Let, Prefetch, Seq, Stmt, Store, While
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +49,13 @@ class _Place:
 def accesses(root: Stmt) -> list[Access]:
     """Every load and store in `root`, in program order; of one statement the loads first. `init` of a block counts as
     guarded: it runs at some points only."""
-    return list(_Collector().statement(root, _Place()))
+    return list(_accesses(root))
+
+
+@lru_cache(maxsize=1 << 9)
+def _accesses(root: Stmt) -> tuple[Access, ...]:
+    """They are remembered: a statement never changes, and each question about it begins with them."""
+    return tuple(_Collector().statement(root, _Place()))
 
 
 class _Collector:
@@ -54,6 +63,7 @@ class _Collector:
 
     def __init__(self) -> None:
         self.values: dict[Node, Node] = {}
+        self.reading: set[Var] = set()
 
     def statement(self, stmt: Stmt, place: _Place) -> Iterator[Access]:
         match stmt:
@@ -71,7 +81,7 @@ class _Collector:
                 yield Access(buffer, where, True, place.loops, place.guarded, stmt)
             case Let(var, value):
                 yield from self.loads((value,), stmt, place)
-                self.values[var] = self.resolve(value)
+                self.stands_for(var, value)
             case If(cond, then, otherwise):
                 yield from self.loads((cond,), stmt, place)
                 inner = _Place(place.loops, True)
@@ -82,6 +92,8 @@ class _Collector:
                 inner = _Place(place.loops, True)
                 yield from self.loads((cond,), stmt, inner)
                 yield from self.statement(body, inner)
+            case Prefetch():
+                return
             case _:
                 exprs = tuple(c for c in stmt.children() if isinstance(c, Expr))
                 yield from self.loads(exprs, stmt, place)
@@ -89,7 +101,7 @@ class _Collector:
     def block(self, block: Block, place: _Place) -> Iterator[Access]:
         for axis in block.axes:
             yield from self.loads((axis.binding,), block, place)
-            self.values[axis.var] = self.resolve(axis.binding)
+            self.stands_for(axis.var, axis.binding)
         if block.where is not None:
             yield from self.loads((block.where,), block, place)
             place = _Place(place.loops, True)
@@ -98,12 +110,22 @@ class _Collector:
         yield from self.statement(block.body, place)
 
     def resolve(self, e: Expr) -> Expr:
+        if variables_of(e).isdisjoint(self.values):
+            return e
         return transform(e, lambda node: node, self.values)
 
     def loads(self, roots: tuple[Expr, ...], stmt: Stmt, place: _Place) -> Iterator[Access]:
-        for node in preorder(tuple(self.resolve(r) for r in roots)):
-            if isinstance(node, Load):
-                yield Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt)
+        for node in dict.fromkeys(node for r in roots if self.reads(r) for node in loads(self.resolve(r))):
+            yield Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt)
+
+    def reads(self, e: Expr) -> bool:
+        """Whether there are loads in an expression, or in what its variables stand for."""
+        return next(loads(e), None) is not None or not self.reading.isdisjoint(variables_of(e))
+
+    def stands_for(self, var: Var, value: Expr) -> None:
+        self.values[var] = resolved = self.resolve(value)
+        if next(loads(resolved), None) is not None:
+            self.reading.add(var)
 
 
 def flat_index(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Expr:
@@ -122,10 +144,11 @@ def stride(access: Access, var: Var) -> Expr | None:
     parts = affine_in(polynomial(index), var)
     if parts is None:
         return None
-    coefficient, rest = (expression(p) for p in parts)
-    return None if mentions(coefficient, (var,)) or mentions(rest, (var,)) else coefficient
+    if any(mentions(atom, (var,)) for part in parts for monomial in part for atom in monomial):
+        return None
+    return expression(parts[0])
 
 
 def mentions(e: Expr, variables: tuple[Var, ...] | frozenset[Var] | set[Var]) -> bool:
     """Whether one of the variables occurs in the expression."""
-    return any(isinstance(n, Var) and n in variables for n in preorder(e))
+    return not variables_of(e).isdisjoint(variables)

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
-from tilewright.analysis.regions import ranges_of
-from tilewright.analysis.vectors import distance_along
+from tilewright.analysis.regions import ranges_of, settled
+from tilewright.analysis.vectors import distance_along, longest
 from tilewright.core.walk import preorder
-from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial
+from tilewright.expr.nodes import Const, Expr, Mod, Var
 from tilewright.expr.simplify import Facts
 from tilewright.loops.edit import allocations, statements
 from tilewright.loops.nodes import For, Load, Store
@@ -45,8 +45,8 @@ def carried(loop: For, outer: Sequence[For] = ()) -> list[Dependence]:
     """The dependences that a loop carries, in program order; none means that its iterations may run in any order, or
     at the same time. `outer` are loops around it, outermost first: their ranges help to prove."""
     own = set(allocations(loop.body))
-    found = [a for a in accesses(loop.body) if a.buffer not in own]
     known = ranges_of((*outer, loop))
+    found = [settled(a, known) for a in accesses(loop.body) if a.buffer not in own]
     result: list[Dependence] = []
     for n, first in enumerate(found):
         for second in found[n:]:
@@ -60,7 +60,7 @@ def carried(loop: For, outer: Sequence[For] = ()) -> list[Dependence]:
 def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence | None:
     """The dependence between two accesses, or None when one dimension rules it out."""
     distances: set[int] = set()
-    for a, b in zip(first.indices, second.indices, strict=True):
+    for a, b in (*zip(first.indices, second.indices, strict=True), *_digits(first, second)):
         verdict = _Dimension(loop, first, second, known).compare(a, b)
         if verdict is NEVER:
             return None
@@ -78,6 +78,19 @@ def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence
     if distance is not None and distance < 0:
         first, second, distance = second, first, -distance
     return Dependence(loop, first, second, distance)
+
+
+def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
+    """Dimensions that are indexed by the quotient and the remainder of one number, x // 4 and x % 4, compared as that
+    number: an index is less than its extent, so both are equal where extent * quotient + remainder is."""
+    found: list[tuple[Expr, Expr]] = []
+    for n, extent in list(enumerate(first.buffer.shape))[1:]:
+        sides = (first.indices[n], second.indices[n])
+        if isinstance(extent, Const) and all(any(isinstance(e, Mod) for e in preorder(s)) for s in sides):
+            whole = (a.indices[n - 1] * extent + a.indices[n] for a in (first, second))
+            one, two = (expression(joined(polynomial(e))) for e in whole)
+            found.append((one, two))
+    return found
 
 
 class _Never:
@@ -121,8 +134,8 @@ class _Dimension:
         parts = affine_in(polynomial(e), self.loop.var)
         if parts is None:
             return None
-        step, rest = (expression(p) for p in parts)
-        if mentions(step, {self.loop.var, *self._inner()}) or mentions(rest, (self.loop.var,)):
+        step, rest = parts
+        if _mention(step, {self.loop.var, *self._inner()}) or _mention(rest, {self.loop.var}):
             return None
         return parts
 
@@ -136,7 +149,7 @@ class _Dimension:
         """The least and the greatest value of one - two over the loops inside, each access in iterations of its own."""
         ends = []
         for part, access in ((one, self.first), (two, self.second)):
-            ranges = ranges_of(access.loops)
+            ranges = {v: Range(r.begin, longest(r.extent)) for v, r in ranges_of(access.loops).items()}
             if any(mentions(e, (self.loop.var,)) for r in ranges.values() for e in (r.begin, r.extent)):
                 return None
             bounds = interval(expression(part), ranges)
@@ -170,6 +183,10 @@ class _Dimension:
         if one is None or two is None:
             return False
         return _less(one.high, two.low, facts) or _less(two.high, one.low, facts)
+
+
+def _mention(p: Polynomial, variables: set[Var]) -> bool:
+    return any(mentions(atom, variables) for monomial in p for atom in monomial)
 
 
 def _less(a: Expr, b: Expr, facts: Facts) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
-from tilewright.core.walk import preorder
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Mod, Var, binary, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import variables_of
 
 DEEPEST = 24
 """How many divisions, minima and so on may stand inside one another; beyond, no bound is known."""
@@ -27,10 +28,15 @@ class Range:
 
     @property
     def last(self) -> Expr:
-        return self.begin + self.extent - 1
+        return _last(self.begin, self.extent)
 
     def __str__(self) -> str:
         return f"{self.begin}..{simplify(self.begin + self.extent)}"
+
+
+@lru_cache(maxsize=1 << 12)
+def _last(begin: Expr, extent: Expr) -> Expr:
+    return begin + extent - 1
 
 
 Ranges = Mapping[Var, Range]
@@ -54,7 +60,27 @@ def facts_of(ranges: Ranges) -> Facts:
 def interval(e: Expr, ranges: Ranges) -> Interval | None:
     """The bounds of `e` over the ranges, none of which is empty; a range's ends may be over variables before it in the
     mapping. None when no bound is known."""
-    return _Bounds(ranges, facts_of(ranges)).of(e)
+    return _interval(e, tuple(_reached(e, ranges).items()))
+
+
+@lru_cache(maxsize=1 << 13)
+def _interval(e: Expr, ranges: tuple[tuple[Var, Range], ...]) -> Interval | None:
+    """The bounds are remembered: from one step of a schedule to the next, most indices and loops stay."""
+    known = dict(ranges)
+    return _Bounds(known, facts_of(known)).of(e)
+
+
+def _reached(e: Expr, ranges: Ranges) -> Ranges:
+    """The ranges of the variables in an expression, and in the ends of such ranges, in the order they are given in."""
+    found: set[Var] = set()
+    waiting = [v for v in variables_of(e) if v in ranges]
+    while waiting:
+        var = waiting.pop()
+        if var not in found:
+            found.add(var)
+            span = ranges[var]
+            waiting += [v for end in (span.begin, span.extent) for v in variables_of(end) if v in ranges]
+    return {v: r for v, r in ranges.items() if v in found}
 
 
 @dataclass(slots=True)
@@ -102,17 +128,17 @@ def _find(e: Expr, bounds: _Bounds) -> Interval | None:
 
 
 def _moves(e: Expr, ranges: Ranges) -> bool:
-    return any(isinstance(n, Var) and n in ranges for n in preorder(e))
+    return any(v in ranges for v in variables_of(e))
 
 
 def _replace(p: Polynomial, atom: Expr, ends: Interval, direction: int, facts: Facts) -> Polynomial | None:
     """The polynomial with `atom` at the end that makes it greatest (1) or least (-1); None when that is not known."""
+    if not any(atom in monomial for monomial in p):
+        return p
     parts = affine_in(p, atom)
     if parts is None:
         return None
     coefficient, rest = parts
-    if not coefficient:
-        return p
     if facts.at_least_zero(coefficient):
         end = ends.high if direction > 0 else ends.low
     elif facts.at_least_zero(plus({}, coefficient, -1)):

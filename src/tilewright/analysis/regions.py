@@ -9,13 +9,16 @@ A box is *exact* when every element of it is touched (if no loop is empty and no
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
+from tilewright.core.walk import preorder
 from tilewright.expr.linear import plus, polynomial
-from tilewright.expr.nodes import Expr, Ramp, Var, const, maximum, minimum
+from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const, maximum, minimum
 from tilewright.expr.simplify import simplify
+from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Buffer, For, Stmt
 
@@ -54,7 +57,7 @@ def region(indices: Sequence[Expr], shape: Sequence[Expr], ranges: Ranges, fixed
             boxes.append(Range(const(0), extent))
             exact = False
             continue
-        used = {v for v in moving if mentions(index, (v,))}
+        used = variables_of(index) & moving.keys()
         exact = exact and bounds.dense and not (used & seen)
         seen |= used
         boxes.append(Range(simplify(bounds.low), simplify(bounds.high - bounds.low + 1)))
@@ -69,7 +72,21 @@ def _lanes(index: Ramp, moving: Ranges) -> Interval | None:
 
 def ranges_of(loops: Sequence[For]) -> dict[Var, Range]:
     """The ranges of loop variables, outermost first."""
-    return {loop.var: Range(loop.begin, simplify(loop.end - loop.begin)) for loop in loops}
+    return {loop.var: _range(loop.begin, loop.end) for loop in loops}
+
+
+@lru_cache(maxsize=1 << 12)
+def _range(begin: Expr, end: Expr) -> Range:
+    return Range(begin, simplify(end - begin))
+
+
+def settled(access: Access, outer: Ranges) -> Access:
+    """The access with the divisions and minima in its indices decided, as far as the ranges of the loops around it say:
+    (jo*16 + ji) // 16 with ji in 0..16 is jo. `outer` are the ranges of loops around what was asked about."""
+    if not any(isinstance(n, FloorDiv | Mod | Min | Max) for n in preorder(access.indices)):
+        return access
+    facts = facts_of({**outer, **ranges_of(access.loops)})
+    return replace(access, indices=tuple(i if i.lanes != 1 else simplify(i, facts) for i in access.indices))
 
 
 def access_region(access: Access, fixed: Collection[Var] = ()) -> Region:

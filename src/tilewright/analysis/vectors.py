@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.regions import ranges_of, settled
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr, Min, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import For, Load
@@ -44,10 +45,11 @@ def distance_along(loop: For, first: Access, second: Access) -> tuple[bool, int 
     return True, vector[0]
 
 
-def meetings(nest: For, loops: Sequence[For]) -> list[Meeting]:
-    """The pairs of accesses inside `nest` that may meet in different iterations of `loops`, at least one a store."""
+def meetings(nest: For, loops: Sequence[For], outer: Sequence[For] = ()) -> list[Meeting]:
+    """The pairs of accesses inside `nest` that may meet in different iterations of `loops`, at least one a store.
+    `outer` are the loops around the nest, outermost first: their ranges help to prove."""
     own = set(allocations(nest))
-    found = [a for a in accesses(nest) if a.buffer not in own]
+    found = [settled(a, ranges_of(outer)) for a in accesses(nest) if a.buffer not in own]
     reach = {loop.var: most_apart(loop) for loop in loops}
     result = []
     for n, first in enumerate(found):
@@ -61,8 +63,14 @@ def meetings(nest: For, loops: Sequence[For]) -> list[Meeting]:
 
 def most_apart(loop: For) -> int | None:
     """How far apart two iterations of a loop can be; None where only a call knows."""
-    extent = simplify(loop.end - loop.begin)
+    extent = longest(simplify(loop.end - loop.begin))
     return max(int(extent.value) - 1, 0) if isinstance(extent, Const) else None
+
+
+def longest(extent: Expr) -> Expr:
+    """The constant that an extent is at most, where it is the lesser of one and something else; else the extent."""
+    sides = (extent.a, extent.b) if isinstance(extent, Min) else (extent,)
+    return min((e for e in sides if isinstance(e, Const)), key=lambda e: e.value, default=extent)
 
 
 def _distances(first: Access, second: Access, reach: Mapping[Var, int | None]) -> Vector | None:

@@ -1,7 +1,7 @@
 """Compiles a model file, or finds what was compiled of it before.
 
-The key of an entry is the content of the model's file, the target, and the compiler itself; the entry names the files
-with external data by their content, too. So nothing is found that would have been compiled otherwise.
+The key of an entry is the content of the model's file, the target, the compiler itself and the settings it heeds; the
+entry names the files with external data by their content, too. So nothing is found that would be compiled otherwise.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tilewright.artifact.bundle import Source, decode, encode, sources_of
 from tilewright.compiler import Stages, link, lower, stages_of
 from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles, map_file
+from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
@@ -26,14 +27,19 @@ from tilewright.store import Damaged, Store, digest
 from tilewright.target import Target
 
 
-def compile_file(path: str | os.PathLike[str], target: Target) -> Executable:
-    """The executable of the model in a file."""
+def compile_file(path: str | os.PathLike[str], target: Target, threads: int | None = None) -> Executable:
+    """The executable of the model in a file; the code is the same for any number of threads."""
     start = time.perf_counter()
     store = Store.default()
     name = os.fspath(path)
     model = Source("", map_file(name).data)
-    key = digest(model=model.digest(), target=target.fingerprint(), compiler=compiler_version())
-    found = _find(store, key, name, model, target, start)
+    key = digest(
+        model=model.digest(),
+        target=target.fingerprint(),
+        compiler=compiler_version(),
+        winograd=settings.WINOGRAD.read(),
+    )
+    found = _find(store, key, name, model, target, start, threads)
     if found is not None:
         return found
     file = open_model(path)
@@ -41,14 +47,16 @@ def compile_file(path: str | os.PathLike[str], target: Target) -> Executable:
     folder = os.path.dirname(os.path.abspath(name))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
     store.put(key, encode(compiled, sources))
-    return link(compiled, target, time.perf_counter() - start)
+    return link(compiled, target, time.perf_counter() - start, threads)
 
 
 def _relative(path: str | None, folder: str, n: int) -> str:
     return "" if n == 0 or path is None else os.path.relpath(path, os.path.realpath(folder))
 
 
-def _find(store: Store, key: str, name: str, model: Source, target: Target, start: float) -> Executable | None:
+def _find(
+    store: Store, key: str, name: str, model: Source, target: Target, start: float, threads: int | None
+) -> Executable | None:
     """The executable that the store holds, unless its external data changed or the entry does not fit."""
     entry = store.map(key)
     if entry is None:
@@ -67,7 +75,14 @@ def _find(store: Store, key: str, name: str, model: Source, target: Target, star
     native = NativeCode(loaded.code, target)
     seconds = time.perf_counter() - start
     return Executable(
-        loaded.interface, native, loaded.faults, loaded.constants, Inside(make), seconds=seconds, cached=True
+        loaded.interface,
+        native,
+        loaded.faults,
+        loaded.constants,
+        Inside(make),
+        seconds=seconds,
+        cached=True,
+        threads=threads,
     )
 
 

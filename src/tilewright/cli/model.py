@@ -10,11 +10,11 @@ import tilewright as tw
 from tilewright.cli.feeds import Feeds
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
-from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.target import Target, native
+from tilewright.runtime.threads import count_threads as threads_of_calls
+from tilewright.target import Target
 from tilewright.target.host import current_host
 
 
@@ -50,7 +50,7 @@ def time_compile(path: str, threads: int | None) -> tuple[Executable, float]:
 
 def count_threads(threads: int | None) -> int:
     """The number of threads that a program compiled with `threads` may use."""
-    return threads or settings.NUM_THREADS.read() or native().cores
+    return threads_of_calls(threads)
 
 
 def describe_compile(executable: Executable) -> str:

@@ -11,15 +11,19 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
 from tilewright.report.errors import InternalError
 
+Place = tuple[str, Expr]
+"""The element of a buffer, given by its pointer, at an index."""
+
 
 class Emitter:
-    """Emits instructions into `lines`; remembers which value each expression has."""
+    """Emits instructions into `lines`; remembers which value each expression has: in `scopes` what holds for as long as
+    they are open, in `loaded` what came out of memory."""
 
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         self.lines: list[str] = []
         self.names = names or count().__next__
-        self.scopes: list[dict[Expr, str]] = [{}]
-        self.statement_values: dict[Expr, str] = {}
+        self.scopes: list[dict[Expr | Place, str]] = [{}]
+        self.loaded: dict[Expr, str] = {}
         self.declarations: set[str] = set()
         self.label = "entry"
 
@@ -36,11 +40,14 @@ class Emitter:
 
     def known(self, e: Expr) -> str | None:
         """The name of the value of an expression that has been computed where it can still be used."""
-        if e in self.statement_values:
-            return self.statement_values[e]
+        return self.loaded.get(e) or self.in_scope(e)
+
+    def in_scope(self, key: Expr | Place) -> str | None:
+        """The name of what has been computed in a scope that is still open."""
         for scope in reversed(self.scopes):
-            if e in scope:
-                return scope[e]
+            name = scope.get(key)
+            if name is not None:
+                return name
         return None
 
     def value(self, e: Expr) -> str:

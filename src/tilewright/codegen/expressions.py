@@ -1,7 +1,7 @@
 """One expression becomes SSA instructions.
 
-The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates,
-loads for one statement only, since a store may follow.
+The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates, what
+was loaded until a store may have changed it or the basic block ends.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable
 from tilewright.codegen.arithmetic import Arithmetic
 from tilewright.codegen.conversions import Conversions
 from tilewright.codegen.functions import Functions
-from tilewright.codegen.memory import Memory
+from tilewright.codegen.instructions import Instructions
+from tilewright.codegen.memory import Memory, Source
 from tilewright.codegen.types import element_type, value_type, vector_of
 from tilewright.expr.nodes import (
     And,
@@ -28,24 +29,22 @@ from tilewright.expr.nodes import (
     Select,
     Var,
 )
-from tilewright.loops.nodes import Buffer, Load
+from tilewright.loops.nodes import Buffer, Instruct, Load
 from tilewright.report.errors import InternalError
 
 
-class Expressions(Arithmetic, Conversions, Functions, Memory):
+class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
     """Emits expressions into `lines`."""
 
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         super().__init__(names)
         self.pointers: dict[Buffer, str] = {}
+        self.allocas: list[str] = []
+        self.forget()
 
     def define(self, var: Var, value: str) -> None:
         """Gives a variable its value for the rest of the scope."""
         self.scopes[-1][var] = value
-
-    def begin_statement(self) -> None:
-        """Forgets loaded values: a store may have changed them."""
-        self.statement_values = {}
 
     def emit(self, root: Expr) -> str:
         """The SSA name or literal of the value of `root`."""
@@ -62,9 +61,19 @@ class Expressions(Arithmetic, Conversions, Functions, Memory):
                 continue
             stack.pop()
             value = self._instruction(node)
-            fleeting = isinstance(node, Load) or any(c in self.statement_values for c in operands)
-            (self.statement_values if fleeting else self.scopes[-1])[node] = value
+            sources = self._sources(node, operands)
+            if sources:
+                self.remember(node, value, sources)
+            else:
+                self.scopes[-1][node] = value
         return self.value(root)
+
+    def _sources(self, node: Expr, operands: list[Expr]) -> frozenset[Source]:
+        """The memory that a value comes from."""
+        found = [self.origins[c] for c in operands if c in self.loaded]
+        if isinstance(node, Load):
+            found.append(frozenset((self.source(node.buffer, node.indices),)))
+        return frozenset().union(*found) if found else frozenset()
 
     def _operands(self, node: Expr) -> list[Expr]:
         """What must be computed before a node: of a load, the parts of its address."""
@@ -79,7 +88,7 @@ class Expressions(Arithmetic, Conversions, Functions, Memory):
             case Binary(a, b):
                 return self.binary(node, a, b)
             case Compare(a, b):
-                return self.compare(node, a, b)
+                return self.first_lanes(node) or self.compare(node, a, b)
             case And(a, b):
                 return self.fresh(f"and {_type(node)} {self.value(a)}, {self.value(b)}")
             case Or(a, b):
@@ -94,6 +103,8 @@ class Expressions(Arithmetic, Conversions, Functions, Memory):
                 return self.function(node)
             case Broadcast(a, n):
                 return self.splat(self.value(a), element_type(a.dtype), n)
+            case Instruct():
+                return self.instruct(node)
             case Ramp(base, stride, n):
                 return self._ramp(base, stride, n)
             case Var(name, _, _):

@@ -1,22 +1,37 @@
-"""Loads and stores: the address of an element, and vectors that lie contiguously, at a stride, or anywhere."""
+"""Loads and stores: the address of an element, and vectors that lie contiguously, at a stride, or anywhere.
+
+Under a mask, vectors that are certainly inside their buffer are read whole: what the lanes that do not hold compute is
+used by nobody. (Integers are frozen: a lane that was never written may not decide a division.) Registers are written
+whole, too, so that they stay registers.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tilewright.codegen.emitter import Emitter
+from tilewright.codegen.masked import Masked
 from tilewright.codegen.types import element_type, memory_type, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, const
-from tilewright.loops.nodes import Buffer
+from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Ramp, Sub, const
+from tilewright.loops.nodes import Buffer, Load
+from tilewright.types.scopes import Scope
+
+Source = tuple[str, int, int]
+"""The elements from the second number to the third of the buffer at a pointer."""
+
+ANYWHERE = 1 << 62
+"""More elements than any buffer has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The flat index of an access: a scalar `base`; or lanes at base + n*stride; or a vector `index` of any indices."""
+    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride; or a vector `index` of
+    any indices. Accesses that are a constant number of elements apart have one base."""
 
-    base: Expr | None
+    base: Expr
+    offset: int
     stride: Expr | None
     index: tuple[tuple[Expr, Expr], ...] = ()
     lanes: int = 1
@@ -30,6 +45,7 @@ def strides(shape: tuple[Expr, ...]) -> list[Expr]:
     return list(reversed(result[: len(shape)]))
 
 
+@lru_cache(maxsize=1 << 12)
 def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
     """The address of `indices` in a row-major array of this shape."""
     lanes = max((i.lanes for i in indices), default=1)
@@ -47,23 +63,101 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
                 base = base + index * stride
             case _:
                 general.append((index, stride))
+    rest, offset = _without_constant(base, DEEPEST_SUM)
     if general:
-        return Address(base, step, tuple(general), lanes)
-    return Address(base, step if lanes > 1 else None, (), lanes)
+        return Address(rest, offset, step, tuple(general), lanes)
+    return Address(rest, offset, step if lanes > 1 else None, (), lanes)
 
 
-class Memory(Emitter):
-    """Loads and stores. `pointers` holds the SSA name of each buffer."""
+DEEPEST_SUM = 32
+"""How deep a sum is searched for constants."""
+
+
+def _without_constant(e: Expr, depth: int) -> tuple[Expr, int]:
+    """(rest, number) with e = rest + number."""
+    if isinstance(e, Const):
+        return const(0), int(e.value)
+    if not isinstance(e, Add | Sub) or depth == 0:
+        return e, 0
+    a, first = _without_constant(e.a, depth - 1)
+    b, second = _without_constant(e.b, depth - 1)
+    if not first and not second:
+        return e, 0
+    rest, number = (a + b, first + second) if isinstance(e, Add) else (a - b, first - second)
+    return rest, int(const(number).value)
+
+
+class Memory(Masked):
+    """Loads and stores. `pointers` holds the SSA name of each buffer; `origins` says from which memory the values in
+    `loaded` come, and `readers` which of them come from the buffer at a pointer."""
 
     pointers: dict[Buffer, str]
+    allocas: list[str]
+    origins: dict[Expr, frozenset[Source]]
+    readers: dict[str, dict[Expr, Source]]
 
     def emit(self, root: Expr) -> str:
         """The value of an expression (see expressions.py)."""
         raise AssertionError("given by the subclass")
 
-    def pointer(self, buffer: Buffer, index: str) -> str:
-        element = memory_type(buffer.dtype)
-        return self.fresh(f"getelementptr inbounds {element}, ptr {self.pointers[buffer]}, i64 {index}")
+    def remember(self, e: Expr, value: str, sources: frozenset[Source]) -> None:
+        """Keeps a value for as long as the memory it comes from stays as it is."""
+        self.loaded[e] = value
+        self.origins[e] = sources
+        for source in sources:
+            self.readers.setdefault(source[0], {})[e] = source
+
+    def forget(self) -> None:
+        """Forgets what came out of memory."""
+        self.loaded, self.origins, self.readers = {}, {}, {}
+
+    def overwritten(self, place: Source) -> None:
+        """Forgets what came from these elements: something was stored there."""
+        readers = self.readers.get(place[0], {})
+        for e, source in list(readers.items()):
+            if source[1] <= place[2] and place[1] <= source[2]:
+                del readers[e]
+                self.loaded.pop(e, None)
+
+    def source(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Source:
+        """The elements that an access may touch."""
+        place, pointer = address(buffer.shape, indices), self.pointers[buffer]
+        if not isinstance(place.base, Const) or place.index:
+            return pointer, -ANYWHERE, ANYWHERE
+        if place.lanes == 1:
+            return pointer, place.offset, place.offset
+        if not isinstance(place.stride, Const):
+            return pointer, -ANYWHERE, ANYWHERE
+        last = place.offset + int(place.stride.value) * (place.lanes - 1)
+        return pointer, min(place.offset, last), max(place.offset, last)
+
+    def pointer(self, buffer: Buffer, place: Address) -> str:
+        """The address of the first lane, which must be inside the buffer unless no other access shares its base."""
+        element, start = memory_type(buffer.dtype), self.pointers[buffer]
+        if isinstance(place.base, Const):
+            return self._constant_place(element, start, place.offset, buffer.scope is Scope.REGISTER)
+        key = (start, place.base)
+        shared = self.in_scope(key)
+        if shared is None:
+            shared = self.fresh(f"getelementptr {element}, ptr {start}, i64 {self.value(place.base)}")
+            if place.base not in self.loaded:
+                self.scopes[-1][key] = shared
+        if place.offset == 0:
+            return shared
+        return self.fresh(f"getelementptr {element}, ptr {shared}, i64 {place.offset}")
+
+    def _constant_place(self, element: str, start: str, offset: int, register: bool) -> str:
+        """The address of a numbered element; of a register's once for the function."""
+        if offset == 0:
+            return start
+        if not register:
+            return self.fresh(f"getelementptr {element}, ptr {start}, i64 {offset}")
+        key = (start, const(offset))
+        name = self.scopes[0].get(key)
+        if name is None:
+            name = self.scopes[0][key] = f"%v{self.names()}"
+            self.allocas.append(f"  {name} = getelementptr inbounds {element}, ptr {start}, i64 {offset}")
+        return name
 
     def prepare(self, shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> tuple[Address, list[Expr]]:
         """The address, and the expressions that must be computed before it is used."""
@@ -74,55 +168,90 @@ class Memory(Emitter):
     def load(self, buffer: Buffer, place: Address) -> str:
         """The element, or the lanes, at an address whose parts have been computed."""
         dtype, lanes = buffer.dtype, place.lanes
+        if self.mask is not None and not _is_one(place) and not _is_inside(buffer, place):
+            return self._from_memory(self._load_lanes(buffer, place), dtype, lanes)
+        if self.mask is not None and dtype.is_int and lanes > 1 and _is(place.stride, 1) and not place.index:
+            return self.fresh(f"freeze {vector_of(memory_type(dtype), lanes)} {self._whole(buffer, place)}")
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
-            assert place.base is not None
-            memory = vector_of(memory_type(dtype), lanes)
-            at = self.pointer(buffer, self.value(place.base))
-            return self._from_memory(self.fresh(f"load {memory}, ptr {at}, align {dtype.bytes}"), dtype, lanes)
+            return self._from_memory(self._whole(buffer, place), dtype, lanes)
         if not place.index and _is(place.stride, 0):
-            assert place.base is not None
-            at = self.pointer(buffer, self.value(place.base))
+            at = self.pointer(buffer, place)
             one = self._from_memory(self.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}"), dtype, 1)
             return self.splat(one, element_type(dtype), lanes)
         if not place.index and _is(place.stride, 2):
             return self._from_memory(self._every_second(buffer, place), dtype, lanes)
         memory = vector_of(memory_type(dtype), lanes)
         vector = "poison"
-        for lane, index in enumerate(self._lane_indices(place)):
-            one = self.fresh(f"load {memory_type(dtype)}, ptr {self.pointer(buffer, index)}, align {dtype.bytes}")
+        for lane, at in enumerate(self._lane_pointers(buffer, place)):
+            one = self.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}")
             vector = self.fresh(f"insertelement {memory} {vector}, {memory_type(dtype)} {one}, i32 {lane}")
         return self._from_memory(vector, dtype, lanes)
 
     def _every_second(self, buffer: Buffer, place: Address) -> str:
         """Lanes two elements apart: the two contiguous vectors that span them, and no element beyond, shuffled."""
-        assert place.base is not None
         lanes, element = place.lanes, memory_type(buffer.dtype)
         memory = vector_of(element, lanes)
-        first = self.value(place.base)
-        second = self.fresh(f"add i64 {first}, {lanes - 1}")
-        low, high = (
-            self.fresh(f"load {memory}, ptr {self.pointer(buffer, at)}, align {buffer.dtype.bytes}")
-            for at in (first, second)
-        )
+        second = replace(place, offset=place.offset + lanes - 1)
+        low, high = (self._whole(buffer, at) for at in (place, second))
         places = [2 * n if 2 * n < lanes else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
         mask = ", ".join(f"i32 {n}" for n in places)
         return self.fresh(f"shufflevector {memory} {low}, {memory} {high}, <{lanes} x i32> <{mask}>")
 
-    def store(self, buffer: Buffer, place: Address, value: str) -> None:
-        """Writes a value of as many lanes as the address has."""
+    def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
+        """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
+        register need not stay as they are."""
         dtype, lanes = buffer.dtype, place.lanes
         if dtype.is_bool:
             value = self.fresh(f"zext {value_type(dtype, lanes)} {value} to {vector_of('i8', lanes)}")
         memory = vector_of(memory_type(dtype), lanes)
+        if self.mask is not None:
+            if buffer.scope is not Scope.REGISTER or not _is(place.stride, 1) or not _is_inside(buffer, place):
+                self._store_lanes(buffer, place, value)
+                return
+            value = value if whole else self.blend(dtype, lanes, value, self._whole(buffer, place))
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
-            assert place.base is not None
-            at = self.pointer(buffer, self.value(place.base))
+            at = self.pointer(buffer, place)
             self.lines.append(f"  store {memory} {value}, ptr {at}, align {dtype.bytes}")
             return
-        for lane, index in enumerate(self._lane_indices(place)):
+        for lane, at in enumerate(self._lane_pointers(buffer, place)):
             one = self.fresh(f"extractelement {memory} {value}, i32 {lane}")
-            at = self.pointer(buffer, index)
             self.lines.append(f"  store {memory_type(dtype)} {one}, ptr {at}, align {dtype.bytes}")
+
+    def prefetch(self, buffer: Buffer, place: Address) -> None:
+        """Brings the cache line of an element near, wherever that is."""
+        self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
+        self.lines.append(f"  call void @llvm.prefetch.p0(ptr {self.pointer(buffer, place)}, i32 0, i32 3, i32 1)")
+
+    def _whole(self, buffer: Buffer, place: Address) -> str:
+        """What contiguous memory holds, in its own type."""
+        at = self.pointer(buffer, place)
+        memory = vector_of(memory_type(buffer.dtype), place.lanes)
+        return self.fresh(f"load {memory}, ptr {at}, align {buffer.dtype.bytes}")
+
+    def _load_lanes(self, buffer: Buffer, place: Address) -> str:
+        """The lanes that hold, in the buffer's own type."""
+        if place.index or not _is(place.stride, 1):
+            return self.gather(buffer.dtype, place.lanes, self._pointers(buffer, place))
+        return self.load_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place))
+
+    def _store_lanes(self, buffer: Buffer, place: Address, value: str) -> None:
+        """Writes the lanes that hold."""
+        if place.index or not _is(place.stride, 1):
+            self.scatter(buffer.dtype, place.lanes, self._pointers(buffer, place), value)
+        else:
+            self.store_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place), value)
+
+    def _pointers(self, buffer: Buffer, place: Address) -> str:
+        """The address of each lane, as a vector."""
+        assert place.stride is not None
+        lanes, index = place.lanes, vector_of("i64", place.lanes)
+        start = self.pointer(buffer, place)
+        steps = "<" + ", ".join(f"i64 {n}" for n in range(lanes)) + ">"
+        at = self.fresh(f"mul {index} {steps}, {self.splat(self.value(place.stride), 'i64', lanes)}")
+        for each, stride in place.index:
+            scaled = self.fresh(f"mul {index} {self.value(each)}, {self.splat(self.value(stride), 'i64', lanes)}")
+            at = self.fresh(f"add {index} {at}, {scaled}")
+        return self.fresh(f"getelementptr {memory_type(buffer.dtype)}, ptr {start}, {index} {at}")
 
     def _from_memory(self, loaded: str, dtype: DType, lanes: int) -> str:
         if not dtype.is_bool:
@@ -130,25 +259,47 @@ class Memory(Emitter):
         zero = self.splat_literal("0", "i8", lanes)
         return self.fresh(f"icmp ne {vector_of('i8', lanes)} {loaded}, {zero}")
 
-    def _lane_indices(self, place: Address) -> list[str]:
-        """The flat index of each lane, as scalars."""
-        assert place.base is not None
+    def _lane_pointers(self, buffer: Buffer, place: Address) -> list[str]:
+        """The address of each lane, as scalars."""
         assert place.stride is not None
-        base, step = self.value(place.base), self.value(place.stride)
+        element, first = memory_type(buffer.dtype), self.pointer(buffer, place)
         result = []
         for lane in range(place.lanes):
-            at = base
-            if lane and not _is(place.stride, 0):
-                moved = self.fresh(f"mul i64 {step}, {lane}")
-                at = self.fresh(f"add i64 {at}, {moved}")
+            at = first
+            if lane and isinstance(place.stride, Const):
+                moved = int(place.stride.value) * lane
+                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved}") if moved else at
+            elif lane:
+                moved_by = self.fresh(f"mul i64 {self.value(place.stride)}, {lane}")
+                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved_by}")
             for index, stride in place.index:
-                one = self.fresh(
-                    f"extractelement {value_type(dtypes.index, place.lanes)} {self.value(index)}, i32 {lane}"
-                )
+                vector = value_type(dtypes.index, place.lanes)
+                one = self.fresh(f"extractelement {vector} {self.value(index)}, i32 {lane}")
                 scaled = self.fresh(f"mul i64 {one}, {self.value(stride)}")
-                at = self.fresh(f"add i64 {at}, {scaled}")
+                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {scaled}")
             result.append(at)
         return result
+
+
+def reads_one(load: Load) -> bool:
+    """Whether a load reads a single element, in however many lanes."""
+    return _is_one(address(load.buffer.shape, load.indices))
+
+
+def _is_one(place: Address) -> bool:
+    return place.lanes == 1 or (not place.index and _is(place.stride, 0))
+
+
+def _is_inside(buffer: Buffer, place: Address) -> bool:
+    """Whether all lanes are certainly inside the buffer: everything about it is constant."""
+    base, stride, size = place.base, place.stride, 1
+    for extent in buffer.shape:
+        if not isinstance(extent, Const):
+            return False
+        size *= int(extent.value)
+    if place.index or not isinstance(base, Const) or not isinstance(stride, Const) or stride.value < 0:
+        return False
+    return place.offset >= 0 and place.offset + stride.value * (place.lanes - 1) < size
 
 
 def _is(e: Expr | None, number: int) -> bool:

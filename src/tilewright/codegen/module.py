@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
-from tilewright.codegen.statements import FaultMessage, Statements, kernel_symbol, parameters
+from tilewright.codegen.names import forked_call, kernel_symbol
+from tilewright.codegen.parallel import emit_range, emit_share
+from tilewright.codegen.pool import DECLARE_LEAVE, LEAVE, TEAM
+from tilewright.codegen.statements import FaultMessage, Statements, parameters
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Function, Publish
+from tilewright.loops.nodes import For, Function, Publish
 from tilewright.loops.text import constants_of
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
 ENTRY = "tilewright_entry"
+PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +32,28 @@ def generate(functions: Mapping[str, Function], entry: str, target: Target) -> G
     """LLVM IR for the functions, `entry` being the one that the entry point runs."""
     faults: list[FaultMessage] = []
     parts: list[str] = []
-    declarations: set[str] = set()
+    forked = _handed_out(functions)
+    declarations: set[str] = {DECLARE_LEAVE} if forked else set()
     for function in functions.values():
         body = Statements(faults, "!0")
-        parts.append(_entry(function, body) if function.name == entry else _kernel(function, body))
+        if function.name == entry:
+            parts.append(_entry(function, body))
+        elif function.name in forked:
+            parts += [emit_range(function, body), emit_share(function)]
+        else:
+            parts.append(_kernel(function, body))
         declarations |= body.declarations
         if body.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     head = [f'target triple = "{target.triple}"', f'target datalayout = "{target.data_layout}"', ""]
-    text = "\n".join([*head, *sorted(declarations), "", *parts, _footer(target)])
+    text = "\n".join([*head, *sorted(declarations), "", *parts, _call_in(bool(forked)), _footer(target)])
     return Generated(text, tuple(faults))
+
+
+def _handed_out(functions: Mapping[str, Function]) -> set[str]:
+    """The names of the functions that parallel loops hand to the pool: nothing else calls them."""
+    loops = (s for f in functions.values() for s in statements(f.body) if isinstance(s, For))
+    return {call.callee for call in map(forked_call, loops) if call is not None}
 
 
 def _no_f16(function: Function, target: Target) -> UserError:
@@ -60,8 +76,23 @@ def _kernel(function: Function, body: Statements) -> str:
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
 
 
+def _call_in(forks: bool) -> str:
+    """The entry point: makes the call's team, runs the program, and lets the workers go."""
+    lines = [
+        f"define i64 @{ENTRY}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, i64 %threads) #0 {",
+        f"  %team = alloca {TEAM}, align 64",
+        f"  store {TEAM} zeroinitializer, ptr %team, align 8",
+        "  store i64 %threads, ptr %team, align 8",
+        f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
+        "i64 %arena_bytes, ptr %fault, ptr %team)",
+    ]
+    lines += [f"  call void @{LEAVE}(ptr %team)"] if forks else []
+    return "\n".join([*lines, "  ret i64 %status", "}", ""])
+
+
 def _entry(function: Function, body: Statements) -> str:
-    """The entry function: its parameters and the constants it uses come out of the caller's arrays. Places of the
+    """The program itself: its parameters and the constants it uses come out of the caller's arrays. Places of the
     caller's pointers that the function publishes results in are no parameters'."""
     published = {s.argument for s in statements(function.body) if isinstance(s, Publish)}
     free = (n for n in count() if n not in published)
@@ -73,8 +104,8 @@ def _entry(function: Function, body: Statements) -> str:
         body.define(symbol, _element(body, "i64", "%symbols", n))
     body.statement(function.body)
     signature = (
-        f"define i64 @{ENTRY}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault) #0"
+        f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team) #0"
     )
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
 

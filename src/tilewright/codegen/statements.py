@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import count
 
-from tilewright.codegen.expressions import Expressions
+from tilewright.codegen.interleaved import APART, Interleaved, runs, stored_together
+from tilewright.codegen.memory import reads_one
+from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
+from tilewright.codegen.pool import DECLARE_PARALLEL, PARALLEL
 from tilewright.codegen.types import memory_type, value_type
+from tilewright.codegen.unseen_lanes import steady_masks, written_whole
+from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, cast
@@ -20,7 +25,9 @@ from tilewright.loops.nodes import (
     Function,
     If,
     Let,
+    Load,
     LoopKind,
+    Prefetch,
     Publish,
     Reserve,
     Seq,
@@ -37,6 +44,9 @@ FAULT_VALUES = 6
 
 ARENA_TOO_SMALL = -1
 
+STRAIGHT = (Store, Let, Seq, Alloc, View)
+"""Statements after which control goes on where they stand."""
+
 
 @dataclass(frozen=True, slots=True)
 class FaultMessage:
@@ -46,7 +56,7 @@ class FaultMessage:
     dtypes: tuple[DType, ...]
 
 
-class Statements(Expressions):
+class Statements(Interleaved):
     """Emits the body of one function. `faults` collects the messages of all functions of a module."""
 
     def __init__(self, faults: list[FaultMessage], loop_metadata: str) -> None:
@@ -54,28 +64,44 @@ class Statements(Expressions):
         self.faults = faults
         self.loop_metadata = loop_metadata
         self.labels = count()
-        self.allocas: list[str] = []
+        self.whole: set[Stmt] = set()
 
     def branch(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
 
     def statement(self, stmt: Stmt) -> None:
         """Emits one statement."""
-        self.begin_statement()
+        straight = isinstance(stmt, STRAIGHT)
+        if not straight:
+            self.forget()
+        self._statement(stmt)
+        if not straight:
+            self.forget()
+
+    def body(self, stmt: Stmt) -> None:
+        """Emits what begins a basic block."""
+        self.forget()
+        self.statement(stmt)
+
+    def _statement(self, stmt: Stmt) -> None:
         match stmt:
             case Seq(body):
+                self.whole |= written_whole(body)
                 self.scopes.append({})
-                for inner in body:
-                    self.statement(inner)
+                for run in runs(body):
+                    self._run(run)
                 self.scopes.pop()
             case For():
-                self._loop(stmt)
+                call = forked_call(stmt)
+                self._loop(stmt) if call is None else self._fork(stmt, call)
             case Store(buffer, indices, value):
-                self._store(buffer, indices, value)
+                self._store(buffer, indices, value, stmt in self.whole)
             case Let(var, value):
                 self.scopes[-1][var] = self.emit(value)
             case Alloc():
                 self._alloc(stmt)
+            case If() if stmt.cond.lanes > 1:
+                self._lanes(stmt)
             case If(cond, then, otherwise):
                 self._if(self.emit(cond), then, otherwise)
             case While(cond, body):
@@ -86,6 +112,8 @@ class Statements(Expressions):
                 self._call(stmt)
             case Reserve(size):
                 self._reserve(size)
+            case Prefetch(place):
+                self._prefetch(place)
             case Publish():
                 self._publish(stmt)
             case View(buffer, source):
@@ -93,18 +121,36 @@ class Statements(Expressions):
             case _:
                 raise InternalError(f"code generation does not know the statement {type(stmt).__name__}")
 
-    def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr) -> None:
+    def _run(self, run: tuple[Stmt, ...]) -> None:
+        """Emits neighbouring stores, or one statement of another kind."""
+        self.load_together(run)
+        n = 0
+        while n < len(run):
+            four = stored_together(run[n : n + APART]) if self.mask is None else None
+            if four is None:
+                self.statement(run[n])
+            else:
+                self.store_together(four)
+            n += 1 if four is None else APART
+
+    def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
         place, needed = self.prepare(buffer.shape, indices)
         result = self.emit(value)
         for e in needed:
             self.emit(e)
-        self.store(buffer, place, result)
+        self.store(buffer, place, result, whole)
+        self.overwritten(self.source(buffer, indices))
+        apart = place.lanes == 1 or (isinstance(place.stride, Const) and place.stride.value != 0 and not place.index)
+        if self.mask is None and apart and not buffer.dtype.is_bool:
+            self.remember(Load(buffer, indices), result, frozenset((self.source(buffer, indices),)))
 
     def _loop(self, loop: For) -> None:
         """A counted loop, tested at the end; guarded at the start unless it is known to run."""
-        if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL, LoopKind.THREAD):
+        if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
             raise InternalError(f"a {loop.kind.value} loop reached code generation")
         begin, end = self.emit(loop.begin), self.emit(loop.end)
+        for mask in steady_masks(loop):
+            self.emit(mask)
         n = next(self.labels)
         head, done = f"loop{n}", f"done{n}"
         runs = isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.begin.value < loop.end.value
@@ -117,13 +163,29 @@ class Statements(Expressions):
         self.start(head)
         place = len(self.lines)
         self.scopes.append({loop.var: index})
-        self.statement(loop.body)
+        self.body(loop.body)
         self.scopes.pop()
         following = self.fresh(f"add nuw nsw i64 {index}, 1")
         again = self.fresh(f"icmp slt i64 {following}, {end}")
         self.lines.insert(place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.label} ]")
         self.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {self.loop_metadata}")
         self.start(done)
+
+    def _fork(self, loop: For, call: CallFunction) -> None:
+        """A loop for the pool: what its body needs goes into a record on the stack."""
+        given = [f"ptr {self.pointers[b]}" for b in call.arguments]
+        given += [f"i64 {self.emit(s)}" for s in call.symbols[:-1]]
+        begin, end = self.emit(loop.begin), self.emit(loop.end)
+        record = f"%a{self.names()}"
+        self.allocas.append(f"  {record} = alloca [{max(len(given), 1)} x i64], align 64")
+        for n, value in enumerate(given):
+            place = self.fresh(f"getelementptr inbounds i64, ptr {record}, i64 {n}")
+            self.lines.append(f"  store {value}, ptr {place}, align 8")
+        self.declarations.add(DECLARE_PARALLEL)
+        self.lines.append(
+            f"  call void @{PARALLEL}(ptr @{share_symbol(call.callee)}, ptr {record}, i64 {begin}, i64 {end}, "
+            f"i64 {loop.grain}, ptr %team)"
+        )
 
     def _if(self, cond: str, then: Stmt, otherwise: Stmt | None) -> None:
         n = next(self.labels)
@@ -133,10 +195,27 @@ class Statements(Expressions):
             if body is not None:
                 self.start(label)
                 self.scopes.append({})
-                self.statement(body)
+                self.body(body)
                 self.scopes.pop()
                 self.branch(f"end{n}")
         self.start(f"end{n}")
+
+    def _lanes(self, stmt: If) -> None:
+        """A branch in lanes: both sides run, each under its mask; not at all where the mask holds in no lane, as far as
+        that matters: for what is read once for all lanes, and for loops."""
+        count = stmt.cond.lanes
+        held = self.emit(stmt.cond)
+        sides = [(held, stmt.then)]
+        if stmt.otherwise is not None:
+            sides.append((self.complement(held, count), stmt.otherwise))
+        for mask, body in sides:
+            with self.lanes(mask, count):
+                if any(isinstance(n, For) or (isinstance(n, Load) and reads_one(n)) for n in preorder(body)):
+                    self._if(self.any_lane(count), body, None)
+                    continue
+                self.scopes.append({})
+                self.body(body)
+                self.scopes.pop()
 
     def _while(self, cond: Expr, body: Stmt) -> None:
         n = next(self.labels)
@@ -145,7 +224,7 @@ class Statements(Expressions):
         self.scopes.append({})
         self.lines.append(f"  br i1 {self.emit(cond)}, label %turn{n}, label %end{n}")
         self.start(f"turn{n}")
-        self.statement(body)
+        self.body(body)
         self.scopes.pop()
         self.branch(f"test{n}")
         self.start(f"end{n}")
@@ -187,7 +266,9 @@ class Statements(Expressions):
     def _call(self, call: CallFunction) -> None:
         arguments = [f"ptr {self.pointers[b]}" for b in call.arguments]
         arguments += [f"i64 {self.emit(s)}" for s in call.symbols]
-        status = self.fresh(f"call i64 @{kernel_symbol(call.callee)}({', '.join([*arguments, 'ptr %fault'])})")
+        status = self.fresh(
+            f"call i64 @{kernel_symbol(call.callee)}({', '.join([*arguments, 'ptr %fault', 'ptr %team'])})"
+        )
         n = next(self.labels)
         self.lines.append(f"  br i1 {self.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
         self.start(f"failed{n}")
@@ -206,6 +287,13 @@ class Statements(Expressions):
         self.lines += [f"  store i64 {capped}, ptr %fault, align 8", f"  ret i64 {ARENA_TOO_SMALL}"]
         self.start(f"fits{n}")
 
+    def _prefetch(self, load: Load) -> None:
+        """Into all caches, for reading; the address may be anything."""
+        place, needed = self.prepare(load.buffer.shape, load.indices)
+        for e in needed:
+            self.emit(e)
+        self.prefetch(load.buffer, place)
+
     def _publish(self, stmt: Publish) -> None:
         """The address and the dimensions of a result whose size only the call knows."""
         slot = self.fresh(f"getelementptr inbounds ptr, ptr %arguments, i64 {stmt.argument}")
@@ -215,12 +303,7 @@ class Statements(Expressions):
             self.lines.append(f"  store i64 {self.emit(extent)}, ptr {at}, align 8")
 
 
-def kernel_symbol(name: str) -> str:
-    """The linker's name of a loops function."""
-    return f'"k.{name}"'
-
-
 def parameters(function: Function) -> list[str]:
-    """The LLVM parameters of a loops function: buffers, symbols, the fault record."""
+    """The LLVM parameters of a loops function: buffers, symbols, the fault record, the team of the call."""
     buffers = [f"ptr noalias nocapture %b{n}" for n in range(len(function.params))]
-    return [*buffers, *(f"i64 %s{n}" for n in range(len(function.symbols))), "ptr %fault"]
+    return [*buffers, *(f"i64 %s{n}" for n in range(len(function.symbols))), "ptr %fault", "ptr %team"]

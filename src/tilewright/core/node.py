@@ -19,7 +19,8 @@ Both are immutable, match positionally (`case Add(a, b)`), and know their `child
 base classes first; a class attribute is a default; `ClassVar` annotations are no fields. `derived()` declares a slot
 that `__post_init__` fills by `object.__setattr__`, and `reference()` a field whose nodes are not children (a binder, a
 buffer named by a statement). Where an annotation names `float`, `complex` or `bool`, interning tells numbers apart by
-`scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. Hooks of a class, both optional:
+`scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. An annotation of tuples says `tuple`, not the name of an
+alias: rebuilding goes by it. Hooks of a class, both optional:
 
     __post_init__(self)        checks the fields, fills derived slots; it runs before anyone else sees the object
     _key(cls, *fields)         a class method: what interning compares instead of the fields
@@ -87,6 +88,8 @@ class NodeMeta(type):
     _setters: tuple[Callable[[object, object], None], ...]
     _child_fields: tuple[str, ...]
     _number_fields: frozenset[str]
+    _tuple_fields: frozenset[str]
+    _holds_children_alone: bool
     _interned: bool
     _table: dict[Hashable, _Entry]
     _make_key: Callable[..., Hashable] | None
@@ -118,6 +121,7 @@ class NodeMeta(type):
         fields = list(getattr(cls, "_fields", ()))
         defaults = dict(getattr(cls, "_defaults", {}))
         numbers = set(getattr(cls, "_number_fields", ()))
+        tuples = set(getattr(cls, "_tuple_fields", ()))
         childless = set(fields) - set(getattr(cls, "_child_fields", ()))
         for field, hint in hints.items():
             value = given.get(field, _missing)
@@ -135,6 +139,7 @@ class NodeMeta(type):
             childless = childless | {field} if leaf else childless - {field}
             numeric = _number_annotation.search(hint) is not None
             numbers = numbers | {field} if numeric else numbers - {field}
+            tuples = tuples - {field} if "tuple" not in hint else tuples | {field}
         for before, after in itertools.pairwise(fields):
             if before in defaults and after not in defaults:
                 raise TypeError(f"{cls.__name__}: field {after} without a default follows {before}, which has one")
@@ -143,7 +148,9 @@ class NodeMeta(type):
         cls._defaults = defaults
         cls._setters = tuple(getattr(cls, field).__set__ for field in fields)
         cls._number_fields = frozenset(numbers)
+        cls._tuple_fields = frozenset(tuples)
         cls._child_fields = tuple(f for f in fields if f not in childless)
+        cls._holds_children_alone = cls._child_fields == cls._fields and not tuples
 
     if not TYPE_CHECKING:  # a checker reads the constructor off the fields
 
@@ -259,13 +266,16 @@ class Node(metaclass=NodeMeta):
             raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
         if all(map(operator.is_, old, children)):
             return self
+        cls = type(self)
+        if cls._holds_children_alone and len(children) == len(cls._fields):
+            return cls(*children)
         source = iter(children)
-        child_fields = type(self)._child_fields
+        child_fields = cls._child_fields
         values = [
             _refill(value, source) if field in child_fields else value
-            for field, value in zip(type(self)._fields, self.field_values(), strict=True)
+            for field, value in zip(cls._fields, self.field_values(), strict=True)
         ]
-        return type(self)(*values)
+        return cls(*values)
 
     def replace(self, **changes: object) -> Self:
         """This node with some fields changed, by name."""

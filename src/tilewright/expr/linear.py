@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from tilewright.expr.nodes import Add, Call, Const, Expr, Mul, Sub, const
+from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -187,3 +187,13 @@ def affine_in(p: Polynomial, var: Expr) -> tuple[Polynomial, Polynomial] | None:
         else:
             return None
     return coefficient, rest
+
+
+def joined(p: Polynomial) -> Polynomial:
+    """The polynomial with c*d*(x // d) + c*(x % d) as c*x."""
+    for monomial, c in p.items():
+        match monomial:
+            case (Mod(x, Const(d)),) if p.get((FloorDiv(x, const(int(d))),)) == c * d:
+                rest = {m: k for m, k in p.items() if m not in (monomial, (FloorDiv(x, const(int(d))),))}
+                return joined(plus(rest, polynomial(x), c))
+    return p

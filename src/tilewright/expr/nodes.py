@@ -323,14 +323,14 @@ def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number
         a = const(a, b.dtype)
     if not isinstance(b, Expr):
         b = const(b, a.dtype)
-    if isinstance(a, Const) and isinstance(b, Const):
-        folded = cls(a, b)
-        return const(meaning.fold(cls.__name__, a.value, b.value, a.dtype), folded.dtype)
-    if a.dtype.is_int:
-        neutral = _neutral(cls, a, b)
-        if neutral is not None:
-            return neutral
-    return cls(a, b)
+    if isinstance(b, Const):
+        if isinstance(a, Const):
+            folded = cls(a, b)
+            return const(meaning.fold(cls.__name__, a.value, b.value, a.dtype), folded.dtype)
+    elif not isinstance(a, Const):
+        return cls(a, b)
+    neutral = _neutral(cls, a, b) if a.dtype.is_int else None
+    return cls(a, b) if neutral is None else neutral
 
 
 def _neutral(cls: type, a: Expr, b: Expr) -> Expr | None:

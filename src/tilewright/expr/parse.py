@@ -5,7 +5,7 @@
 A number without a type takes the type of the other operands, else the type that the surroundings expect, else i64 or,
 with a point or exponent, f32. The nodes are built as they are written: nothing is folded. Names that `where` defines,
 `(s0*s0 where s0 = n + 1)`, stand for their values, and hide what else has the name. Parsers of the higher levels extend
-`ExprParser`: they say what other names, elements of buffers and module constants are.
+`ExprParser`: they say what other names and functions, elements of buffers and module constants are.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _default(operand: Pending) -> DType:
 
 
 class ExprParser:
-    """Reads expressions from tokens. `variable`, `element` and `constant` are for subclasses to extend."""
+    """Reads expressions from tokens. `variable`, `element`, `constant` and `applied` are for subclasses to extend."""
 
     def __init__(self, tokens: Tokens, names: Mapping[str, Expr] | None = None) -> None:
         self.tokens = tokens
@@ -101,6 +101,10 @@ class ExprParser:
     def constant(self, at: Token) -> Expr:
         """The element of a module constant, after `@`."""
         raise self.tokens.error("module constants have no place here", at, mend="use variables and numbers only")
+
+    def applied(self, token: Token, args: list[Operand]) -> Expr | None:
+        """What a function of another level makes of its arguments; None where there is none of the name."""
+        return None
 
     def unknown(self, token: Token, what: str, known: Mapping[str, object] | Sequence[str]) -> UserError:
         """The error for a name that nothing defines, with what may have been meant."""
@@ -343,6 +347,9 @@ class ExprParser:
             self._check_count(token, args, 2)
             return self.combine(token, _functions[name], args)
         fn = INTRINSICS.get(name)
+        other = self.applied(token, args) if fn is None else None
+        if other is not None:
+            return other
         if fn is None:
             known = [*_functions, *INTRINSICS, *DTYPES, "select", "ramp", "broadcast"]
             raise self.unknown(token, "function", known)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from tilewright.expr import dtypes
-from tilewright.expr.linear import Polynomial, are_moderate, expression, plus, polynomial, times
+from tilewright.expr.linear import Polynomial, are_moderate, expression, plus, polynomial, substitute, times
 from tilewright.expr.nodes import (
     Add,
     Binary,
@@ -71,7 +72,16 @@ def simplify(root: Expr, facts: Facts | None = None) -> Expr:
     """An equal expression in normal form. Only integer and truth-valued nodes change; floats are left exactly as is."""
     if isinstance(root, Const | Var):
         return root
-    facts = facts or Facts()
+    return _of_itself(root) if facts is None else _simplify(root, facts)
+
+
+@lru_cache(maxsize=1 << 12)
+def _of_itself(root: Expr) -> Expr:
+    """The normal form where nothing is known of the variables."""
+    return _simplify(root, Facts())
+
+
+def _simplify(root: Expr, facts: Facts) -> Expr:
     memo = facts.memo
     stack: list[Expr] = [root]
     while stack:
@@ -79,13 +89,35 @@ def simplify(root: Expr, facts: Facts | None = None) -> Expr:
         if node in memo:
             stack.pop()
             continue
-        waiting = [c for c in node.children() if isinstance(c, Expr) and c not in memo]
+        atoms = _atoms(node)
+        waiting = [c for c in (node.children() if atoms is None else atoms) if isinstance(c, Expr) and c not in memo]
         if waiting:
             stack.extend(reversed(waiting))
             continue
         stack.pop()
-        memo[node] = _simplify_node(node, memo, facts)
+        memo[node] = _simplify_node(node, memo, facts) if atoms is None else _simplify_sum(node, atoms, memo)
     return memo[root]
+
+
+@lru_cache(maxsize=1 << 12)
+def _atoms(node: Expr) -> tuple[Expr, ...] | None:
+    """What sums, differences and products of indices are made of, variables left out; None for anything else."""
+    if not isinstance(node, Add | Sub | Mul) or node.dtype is not dtypes.index or node.lanes != 1:
+        return None
+    atoms = dict.fromkeys(a for monomial in polynomial(node) for a in monomial if not isinstance(a, Var))
+    return None if any(isinstance(a, Mul) for a in atoms) else tuple(atoms)
+
+
+def _simplify_sum(node: Expr, atoms: tuple[Expr, ...], memo: dict[Expr, Expr]) -> Expr:
+    """A sum whose atoms are simplified, in normal form."""
+    fresh: dict[Expr, Polynomial] = {a: polynomial(memo[a]) for a in atoms if memo[a] is not a}
+    return expression(substitute(polynomial(node), fresh)) if fresh else _normal(node)
+
+
+@lru_cache(maxsize=1 << 12)
+def _normal(node: Expr) -> Expr:
+    """A sum whose atoms are simplified, in normal form."""
+    return expression(polynomial(node))
 
 
 def _simplify_node(node: Expr, memo: dict[Expr, Expr], facts: Facts) -> Expr:
@@ -96,7 +128,7 @@ def _simplify_node(node: Expr, memo: dict[Expr, Expr], facts: Facts) -> Expr:
         if current.lanes != 1:
             return current
         if current.dtype.is_int and isinstance(current, Add | Sub | Mul | Call):
-            return expression(polynomial(current)) if current.dtype is dtypes.index else current
+            return _normal(current) if current.dtype is dtypes.index else current
         for rule in rules_for(current):
             better = rule(current, facts)
             if better is not None:

@@ -45,6 +45,16 @@ class Builder:
 
     def __init__(self) -> None:
         self.statements: list[Stmt] = []
+        self.names: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """The name of a block, with a number behind it where another block of this builder has it."""
+        found, n = name, 1
+        while found in self.names:
+            n += 1
+            found = f"{name}{n}"
+        self.names.add(found)
+        return found
 
     def add(self, statement: Stmt) -> None:
         self.statements.append(statement)
@@ -67,7 +77,7 @@ class Builder:
         at: Callable[..., Sequence[Index]] | None = None,
     ) -> None:
         """out[i, …] = value(i, …) for every index of `out`; or, over `extents`, out[at(i, …)] = value(i, …)."""
-        nest = _Nest(name, extents if extents is not None else out.shape, ())
+        nest = _Nest(self.unique(name), extents if extents is not None else out.shape, ())
         where = at(*nest.points) if at else nest.points
         nest.body = Store(out, tuple(as_expr(w) for w in where), as_expr(value(*nest.points), out.dtype))
         self.statements.append(nest.close())
@@ -83,7 +93,7 @@ class Builder:
     ) -> None:
         """out[i, …] = init, then out[i, …] = update(out[i, …], i, …, r, …) for every point r, … of the reduce extents,
         in ascending order."""
-        nest = _Nest(name, out.shape, reduce)
+        nest = _Nest(self.unique(name), out.shape, reduce)
         place = tuple(nest.points[: len(out.shape)])
         nest.init = Store(out, place, as_expr(init, out.dtype))
         nest.body = Store(out, place, update(Load(out, place), *nest.points))

@@ -14,42 +14,50 @@ predicate it keeps what holds or not for all points of the reduce axes alike: th
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence, Set
 
-from tilewright.core.walk import preorder
 from tilewright.expr.nodes import And, Expr, Var
+from tilewright.expr.variables import variables_of as variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loops_around, replace
 from tilewright.loops.nodes import Block, For, Function, LoopKind, Stmt, seq
 
+_INIT_KINDS = {LoopKind.PARALLEL: LoopKind.SERIAL, LoopKind.INSTRUCTION: LoopKind.VECTORIZE}
+"""How the loops of `init` run, where not as those that they are copies of."""
 
-@lru_cache(maxsize=1 << 14)
-def variables_of(e: Expr) -> frozenset[Var]:
-    """The variables in an expression."""
-    return frozenset(v for v in preorder(e) if isinstance(v, Var))
+
+def summed_loops(block: Block) -> frozenset[Var]:
+    """The loops that reduce axes are bound to."""
+    return frozenset().union(*(variables_of(a.binding) for a in block.reduce))
 
 
 def decompose_block(root: Stmt, block: Block) -> Stmt:
     """`root` with the `init` of this block made a block of its own."""
-    assert block.init is not None
     around = loops_around(root, block)
-    reduce_vars = set().union(*(variables_of(a.binding) for a in block.reduce))
-    spatial_vars = set().union(*(variables_of(a.binding) for a in block.spatial))
-    where = _without(block.where, reduce_vars | {a.var for a in block.reduce})
-    if where is not None:
-        spatial_vars |= variables_of(where)
-    first = next((n for n, loop in enumerate(around) if loop.var in reduce_vars), len(around))
-    init: Stmt = Block(block.name + ".init", block.spatial, block.init, None, where)
-    for loop in reversed(around[first:]):
-        if loop.var in spatial_vars and loop.var not in reduce_vars:
-            kind = loop.kind if loop.kind is not LoopKind.PARALLEL else LoopKind.SERIAL
-            init = For(loop.var, loop.begin, loop.end, kind, init)
-    body = block.replace(init=None)
+    first = next((n for n, loop in enumerate(around) if loop.var in summed_loops(block)), len(around))
     place: Stmt = around[first] if first < len(around) else block
-    inner = replace(place, block, body)
+    init = init_nest(block, around[first:], block.name + ".init")
+    inner = replace(place, block, block.replace(init=None))
     return replace(root, place, seq(fresh_copy(init), inner))
 
 
-def _without(where: Expr | None, variables: set[Var]) -> Expr | None:
+def init_nest(block: Block, loops: Sequence[For], name: str) -> Stmt:
+    """The `init` as a block, under those of the loops that spatial axes are bound to. Its variables are still those of
+    the block and of the loops."""
+    assert block.init is not None
+    summed = summed_loops(block)
+    spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
+    where = _without(block.where, summed | {a.var for a in block.reduce})
+    if where is not None:
+        spatial |= variables_of(where)
+    made: Stmt = Block(name, block.spatial, block.init, None, where)
+    for loop in reversed(loops):
+        if loop.var in spatial and loop.var not in summed:
+            kind = _INIT_KINDS.get(loop.kind, loop.kind)
+            made = For(loop.var, loop.begin, loop.end, kind, made, loop.thread)
+    return made
+
+
+def _without(where: Expr | None, variables: Set[Var]) -> Expr | None:
     """The conjuncts of a predicate in which none of these variables occurs."""
     if isinstance(where, And):
         parts = [_without(side, variables) for side in (where.a, where.b)]

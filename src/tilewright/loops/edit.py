@@ -6,10 +6,13 @@ Statements are immutable, so each edit returns a program that shares what did no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import chain
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -30,11 +33,7 @@ from tilewright.loops.nodes import (
 
 def statements(root: Stmt) -> Iterator[Stmt]:
     """Every statement in `root`, outer before inner, in program order."""
-    stack: list[Stmt] = [root]
-    while stack:
-        node = stack.pop()
-        yield node
-        stack.extend(c for c in reversed(node.children()) if isinstance(c, Stmt))
+    return chain((root,), root.inside())
 
 
 def expressions(root: Stmt) -> Iterator[Expr]:
@@ -46,9 +45,14 @@ def expressions(root: Stmt) -> Iterator[Expr]:
 
 def loads(root: Node) -> Iterator[Load]:
     """Every distinct load in a statement or expression."""
-    for node in preorder(root):
-        if isinstance(node, Load):
-            yield node
+    if isinstance(root, Expr):
+        return iter(_loads(root))
+    return (node for node in preorder(root) if isinstance(node, Load))
+
+
+@lru_cache(maxsize=1 << 13)
+def _loads(root: Expr) -> tuple[Load, ...]:
+    return tuple([node for node in preorder(root) if isinstance(node, Load)])
 
 
 def blocks(root: Stmt) -> list[Block]:
@@ -57,19 +61,14 @@ def blocks(root: Stmt) -> list[Block]:
 
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
     """The statements from `root` down to and including `target`; empty when it is not there."""
-    parents: dict[Stmt, Stmt | None] = {root: None}
-    for node in statements(root):
-        if node is target:
-            path: list[Stmt] = []
-            step: Stmt | None = node
-            while step is not None:
-                path.append(step)
-                step = parents[step]
-            return tuple(reversed(path))
-        for child in node.children():
-            if isinstance(child, Stmt):
-                parents[child] = node
-    return ()
+    path = [root]
+    while path[-1] is not target:
+        inner = [c for c in path[-1].children() if isinstance(c, Stmt)]
+        below = next((c for c in inner if c is target or target in c.inside()), None)
+        if below is None:
+            return ()
+        path.append(below)
+    return tuple(path)
 
 
 def loops_around(root: Stmt, target: Stmt) -> list[For]:
@@ -121,8 +120,7 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 
     def step(node: Node) -> Node:
         children = node.children()
-        made = tuple(change(c) if isinstance(c, Expr) else c for c in children)
-        return node.rebuild(made)
+        return node.rebuild(tuple([change(c) if isinstance(c, Expr) else c for c in children]))
 
     def deep(node: Node) -> Node:
         if isinstance(node, Block):
@@ -138,7 +136,14 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     """`root` with variables (or whole expressions) replaced wherever they are used."""
     memo: dict[Node, Node] = {name: value for name, value in values.items()}  # noqa: C416  (another key type)
-    return map_expressions(root, lambda e: transform(e, lambda n: n, memo))
+    variables = {v for v in values if isinstance(v, Var)}
+
+    def change(e: Expr) -> Expr:
+        if len(variables) == len(values) and variables.isdisjoint(variables_of(e)):
+            return e
+        return transform(e, lambda n: n, memo)
+
+    return map_expressions(root, change) if values else root
 
 
 def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:

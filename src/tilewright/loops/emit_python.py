@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+import numpy as np
 
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
@@ -30,6 +33,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import statements
+from tilewright.loops.instructions import meaning
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -39,8 +43,10 @@ from tilewright.loops.nodes import (
     For,
     Function,
     If,
+    Instruct,
     Let,
     Load,
+    Prefetch,
     Publish,
     Reserve,
     Seq,
@@ -49,9 +55,18 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.loops.scalar_meaning import CONVERSIONS, SCALAR, fault, out_of_bounds, vector_index
+from tilewright.loops.scalar_meaning import (
+    CONVERSIONS,
+    SCALAR,
+    fault,
+    load_lanes,
+    out_of_bounds,
+    store_lanes,
+    vector_index,
+)
 from tilewright.loops.text import constants_of
 from tilewright.report.errors import InternalError
+from tilewright.target.instructions import Instruction
 
 DEEPEST = 12
 """Loops inside one another in one Python function: Python allows 20."""
@@ -88,6 +103,22 @@ def compile_function(function: Function) -> Compiled:
     return Compiled(emitter.namespace["run"], constants, source)
 
 
+@cache
+def applied(instruction: Instruction) -> Callable[..., Any]:
+    """The instruction as a Python function of arrays: its program, run on registers."""
+    compiled = compile_function(meaning(instruction))
+
+    def run(*args: Any) -> Any:
+        filled = []
+        for register, arg in zip(instruction.registers, args, strict=True):
+            lanes = np.asarray(arg, register.dtype.numpy).reshape(-1)
+            filled.append(np.tile(lanes, register.lanes // lanes.size).reshape(register.shape))
+        compiled.run(None, *filled)
+        return filled[-1].reshape(-1)
+
+    return run
+
+
 class _Emitter:
     """Writes Python for statements. Expressions become text; what is used twice in a statement gets a name."""
 
@@ -97,6 +128,8 @@ class _Emitter:
         self.loops = 0
         self.count = 0
         self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
+        self.namespace |= {"load_lanes": load_lanes, "store_lanes": store_lanes}
+        self.mask: str | None = None
         self.names: dict[Var | Buffer, str] = {}
         self.held: dict[object, str] = {}
         self.arena: str | None = None
@@ -159,6 +192,8 @@ class _Emitter:
                 self.line(f"{self.name(var)} = {self.values(value)[0]}")
             case Store():
                 self.store(s)
+            case If() if s.cond.lanes > 1:
+                self.lanes(s)
             case If(cond, then, otherwise):
                 self.line(f"if {self.values(cond)[0]}:")
                 self.body(then)
@@ -167,6 +202,19 @@ class _Emitter:
                     self.body(otherwise)
             case _:
                 self.other(s)
+
+    def lanes(self, s: If) -> None:
+        """A branch in lanes: each side runs once, under its mask, unless that holds in no lane."""
+        around = self.mask
+        held = self.fresh("m")
+        self.line(f"{held} = {self.values(s.cond)[0]}")
+        for text, side in ((held, s.then), (f"~{held}", s.otherwise)):
+            if side is not None:
+                self.mask = self.fresh("m")
+                self.line(f"{self.mask} = {text}" + (f" & {around}" if around else ""))
+                self.line(f"if {self.mask}.any():")
+                self.body(side)
+        self.mask = around
 
     def other(self, s: Stmt) -> None:
         match s:
@@ -187,6 +235,8 @@ class _Emitter:
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
                 self.line(f"{self.name(buffer)} = machine.view({self.hold(buffer)}, {self.name(source)}, ({shape}))")
                 self.extents(buffer)
+            case Prefetch():
+                pass
             case Publish(buffer, argument, _):
                 self.line(f"machine.published[{argument}] = {self.name(buffer)}")
             case CallFunction(callee, symbols, arguments):
@@ -224,6 +274,10 @@ class _Emitter:
     def store(self, s: Store) -> None:
         *indices, value = self.values(*s.indices, s.value)
         lanes = max((i.lanes for i in s.indices), default=1)
+        if self.mask is not None and lanes > 1:
+            given = ", ".join((self.hold(s.buffer), self.name(s.buffer), self.mask, value, *indices))
+            self.line(f"store_lanes({given})")
+            return
         self.line(f"{self.name(s.buffer)}[{self.place(s.buffer, indices, lanes)}] = {value}")
 
     def values(self, *roots: Expr) -> list[str]:
@@ -267,6 +321,8 @@ class _Emitter:
                 return f"{self.hold(CONVERSIONS.cast(a.dtype, dtype, e.lanes))}({args[0]})"
             case Call(fn, operands):
                 return f"{self.hold(SCALAR.intrinsic(fn, operands[0].dtype, e.lanes))}({', '.join(args)})"
+            case Instruct(instruction):
+                return f"{self.hold(applied(instruction))}({', '.join(args)})"
             case Ramp(_, _, count):
                 return f"{self.hold(SCALAR.ramp(e.dtype, count))}({args[0]}, {args[1]})"
             case Broadcast(_, count):
@@ -287,6 +343,8 @@ class _Emitter:
 
     def load(self, e: Load, made: dict[Expr, str]) -> str:
         indices = [made[i] for i in e.indices]
+        if self.mask is not None and e.lanes > 1:
+            return f"load_lanes({', '.join((self.hold(e.buffer), self.name(e.buffer), self.mask, *indices))})"
         element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
         return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
 

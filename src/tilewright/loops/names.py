@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.parse import ExprParser
+from tilewright.expr.parse import ExprParser, Operand
 from tilewright.expr.tokens import Token, Tokens
-from tilewright.loops.nodes import Buffer, Load
+from tilewright.loops.nodes import Buffer, Instruct, Load
 from tilewright.loops.text import KEYWORDS
+from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.types.scopes import Scope
 
 _SCOPES = {s.value: s for s in Scope}
@@ -42,6 +43,15 @@ class NameParser(ExprParser):
     def constant(self, at: Token) -> Expr:
         buffer, token = self._constant_buffer()
         return self._load(buffer, token)
+
+    def applied(self, token: Token, args: list[Operand]) -> Expr | None:
+        instruction = INSTRUCTIONS.get(token.text)
+        if instruction is None:
+            return None
+        self._check_count(token, args, len(instruction.registers))
+        return Instruct(
+            instruction, tuple(self.resolve(a, r.dtype) for a, r in zip(args, instruction.registers, strict=True))
+        )
 
     def _look_up(self, token: Token, what: str) -> Var | Buffer:
         for names in reversed(self._visible):

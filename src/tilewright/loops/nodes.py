@@ -15,11 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from typing import ClassVar
 
 from tilewright.core.node import Node, reference
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, Var
 from tilewright.report.errors import InternalError
+from tilewright.target.instructions import Instruction
 from tilewright.types.scopes import Scope
 
 
@@ -44,6 +46,20 @@ class Load(Expr):
         self._typed(self.buffer.dtype, max((i.lanes for i in self.indices), default=1))
 
 
+class Instruct(Expr):
+    """What an instruction makes of its registers, in their order; the result is the accumulator's. A register that is
+    given fewer lanes is filled by repeating them."""
+
+    instruction: Instruction
+    args: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        registers = self.instruction.registers
+        if len(self.args) != len(registers):
+            raise InternalError(f"{self.instruction} takes {len(registers)} registers, not {len(self.args)}")
+        self._typed(registers[-1].dtype, registers[-1].lanes)
+
+
 class LoopKind(Enum):
     """How a loop's iterations run. The value is the word programs print."""
 
@@ -52,6 +68,7 @@ class LoopKind(Enum):
     VECTORIZE = "vectorize"
     UNROLL = "unroll"
     THREAD = "bind"
+    INSTRUCTION = "instruct"
 
 
 class AxisKind(Enum):
@@ -64,6 +81,27 @@ class AxisKind(Enum):
 class Stmt(Node):
     """A statement."""
 
+    __slots__ = ("_inside",)
+
+    _inside: ClassVar[tuple[Stmt, ...]]  # a slot of each statement, filled when it is first asked for
+
+    def inside(self) -> tuple[Stmt, ...]:
+        """The statements inside this one, outer before inner, in program order.
+
+        Statements never change, so the answer is kept: searches ask for it again and again.
+        """
+        try:
+            return self._inside
+        except AttributeError:
+            found: list[Stmt] = []
+            for child in self.children():
+                if isinstance(child, Stmt):
+                    found.append(child)
+                    found += child.inside()
+            result = tuple(found)
+            object.__setattr__(self, "_inside", result)
+            return result
+
 
 class Seq(Stmt):
     """Statements one after the other. An `Alloc` or `Let` among them holds to the end of the sequence."""
@@ -72,7 +110,9 @@ class Seq(Stmt):
 
 
 class For(Stmt):
-    """`body` for var = begin, begin + 1, … end - 1. A THREAD loop names its GPU axis (`blockIdx.x` …)."""
+    """`body` for var = begin, begin + 1, … end - 1. A THREAD loop names its GPU axis (`blockIdx.x` …). The iterations
+    of a PARALLEL loop are independent and may run on several threads, each at least `grain` of them. An INSTRUCTION
+    loop and all that it holds is one `instruction`, whose program it matches (see instructions.py)."""
 
     var: Var = reference()
     begin: Expr
@@ -80,6 +120,8 @@ class For(Stmt):
     kind: LoopKind
     body: Stmt
     thread: str = ""
+    grain: int = 1
+    instruction: Instruction | None = None
 
 
 class Axis(Node):
@@ -154,8 +196,17 @@ class Store(Stmt):
     value: Expr
 
 
+class Prefetch(Stmt):
+    """Asks for the memory at `place` to be brought near, because it will be read. Changes nothing that a program can
+    see, and reads nothing: the place may lie outside its buffer."""
+
+    place: Load
+
+
 class If(Stmt):
-    """One of two statements."""
+    """One of two statements. A condition with lanes is a mask: `then` runs in the lanes where it holds, after that
+    `otherwise` in those where it does not. The other lanes read and write no memory, and what they would have read is
+    zero; where no lane is left, nothing is read or written at all. See lanes.py for what may stand under a mask."""
 
     cond: Expr
     then: Stmt

@@ -26,6 +26,7 @@ from tilewright.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Prefetch,
     Publish,
     Reserve,
     Seq,
@@ -36,12 +37,14 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.text import written_last
 from tilewright.report.errors import UserError
+from tilewright.target.instructions import INSTRUCTIONS, Instruction
 from tilewright.types.scopes import Scope
 
 DEEPEST = 60
 """How many bodies may stand inside one another."""
 
 _LOOPS = {k.value: k for k in LoopKind}
+_ALONE = (LoopKind.THREAD, LoopKind.INSTRUCTION)
 
 
 def parse(text: str, source: str | None = None) -> Function:
@@ -237,27 +240,37 @@ class FunctionParser(NameParser):
     # statements that begin with a word
 
     def _loop(self, word: str) -> list[Stmt]:
-        kind, thread = _LOOPS[word], ""
+        kind, thread, instruction = _LOOPS[word], "", None
         if kind is LoopKind.THREAD:
             thread = self.tokens.name("a GPU axis").text
             self.tokens.expect("=", "write bind blockIdx.x = i in 0..n")
+        if kind is LoopKind.INSTRUCTION:
+            instruction = self._instruction()
         self._visible.append({})
-        heads: list[tuple[Var, Expr, Expr]] = []
+        heads: list[tuple[Var, Expr, Expr, int]] = []
         while True:
             token, var = self._binder(0, "a loop variable")
             self.tokens.expect("in", f"write the range: {token} in 0..n")
             begin = self.expression(dtypes.index)
             self.tokens.expect("..", f"write the range: {token} in 0..n")
             end = self.expression(dtypes.index)
+            grain = self.tokens.integer("a number of iterations") if self.tokens.accept("grain") else 1
             self._define(token, var)
-            heads.append((var, begin, end))
-            if kind is LoopKind.THREAD or not self.tokens.accept(","):
+            heads.append((var, begin, end, grain))
+            if kind in _ALONE or not self.tokens.accept(","):
                 break
         nest = self._body()
         self._visible.pop()
-        for var, begin, end in reversed(heads):
-            nest = For(var, begin, end, kind, nest, thread)
+        for var, begin, end, grain in reversed(heads):
+            nest = For(var, begin, end, kind, nest, thread, grain, instruction)
         return [nest]
+
+    def _instruction(self) -> Instruction:
+        token = self.tokens.name("an instruction")
+        if token.text not in INSTRUCTIONS:
+            raise self.unknown(token, "instruction", INSTRUCTIONS)
+        self.tokens.expect("=", f"write instruct {token} = l in 0..8")
+        return INSTRUCTIONS[token.text]
 
     def _block(self) -> list[Stmt]:
         name, _ = self.tokens.quoted_name("a block")
@@ -349,6 +362,16 @@ class FunctionParser(NameParser):
         self._end_line()
         return [Publish(buffer, argument, symbol)]
 
+    def _prefetch(self) -> list[Stmt]:
+        token = self.tokens.here
+        place = self.expression()
+        if not isinstance(place, Load):
+            raise self.tokens.error(
+                "only an element of a buffer can be prefetched", token, mend="write prefetch a[i + 8]"
+            )
+        self._end_line()
+        return [Prefetch(place)]
+
     def _call(self) -> list[Stmt]:
         callee, _ = self.tokens.quoted_name("a function")
         symbols: tuple[Expr, ...] = ()
@@ -386,6 +409,7 @@ _STATEMENTS: dict[str, Callable[[FunctionParser], list[Stmt]]] = {
     "call": FunctionParser._call,
     "pass": FunctionParser._pass,
     "scope": FunctionParser._scoped,
+    "prefetch": FunctionParser._prefetch,
 }
 
 

@@ -37,6 +37,22 @@ def vector_index(buffer: Buffer, array: Any, *indices: Any) -> tuple[Any, ...]:
     return indices
 
 
+def load_lanes(buffer: Buffer, array: Any, mask: Any, *indices: Any) -> Any:
+    """A vector of the elements in the lanes where the mask holds, and zeros in the others, which read nothing."""
+    lanes = np.zeros(mask.shape, array.dtype)
+    lanes[mask] = array[vector_index(buffer, array, *_alive(mask, indices))]
+    return lanes
+
+
+def store_lanes(buffer: Buffer, array: Any, mask: Any, value: Any, *indices: Any) -> None:
+    """Stores the lanes where the mask holds, in ascending order."""
+    array[vector_index(buffer, array, *_alive(mask, indices))] = value[mask]
+
+
+def _alive(mask: Any, indices: tuple[Any, ...]) -> list[Any]:
+    return [np.broadcast_to(np.asarray(i), mask.shape)[mask] for i in indices]
+
+
 def fault(message: str, *values: Any) -> NoReturn:
     """The end of a call whose assertion failed: the message with its values, and the place that it names behind @."""
     for position, value in enumerate(values):

@@ -4,13 +4,16 @@
     param     := [out | inout] NAME: TYPE [in SCOPE]         out: the caller reads it; inout: written, but no output
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
+               | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations
                | bind blockIdx.x = i in 0..n: BODY
+               | instruct x86.avx2.dot_i16 = l in 0..8: BODY    all of it is this instruction
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
                | alloc NAME: TYPE [in SCOPE [at OFFSET]]     | let NAME = VALUE           | reserve BYTES
                | view NAME: TYPE = BUFFER                    | publish BUFFER as argument 3, sizes 1
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
                | assert COND, "MESSAGE", VALUES              | call NAME[SYMBOLS](BUFFERS)
+               | prefetch NAME[INDICES]
 
 A body is one statement on the same line or several on indented lines below. `A[i] += e` is `A[i] = A[i] + e`. Which
 parameters are outputs is written only where it is not plain: the last parameters that are stored to, or that a call
@@ -46,9 +49,11 @@ from tilewright.loops.nodes import (
     For,
     Function,
     If,
+    Instruct,
     Let,
     Load,
     LoopKind,
+    Prefetch,
     Publish,
     Reserve,
     Seq,
@@ -61,8 +66,8 @@ from tilewright.loops.same import statements_of
 from tilewright.types.scopes import Scope
 
 _words = (
-    "func for parallel vectorize unroll bind block init reduce where alloc in at let if else while assert reserve call"
-    " pass scope view publish"
+    "func for parallel vectorize unroll bind instruct block init reduce where alloc in at let if else while assert"
+    " reserve call pass scope view publish prefetch"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -214,8 +219,10 @@ class _Writer:
         self.names.enter()
         for loop in nest:
             extent = f"{self.value(loop.begin)}..{self.value(loop.end)}"
-            heads.append(f"{self.binder(loop.var)} in {extent}")
-        word = f"bind {s.thread} =" if s.kind is LoopKind.THREAD else s.kind.value
+            grain = f" grain {loop.grain}" if loop.grain != 1 else ""
+            heads.append(f"{self.binder(loop.var)} in {extent}{grain}")
+        unit = s.instruction or s.thread
+        word = f"{s.kind.value} {unit} =" if unit else s.kind.value
         self.line(f"{word} {', '.join(heads)}:", *nest)
         self.region(s.body)
         self.names.leave()
@@ -294,6 +301,10 @@ class _Writer:
     def publish(self, s: Publish) -> None:
         self.line(f"publish {self.name(s.buffer)} as argument {s.argument}, sizes {s.symbol}", s)
 
+    def prefetch(self, s: Prefetch) -> None:
+        with self.sharing(*s.place.indices):
+            self.line(f"prefetch {self.element(s.place.buffer, s.place.indices)}", s)
+
     def call(self, s: CallFunction) -> None:
         with self.sharing(*s.symbols):
             symbols = f"[{', '.join(self.value(v) for v in s.symbols)}]" if s.symbols else ""
@@ -314,6 +325,7 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     View: _Writer.view,
     Publish: _Writer.publish,
     CallFunction: _Writer.call,
+    Prefetch: _Writer.prefetch,
 }
 
 
@@ -357,5 +369,12 @@ def _load(printer: Printer, e: Expr) -> str:
     return _element(printer, e.buffer, e.indices)
 
 
+def _instruct(printer: Printer, e: Expr) -> str:
+    assert isinstance(e, Instruct)
+    given = zip(e.args, e.instruction.registers, strict=True)
+    return f"{e.instruction}({', '.join(printer.text(a, r.dtype) for a, r in given)})"
+
+
 EXTENSIONS[Load] = _load
+EXTENSIONS[Instruct] = _instruct
 nodes.printer[:] = [show]

@@ -2,10 +2,12 @@
 
 The laws: everything is defined once, before its use and around it. Indices, bounds, sizes and axes are i64 scalars;
 conditions are truth values; a store has its buffer's type, one index for each dimension, and as many lanes as its
-indices. A block binds each axis to an expression without loads; with reduce axes its body accumulates (reads what it
-stores), `init` only stores, and needs a reduce axis. Register buffers have constant shapes, only arena buffers offsets.
-An affine index that some iteration takes outside its buffer is an error; one that cannot be proved inside is allowed.
-A view has the element type and scope of its source and as many elements, as far as that can be decided.
+indices; what may stand under a condition with lanes says lanes.py, what an instruction runs instructions.py. A block
+binds each axis to an expression without loads; with reduce axes its body accumulates (reads what it stores), `init`
+only stores, needs a reduce axis, and starts a sum that does not go on over those of a block around it. Register
+buffers have constant shapes, only arena buffers offsets. An affine index that some iteration takes outside its buffer
+is an error; one that cannot be proved inside is allowed. A view has the element type and scope of its source and as
+many elements, as far as that can be decided.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.verify import ill_typed
 from tilewright.loops.bounds import Reach
 from tilewright.loops.faults import Fault, place_of
+from tilewright.loops.instructions import check_instruction, ill_supplied
+from tilewright.loops.lanes import check_condition, check_statement
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -30,9 +34,11 @@ from tilewright.loops.nodes import (
     For,
     Function,
     If,
+    Instruct,
     Let,
     Load,
     LoopKind,
+    Prefetch,
     Publish,
     Reserve,
     Seq,
@@ -75,6 +81,9 @@ class _Verifier:
         self.reach = Reach()
         self.checked: set[Expr] = set()
         self.viewed: dict[Buffer, Buffer] = {}
+        self.lanes = 1
+        self.around: list[For] = []
+        self.reduced: set[Var] = set()
 
     def function(self, f: Function) -> None:
         for symbol in f.symbols:
@@ -122,7 +131,7 @@ class _Verifier:
                 self.see(at, e.buffer)
                 self.indices(at, e.buffer, e.indices)
             if isinstance(e, Expr) and e not in self.checked:
-                wrong = ill_typed(e)
+                wrong = ill_supplied(e) if isinstance(e, Instruct) else ill_typed(e)
                 if wrong is not None:
                     raise Fault(at, wrong, part=e)
                 self.checked.add(e)
@@ -164,6 +173,8 @@ class _Verifier:
     # statements
 
     def statement(self, s: Stmt) -> None:
+        if self.lanes > 1:
+            check_statement(s, self.lanes)
         match s:
             case Seq(body):
                 before = set(self.visible)
@@ -180,12 +191,8 @@ class _Verifier:
                 self.let(s, var, value)
             case Store():
                 self.store(s)
-            case If(cond, then, otherwise):
-                self.expect(s, cond, dtypes.bool_, "the condition")
-                with self.reach.guarded():
-                    self.body(then)
-                    if otherwise is not None:
-                        self.body(otherwise)
+            case If():
+                self.branch(s)
             case While(cond, body):
                 self.expect(s, cond, dtypes.bool_, "the condition")
                 with self.reach.guarded():
@@ -198,10 +205,27 @@ class _Verifier:
                 self.view(s)
             case Publish():
                 self.publish(s)
+            case Prefetch():
+                self.prefetch(s)
             case CallFunction():
                 self.call(s)
             case _:
                 raise Fault(s, f"{type(s).__name__} is no statement of this level")
+
+    def branch(self, s: If) -> None:
+        """A branch, or a mask: a condition with lanes."""
+        around = self.lanes
+        if s.cond.lanes > 1:
+            self.value(s, s.cond)
+            check_condition(s, around)
+            self.lanes = s.cond.lanes
+        else:
+            self.expect(s, s.cond, dtypes.bool_, "the condition")
+        with self.reach.guarded():
+            for side in (s.then, s.otherwise):
+                if side is not None:
+                    self.body(side)
+        self.lanes = around
 
     def loop(self, s: For) -> None:
         self.expect(s, s.begin, dtypes.index, "the begin of a loop")
@@ -214,13 +238,34 @@ class _Verifier:
             )
         if (s.kind is LoopKind.THREAD) != bool(s.thread):
             raise Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
+        if s.grain < 1:
+            raise Fault(s, f"the loop {s.var.name} has the grain {s.grain}", why="it counts iterations", mend="write 1")
+        if s.grain != 1 and s.kind is not LoopKind.PARALLEL:
+            what = f"the {s.kind.value} loop {s.var.name} has a grain"
+            raise Fault(s, what, why="only parallel loops are dealt out", mend="leave it out, or write parallel")
+        check_instruction(s, self.around, self.memory_of)
         before = set(self.visible)
         self.define(s, s.var)
         if s.var.dtype is not dtypes.index:
             raise Fault(s, f"the loop variable {s.var.name} is {s.var.dtype}", why=f"it must be {dtypes.index}")
+        self.around.append(s)
         with self.reach.loop(s):
             self.statement(s.body)
+        self.around.pop()
         self.visible = before
+
+    def prefetch(self, s: Prefetch) -> None:
+        """The place need not be inside its buffer, so nothing is read to find it."""
+        if not isinstance(s.place, Load):
+            raise Fault(s, "only an element of a buffer can be prefetched", part=s.place, mend="leave it out")
+        self.see(s, s.place.buffer)
+        for index in s.place.indices:
+            self.expect(s, index, dtypes.index, f"an index of {s.place.buffer.name}")
+            if any(isinstance(n, Load) for n in preorder(index)):
+                mend = "name the value with let"
+                raise Fault(s, f"an index of {s.place.buffer.name} reads memory", part=index, mend=mend)
+        if s.place.buffer.scope is Scope.REGISTER:
+            raise Fault(s, f"{s.place.buffer.name} is in registers", part=s.place.buffer.name, mend="leave it out")
 
     def block(self, s: Block) -> None:
         before = set(self.visible)
@@ -243,13 +288,21 @@ class _Verifier:
                 self.init(s, s.init)
             if s.reduce:
                 self.accumulates(s)
+            around = self.reduced
+            self.reduced = around | {a.var for a in s.reduce}
             self.body(s.body)
+            self.reduced = around
         self.visible = before
 
     def init(self, s: Block, init: Stmt) -> None:
         if not s.reduce:
             mend = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
             raise Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
+        for axis in s.reduce:
+            outer = next((v for v in preorder(axis.binding) if isinstance(v, Var) and v in self.reduced), None)
+            if outer is not None:
+                why = f"{axis.var.name} goes on over {outer.name}, an axis of the block around it"
+                raise Fault(init, f"the init of block {s.name} would run once for each {outer.name}", why=why)
         reduced = {a.var for a in s.reduce}
         for node in preorder(init):
             if isinstance(node, Var) and node in reduced:

@@ -34,6 +34,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.lower.plan_memory import Life, plan_memory
+from tilewright.lower.private_buffers import give_private_buffers
 from tilewright.report.errors import InternalError
 from tilewright.types.scopes import Scope
 
@@ -52,6 +53,7 @@ def bufferize(module: Module) -> Module:
 
 def lift_temporaries(function: Function) -> tuple[Function, tuple[Buffer, ...]]:
     """(the function with its arena buffers as parameters, in front of the outputs' end; those buffers)."""
+    function = give_private_buffers(function)
     extra = tuple(s.buffer for s in statements(function.body) if isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA)
     if not extra:
         return function, ()

@@ -29,6 +29,9 @@ from tilewright.ops.reduce import ReduceAttributes, ReduceKind
 class Graph(Protocol):
     """What a rule may ask of the graph before the node, and add to it."""
 
+    def producer(self, value: Value) -> Node | None:
+        """The node that defines a value; None for a parameter."""
+
     def made_by(self, value: Value, op: str) -> Node | None:
         """The node that defines a value, if it is of this operator."""
 

@@ -13,7 +13,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
-from tilewright.graph.symbolic import Call
+from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
@@ -28,12 +28,13 @@ def make_kernels(module: Module, plan: Plan) -> Module:
     for node in graph.nodes:
         for value in node.inputs:
             used_by.setdefault(value, []).append(node)
+    fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     known: dict[str, str] = {}
     calls: dict[Node, Node] = {}
     for group in plan.groups:
         inputs, outputs = _boundary(group, used_by, graph)
-        function = _function(_unique(_name(group), functions), group, inputs, outputs)
+        function = _function(_unique(_name(group), functions), group, inputs, outputs, fixed)
         key = str(function.replace(name="kernel", source=()))
         if key not in known:
             known[key] = function.name
@@ -81,13 +82,19 @@ def _boundary(
     return tuple(inputs), tuple(outputs)
 
 
-def _function(name: str, group: Group, inputs: tuple[Value, ...], outputs: tuple[Value, ...]) -> Function:
-    buffers = {v: Buffer(v.name, v.type.dtype, v.type.shape) for v in (*inputs, *outputs)}
+def _function(
+    name: str, group: Group, inputs: tuple[Value, ...], outputs: tuple[Value, ...], fixed: set[Value]
+) -> Function:
+    """The loops function of a group. Parameters that are constants of the module are in constant memory: a schedule may
+    compute from them what it likes, it costs the calls nothing (see hoist_constants.py)."""
+    names = _unique_names((*inputs, *(v for node in group.nodes for v in node.outputs)))
+    buffers = {v: Buffer(names[v], v.type.dtype, v.type.shape) for v in (*inputs, *outputs)}
+    buffers.update({v: buffers[v].replace(scope=Scope.CONSTANT) for v in inputs if v in fixed})
     build = Builder()
     for node in group.nodes:
         for v in node.outputs:
             if v not in buffers:
-                buffers[v] = Buffer(v.name, v.type.dtype, v.type.shape, Scope.ARENA)
+                buffers[v] = Buffer(names[v], v.type.dtype, v.type.shape, Scope.ARENA)
                 build.add(Alloc(buffers[v]))
         node.op.define(
             build, tuple(buffers[v] for v in node.inputs), tuple(buffers[v] for v in node.outputs), node.attrs
@@ -96,6 +103,21 @@ def _function(name: str, group: Group, inputs: tuple[Value, ...], outputs: tuple
     params = tuple(buffers[v] for v in (*inputs, *outputs))
     source = tuple(dict.fromkeys(n.source for n in group.nodes if n.source))
     return Function(name, free_symbols(body, params), params, body, len(outputs), source)
+
+
+def _unique_names(values: tuple[Value, ...]) -> dict[Value, str]:
+    """A name for each value: its own, with a number behind it where another value has it. Schedules go by names."""
+    names: dict[Value, str] = {}
+    taken: set[str] = set()
+    for value in values:
+        if value not in names:
+            name, n = value.name, 1
+            while name in taken:
+                n += 1
+                name = f"{value.name}_{n}"
+            taken.add(name)
+            names[value] = name
+    return names
 
 
 def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:

@@ -24,12 +24,14 @@ from tilewright.loops.nodes import (
     Let,
     Load,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
     While,
     seq,
 )
+from tilewright.lower.masks import decided
 
 
 def simplify_indices(function: Function) -> Function:
@@ -113,6 +115,8 @@ def _step(stmt: Stmt, scope: _Scope, ranges: Ranges) -> Stmt:
             if isinstance(decided, Const) and decided.value:
                 return Seq(())
             return stmt.replace(cond=decided, values=tuple(scope.value(v) for v in values))
+        case Prefetch(place):
+            return stmt.replace(place=scope.value(place))
         case Block():
             return stmt.replace(body=_step(stmt.body, scope, ranges))
     return stmt
@@ -139,8 +143,9 @@ def _loop(loop: For, scope: _Scope, ranges: Ranges) -> Stmt:
 
 
 def _branch(stmt: If, cond: Expr, then: Stmt, otherwise: Stmt | None, scope: _Scope, ranges: Ranges) -> Stmt:
-    if isinstance(cond, Const):
-        chosen = then if cond.value else otherwise
+    known = decided(cond) if isinstance(cond, Const) or cond.lanes > 1 else None
+    if known is not None:
+        chosen = then if known else otherwise
         return _step(chosen, scope, ranges) if chosen is not None else Seq(())
     rest = _step(otherwise, scope, ranges) if otherwise is not None else None
     return If(cond, _step(then, scope, ranges), rest)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.nodes import Binary, Const, Expr, binary, const
+from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr, Select, binary, const, select
+from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt, seq
 
@@ -27,16 +28,21 @@ def unroll(function: Function) -> Function:
 
 
 def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
-    """The body for one value of the loop variable. Arithmetic on constants is done on the way: indices of register
-    buffers must be numbers."""
+    """The body for one value of the loop variable. Arithmetic on constants is done on the way (indices of register
+    buffers must be numbers), and what a number decides is decided."""
     memo: dict[Node, Node] = {loop.var: const(value)}
 
     def fold(node: Node) -> Node:
         if isinstance(node, Binary) and node.lanes == 1 and node.dtype.is_int:
             return binary(type(node), node.a, node.b)
+        if isinstance(node, Compare) and node.lanes == 1 and node.a.dtype.is_int:
+            return binary(type(node), node.a, node.b)
+        if isinstance(node, Select):
+            cond = node.cond.a if isinstance(node.cond, Broadcast) else node.cond
+            return select(cond, node.a, node.b) if isinstance(cond, Const) else node
         return node
 
     def replace(e: Expr) -> Expr:
-        return transform(e, fold, memo)
+        return transform(e, fold, memo) if loop.var in variables_of(e) else e
 
     return map_expressions(body, replace)

@@ -12,3 +12,4 @@ from tilewright.ops import scatter as scatter
 from tilewright.ops import sort as sort
 from tilewright.ops import symbolic as symbolic
 from tilewright.ops import window as window
+from tilewright.ops import winograd as winograd

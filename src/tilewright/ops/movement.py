@@ -285,9 +285,9 @@ class Pad(Op):
         (x, value), (out,) = inputs, outputs
         bounds = list(zip(attrs.low, x.shape, attrs.high, strict=True))
         if attrs.mode is PadMode.CONSTANT:
-            build.compute("pad_fill", out, lambda *at: load(value))
             first = [maximum(lo, 0) for lo, _, _ in bounds]
             counts = [maximum(lo + n + minimum(hi, 0) - f, 0) for f, (lo, n, hi) in zip(first, bounds, strict=True)]
+            _fill_around(build, out, value, first, counts)
 
             def placed(*at: Expr) -> list[Expr]:
                 return [i + f for i, f in zip(at, first, strict=True)]
@@ -300,6 +300,26 @@ class Pad(Op):
         build.compute(
             "pad", out, lambda *at: load(x, *[_source(attrs.mode, i, b) for i, b in zip(at, bounds, strict=True)])
         )
+
+
+def _fill_around(build: Builder, out: Buffer, value: Buffer, first: list[Expr], counts: list[Expr]) -> None:
+    """Fills what is not inside first .. first + counts: where that is known to be a box inside the output, slab by slab
+    before and behind it in each dimension, so that nothing is written twice; else everywhere."""
+    known = [number(e) for e in (*first, *counts)]
+    if any(n is None for n in known) or any(number(e) == 0 for e in counts):
+        build.compute("pad_fill", out, lambda *at: load(value))
+        return
+    for d, (begin, count) in enumerate(zip(first, counts, strict=True)):
+        for start, size in ((ZERO, begin), (begin + count, out.shape[d] - begin - count)):
+            if size is ZERO:
+                continue
+            offsets = [*first[:d], start, *[ZERO] * (len(first) - d - 1)]
+            extents = [*counts[:d], size, *out.shape[d + 1 :]]
+
+            def placed(*at: Expr, offsets: list[Expr] = offsets) -> list[Expr]:
+                return [i + o for i, o in zip(at, offsets, strict=True)]
+
+            build.compute("pad_fill", out, lambda *at: load(value), extents=extents, at=placed)
 
 
 def _source(mode: PadMode, i: Expr, bounds: tuple[Expr, Expr, Expr]) -> Expr:

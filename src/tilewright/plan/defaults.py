@@ -8,18 +8,25 @@ then, for each loop nest: register tiles, lanes along a reduce axis, or plain ve
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Var
-from tilewright.loops.decompose import decompose, variables_of
-from tilewright.loops.edit import blocks, loads, loops_around, statements
-from tilewright.loops.nodes import Alloc, Buffer, For, Function, Stmt, Store, seq
+from tilewright.loops.decompose import decompose
+from tilewright.loops.edit import blocks, statements
+from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store, seq
+from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.dot_schedule import schedule_dots
+from tilewright.plan.local_buffers import pull_producers
 from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
-from tilewright.schedule.cache_write import cache_write
-from tilewright.schedule.compute_at import compute_at
+from tilewright.plan.winograd_schedule import schedule_winograd
+from tilewright.report.errors import UserError
+from tilewright.schedule.cache_write import Obstacle, write_through, written_elements
+from tilewright.schedule.compact import compact
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.inline import inline_all
+from tilewright.schedule.merge import merge_neighbours
 from tilewright.schedule.nests import has_branches
 from tilewright.schedule.reduce import accumulation
 from tilewright.target import Target
@@ -28,12 +35,36 @@ from tilewright.types.scopes import Scope
 
 def default_schedule(function: Function, target: Target) -> Function:
     """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
+    transform = schedule_winograd(function, target)
+    if transform is not None:
+        return transform.func
+    tiled = schedule_dots(function, target) or schedule_contraction(function, target)
+    if tiled is not None:
+        return _around_tiles(tiled.func, target)
     function = inline_all(function)
     function = _accumulate_locally(function)
-    function = _pull_producers(function)
+    function = pull_producers(function)
     function = decompose(function)
     made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
-    return function.replace(body=seq(*made))
+    return function.replace(body=seq(*merge_neighbours(made)))
+
+
+def _around_tiles(function: Function, target: Target) -> Function:
+    """The nests beside a tiled contraction: vectors of points, in its outermost loop where each iteration keeps to
+    itself, with no more of a buffer than an iteration needs."""
+    made: list[Stmt] = []
+    for nest in nests(function):
+        plain = isinstance(nest, For) and all(s.kind is LoopKind.SERIAL for s in statements(nest) if isinstance(s, For))
+        made.append(schedule_points(nest, _lanes(nest, target)) if plain else nest)
+    places = [*(s for s in made if isinstance(s, Alloc)), *(s for s in made if not isinstance(s, Alloc))]
+    merged = merge_neighbours(places)
+    if len(merged) == len(places):
+        return function.replace(body=seq(*made))
+    function = function.replace(body=seq(*merged))
+    for alloc in [s for s in merged if isinstance(s, Alloc)]:
+        with suppress(UserError):
+            function = compact(function, alloc.buffer.name).function
+    return function
 
 
 def _accumulate_locally(function: Function) -> Function:
@@ -43,40 +74,10 @@ def _accumulate_locally(function: Function) -> Function:
         if len(inside) == 1 and inside[0].reduce and isinstance(inside[0].body, Store):
             buffer, points = inside[0].body.buffer, tuple(a.var for a in inside[0].spatial)
             if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer} and inside[0].body.indices == points:
-                function, _ = cache_write(function, nest, buffer)
+                stored = written_elements(function, nest, buffer)
+                if not isinstance(stored, Obstacle):
+                    function, _ = write_through(function, nest, buffer, stored)
     return function
-
-
-def _pull_producers(function: Function) -> Function:
-    """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, where
-    that is legal: not further in, where it would be computed again and again."""
-    for buffer in reversed([s.buffer for s in nests(function) if isinstance(s, Alloc)]):
-        readers = [n for n in nests(function) if buffer not in stored_buffers(n) and _reads(n, buffer)]
-        if len(readers) != 1:
-            continue
-        loop = _place_for(readers[0], buffer)
-        moved = compute_at(function, buffer, loop) if loop is not None else None
-        function = moved or function
-    return function
-
-
-def _reads(stmt: Stmt, buffer: Buffer) -> bool:
-    return any(load.buffer is buffer for load in loads(stmt))
-
-
-def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
-    """The innermost loop around every block that reads `buffer` which some index of it varies with."""
-    around: list[For] | None = None
-    used: set[Var] = set()
-    for block in blocks(nest):
-        bound = {a.var: a.binding for a in block.axes}
-        for load in loads(block):
-            if load.buffer is buffer:
-                path = loops_around(nest, block)
-                around = path if around is None else [loop for loop in around if loop in path]
-                axes = set().union(*(variables_of(i) for i in load.indices))
-                used |= set().union(*(variables_of(bound.get(v, v)) for v in axes))
-    return next((loop for loop in reversed(around or []) if loop.var in used), None)
 
 
 def _schedule_nest(nest: Stmt, target: Target) -> Stmt:

@@ -21,7 +21,19 @@ from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.reduce import ReduceAttributes
 
-REREAD = frozenset({"contract", "window_reduce", "top_k", "cumulative", "scatter_elements", "scatter_nd", "compact"})
+REREAD = frozenset(
+    {
+        "contract",
+        "window_reduce",
+        "winograd_input",
+        "winograd_output",
+        "top_k",
+        "cumulative",
+        "scatter_elements",
+        "scatter_nd",
+        "compact",
+    }
+)
 """Operators that read an input element more than once, or in an order of their own."""
 
 CHEAP = frozenset({"full", "iota", "index_values"})
@@ -87,6 +99,8 @@ def _joins(
     group = group_of[users[0]]
     if any(group_of[u] is not group for u in users) or len(group.nodes) >= KERNEL_NODES:
         return None
+    if node.op.name == "pad" and _pads_window(node, users):
+        return group
     if node.op.pattern is Pattern.MAP:
         if any(u.op.name in REREAD for u in users):
             return None
@@ -96,6 +110,11 @@ def _joins(
     if not group.anchors and _is_epilogue(node, group):
         return group
     return group if _is_row(node, group) else None
+
+
+def _pads_window(node: Node, users: list[Node]) -> bool:
+    """Whether a padding is for one window alone: it runs in the window's kernel, a part at a time where that goes."""
+    return len(users) == 1 and users[0].op.name == "contract" and users[0].inputs.count(node.outputs[0]) == 1
 
 
 def _ends_reduction(node: Node, makers: dict[Value, Node], consumers: dict[Value, list[Node]]) -> bool:

@@ -19,6 +19,7 @@ from tilewright.report.errors import UserError
 T = TypeVar("T")
 
 PREFIX = "TILEWRIGHT_"
+MOST_THREADS = 4096
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -88,8 +89,8 @@ def _parse_switch(text: str) -> bool:
 
 
 def _parse_threads(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 4096:
-        raise ValueError("it counts threads, from 1 to 4096")
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_THREADS:
+        raise ValueError(f"it counts threads, from 1 to {MOST_THREADS}")
     return int(text)
 
 
@@ -124,7 +125,7 @@ VERIFY = Setting(
 )
 NUM_THREADS: Setting[int | None] = Setting(
     "TILEWRIGHT_NUM_THREADS",
-    "how many threads compiled programs use (default: one for each core)",
+    "how many threads a call of a compiled program uses (default: one for each core that the process may use)",
     "a number from 1",
     None,
     _parse_threads,
@@ -137,12 +138,21 @@ MEMORY_LIMIT: Setting[int | None] = Setting(
     _parse_bytes,
 )
 
+WINOGRAD = Setting(
+    "TILEWRIGHT_WINOGRAD",
+    "lets convolutions by windows of 3x3 be computed by Winograd's products of tiles, where that is faster",
+    "1 or 0",
+    True,
+    _parse_switch,
+)
+
 SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None], ...] = (
     SHOW,
     STORE,
     VERIFY,
     NUM_THREADS,
     MEMORY_LIMIT,
+    WINOGRAD,
 )
 
 

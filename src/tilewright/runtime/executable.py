@@ -24,6 +24,7 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.memory import allocate
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.pointers import data_pointer
+from tilewright.runtime.threads import count_threads
 
 Array = np.ndarray[Any, Any]
 
@@ -49,7 +50,8 @@ class _ThreadState(threading.local):
 class Executable:
     """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
 
-    `compile_seconds` is the time it took to make, `cached` whether its code came from the store.
+    `compile_seconds` is the time it took to make, `cached` whether its code came from the store. `threads` is how many
+    threads a call uses at most.
     """
 
     def __init__(
@@ -62,7 +64,9 @@ class Executable:
         *,
         seconds: float = 0.0,
         cached: bool = False,
+        threads: int | None = None,
     ) -> None:
+        self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
         self._inside = inside
@@ -156,7 +160,9 @@ class Executable:
         """Calls native code; again with a larger arena when it asks for one."""
         state = self._threads
         while True:
-            status = self._entry(pointers, self._constant_pointers, sizes, state.arena, state.arena_bytes, state.fault)
+            status = self._entry(
+                pointers, self._constant_pointers, sizes, state.arena, state.arena_bytes, state.fault, self.threads
+            )
             if status == 0:
                 return
             if status != ARENA_TOO_SMALL:

@@ -11,6 +11,8 @@ from functools import cached_property
 
 from tilewright.core.passes import Record
 from tilewright.graph.nodes import AnyFunction, Module
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import CallFunction, Function
 from tilewright.report.errors import UserError
 
 
@@ -46,7 +48,7 @@ class Inside:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernels, in the order they are first called."""
-        return tuple(name for name in self.module.functions if name != self.module.entry)
+        return tuple(_kernels(self.module))
 
     def report(self) -> str:
         """A line for each pass, with its time."""
@@ -67,15 +69,27 @@ class Inside:
         return str(self._kernel(stage.program, kernel, stage.name))
 
     def _kernel(self, module: Module, kernel: int | str, stage: str) -> AnyFunction:
-        names = [name for name in module.functions if name != module.entry]
+        names = _kernels(module)
         if isinstance(kernel, int) or kernel.isdigit():
             number = int(kernel)
             if number < len(names):
                 return module.functions[names[number]]
-        elif kernel in names:
+        elif kernel in module.functions and kernel != module.entry:
             return module.functions[kernel]
         listed = ", ".join(f"{n} {name}" for n, name in enumerate(names))
         why = (
             f"its kernels are {listed}" if names else f"there are no kernels before the plan, and {stage} is before it"
         )
         raise UserError(f"no kernel {kernel} after {stage}", why=why)
+
+
+def _kernels(module: Module) -> list[str]:
+    """The functions that the entry calls: not those that only other kernels do, as the bodies of their loops."""
+    inner = {
+        s.callee
+        for name, f in module.functions.items()
+        if isinstance(f, Function) and name != module.entry
+        for s in statements(f.body)
+        if isinstance(s, CallFunction)
+    }
+    return [name for name in module.functions if name != module.entry and name not in inner]

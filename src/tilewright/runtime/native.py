@@ -11,7 +11,9 @@ from typing import Any, NoReturn
 import llvmlite.binding as llvm
 
 from tilewright.codegen.module import ENTRY
+from tilewright.codegen.pool import PARALLEL
 from tilewright.report.errors import InternalError, UserError
+from tilewright.runtime.pool import load_pool
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 
@@ -23,8 +25,9 @@ EntryPoint = ctypes.CFUNCTYPE(
     ctypes.c_void_p,
     ctypes.c_int64,
     ctypes.c_void_p,
+    ctypes.c_int64,
 )
-"""i64 (arguments, constants, symbols, arena, arena bytes, fault record): see codegen/README.md."""
+"""i64 (arguments, constants, symbols, arena, arena bytes, fault record, threads): see codegen/README.md."""
 
 _lock = threading.Lock()
 
@@ -41,6 +44,8 @@ class NativeCode:
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
             return
+        if PARALLEL.encode() in code:
+            load_pool()
         with _lock:
             machine = native().create_machine()
             self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)

@@ -1,150 +1,157 @@
-"""compute_at: a producer's points are computed where a consumer's loop needs them, and its buffer shrinks to that.
+"""compute_at: a producer's points are computed in a consumer's loop, as far as each of its iterations reads them.
 
 for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
-for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       alloc s: f32[1]
-                                                                        for k: block s(vi = i, …): s[0] += x[vi, vk]
-                                                                        block y(vi = i): y[vi] = sqrt(s[0])
+for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       for k: block s(vi = i, …): s[vi] += x[vi, vk]
+                                                                        block y(vi = i): y[vi] = sqrt(s[vi])
 """
 
 from __future__ import annotations
 
-from tilewright.analysis.accesses import accesses
-from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import ranges_of, region
-from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
-from tilewright.expr.nodes import Const, Expr, Var, const
+from collections.abc import Sequence
+
+from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.dependences import carried
+from tilewright.analysis.intervals import Range, facts_of
+from tilewright.analysis.regions import Region, cover, ranges_of
+from tilewright.core.walk import preorder
+from tilewright.expr.linear import affine_in, expression, polynomial
+from tilewright.expr.nodes import Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, map_expressions, replace, statements, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.find import nests, stored_buffers
-from tilewright.types.scopes import Scope
+from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
+from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, Load, LoopKind, Store, seq
+from tilewright.schedule.compact import defined_inside
+from tilewright.schedule.domain import nest_over, own_accesses, touched, unclipped, within
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.place import Memory, Place, in_sequence, own_loads, place, require_only_writer, single_store
+from tilewright.schedule.step import Step, refusal
 
-STACK_BYTES = 16 * 1024
-"""Buffers up to this size live on the stack; larger ones, and those of symbolic size, in the arena."""
-
-Box = tuple[Range, ...]
-"""Begin and extent in each dimension."""
-
-
-def compute_at(function: Function, buffer: Buffer, loop: For) -> Function | None:
-    """The function with the nest that produces `buffer` moved into `loop`; None where that is not legal here: another
-    nest reads the buffer, the producer has several blocks, or the part that an iteration needs is not a box."""
-    producers = [n for n in nests(function) if buffer in stored_buffers(n)]
-    readers = [n for n in nests(function) if any(ld.buffer is buffer for ld in loads(n))]
-    if len(producers) != 1 or (any(r is producers[0] for r in readers) and not _accumulates(producers[0], buffer)):
-        return None
-    consumers = [r for r in readers if r is not producers[0]]
-    inside = blocks(producers[0])
-    if len(consumers) != 1 or loop not in set(statements(consumers[0])) or len(inside) != 1:
-        return None
-    if not _writes_its_points(inside[0], buffer):
-        return None
-    box = _needed(loop, consumers[0], buffer)
-    if box is None:
-        return None
-    small = _shrunk(buffer, box)
-    producer = _produce(producers[0], inside[0], box)
-    body = _rebase(seq(producer, loop.body), buffer, small, box)
-    moved = loop.replace(body=seq(Alloc(small), body))
-    kept = [s for s in nests(function) if s is not producers[0] and not (isinstance(s, Alloc) and s.buffer is buffer)]
-    return function.replace(body=replace(seq(*kept), loop, moved) if kept != [loop] else moved)
+TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
+"""The loops whose iterations may run at the same time."""
 
 
-def _writes_its_points(block: Block, buffer: Buffer) -> bool:
-    """Whether a block's only store goes to the buffer at the block's spatial axes in order."""
-    store = block.body
-    points = tuple(a.var for a in block.spatial)
-    return isinstance(store, Store) and store.buffer is buffer and store.indices == points
+def compute_at(function: Function, block: str, loop: Var) -> Step:
+    """The block runs at the beginning of each iteration of the loop, on a box of points that holds all that the
+    iteration reads. Its loops are made anew: one for each spatial axis, called like it, and inside them those of its
+    reduce axes. Points that several iterations read are computed by each of them.
 
-
-def _accumulates(nest: Stmt, buffer: Buffer) -> bool:
-    """Whether the only reads of the buffer in its own nest are those of its accumulation."""
-    (block, *more) = blocks(nest)
-    store = block.body
-    if more or not isinstance(store, Store) or store.buffer is not buffer:
-        return False
-    return all(ld.indices == store.indices for ld in loads(nest) if ld.buffer is buffer)
-
-
-def _needed(loop: For, consumer: Stmt, buffer: Buffer) -> Box | None:
-    """The box of `buffer` that one iteration of `loop` reads: the same for every load of it, or None."""
-    reading = [a for a in accesses(consumer) if a.buffer is buffer and not a.is_store]
-    if not reading or any(loop not in a.loops for a in reading):
-        return None
-    boxes = []
-    for access in reading:
-        inner = access.loops[access.loops.index(loop) + 1 :]
-        boxes.append(region(access.indices, buffer.shape, ranges_of(inner)))
-    same = all(box.exact and box.ranges == boxes[0].ranges for box in boxes)
-    return boxes[0].ranges if same else None
-
-
-def _shrunk(buffer: Buffer, box: Box) -> Buffer:
-    shape = tuple(r.extent for r in box)
-    size = 1
-    for extent in shape:
-        if not isinstance(extent, Const):
-            return buffer.replace(shape=shape, scope=Scope.ARENA)
-        size *= int(extent.value)
-    scope = Scope.REGISTER if size == 1 else Scope.STACK if size * buffer.dtype.bytes <= STACK_BYTES else Scope.ARENA
-    return buffer.replace(shape=shape, scope=scope)
-
-
-def _produce(nest: Stmt, block: Block, box: Box) -> Stmt:
-    """The producer's block over the box alone, under fresh loops: spatial ones over the box, reduce as they were."""
-    copy = fresh_copy(nest)
-    (fresh,) = blocks(copy)
-    around = [s for s in statements(copy) if isinstance(s, For)]
-    reduce_vars = set().union(*(variables_of(a.binding) for a in fresh.reduce))
-    axes: list[Axis] = []
-    loops: list[For] = []
-    dims = iter(box)
-    for axis in fresh.axes:
-        if axis.kind is AxisKind.REDUCE:
-            axes.append(axis)
-            continue
-        part = next(dims)
-        begin, extent = part.begin, part.extent
-        if isinstance(extent, Const) and extent.value == 1:
-            axes.append(axis.replace(binding=begin))
-            continue
-        var = Var(axis.var.name.removeprefix("v"))
-        axes.append(axis.replace(binding=begin + var))
-        loops.append(For(var, const(0), extent, LoopKind.SERIAL, fresh))
-    made: Stmt = fresh.replace(axes=tuple(axes))
-    for loop in reversed([*loops, *(s for s in around if s.var in reduce_vars)]):
-        made = loop.replace(body=made)
-    return made
-
-
-def _rebase(stmt: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:
-    """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
-
-    Inside a block an index is an expression over axes, so the begin must be subtracted from what the axes are bound to:
-    axes are replaced by their bindings in the indices of this buffer alone.
+    Legal where everything that reads the block's buffer is in the loop, and nothing in between changes what the block
+    reads. The buffer stays as it is: compact makes it as small as the box.
     """
+    return computed_at(function, find_block(function, block), find_loop(function, loop))
 
-    def of_block(node: Node) -> Node:
-        if not isinstance(node, Block):
-            return node
-        bindings: dict[Expr, Node] = {a.var: a.binding for a in node.axes}
 
-        def local(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-            bound = [substitute(i, bindings) for i in indices]
-            return tuple(simplify(i - part.begin) for i, part in zip(bound, box, strict=True))
+def computed_at(function: Function, producer: Block, target: For) -> Step:
+    """The step that moves a block into a loop."""
+    block, name = producer.name, target.var.name
+    what = f"cannot compute {block} in loop {name}"
+    store = single_store(function, producer, what)
+    buffer = store.buffer
+    mend = "cache_write gives the block a local buffer"
+    require_only_writer(function, producer, buffer, what, mend)
+    found = place(function, producer, target, what)
+    if found.is_after:
+        why = f"{block} comes after loop {name}"
+        raise refusal(function, what, producer, why=why, mend=f'reverse_compute_at("{block}", {name})')
+    _require_readers(function, found, buffer, what)
+    _require_unchanged(function, found, what)
+    _require_path(function, found, what)
+    box = _needed(found, buffer)
+    nest = nest_over(found.domain, _part(function, found, store, box, what), found.around_loop())
+    fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
+    made = in_sequence(function, found.parent, {found.nest: (), found.other: (fresh,)})
+    _require_no_race(function, made, found, buffer, what)
+    evidence = (
+        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and nothing else reads it",
+        f"nothing in between stores what {block} reads",
+    )
+    return Step(made, None, evidence)
 
-        def of_expression(e: Node) -> Node:
-            return Load(small, local(e.indices)) if isinstance(e, Load) and e.buffer is buffer else e
 
-        def of_store(s: Node) -> Node:
-            return Store(small, local(s.indices), s.value) if isinstance(s, Store) and s.buffer is buffer else s
+def _require_readers(function: Function, found: Place, buffer: Buffer, what: str) -> None:
+    """All that reads the buffer is in the loop."""
+    inside = {*statements(found.loop.body), *statements(found.block)}
+    name = found.loop.var.name
+    for s in statements(function.body):
+        if s not in inside and any(load.buffer is buffer for load in own_loads(s)):
+            why = f"{buffer.name} is read here, outside loop {name}"
+            raise refusal(function, what, s, why=why, mend=f"move this into {name} first, or take a loop around both")
+    if not any(load.buffer is buffer for load in loads(found.loop.body)):
+        raise refusal(function, what, found.loop, why=f"nothing in loop {name} reads {buffer.name}")
 
-        memo: dict[Node, Node] = {}
-        body = map_expressions(node.body, lambda e: transform(e, of_expression, memo))
-        body = transform_statements(body, of_store)
-        init = transform_statements(node.init, of_store) if node.init is not None else None
-        return node.replace(body=body, init=init)
 
-    return transform_statements(stmt, of_block)
+def _require_unchanged(function: Function, found: Place, what: str) -> None:
+    """Nothing from the block's place to the loop's last iteration stores what the block reads."""
+    memory = Memory(function)
+    reads = memory.loaded(found.nest) - memory.stored(found.nest)
+    for s in (*found.between, found.other):
+        for each in statements(s):
+            changed = reads & memory.stored(each) if isinstance(each, Store | CallFunction) else set()
+            if changed:
+                why = f"it stores {min(b.name for b in changed)}, which {found.block.name} reads"
+                raise refusal(function, what, each, why=why)
+
+
+def _require_path(function: Function, found: Place, what: str) -> None:
+    """Loops of a nest can stand where they will."""
+    for s in path_to(found.other, found.loop):
+        if isinstance(s, Block):
+            raise refusal(function, what, s, why=f"loop {found.loop.var.name} is inside block {s.name}")
+        if isinstance(s, For) and s.kind in (LoopKind.VECTORIZE, LoopKind.INSTRUCTION):
+            word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
+            mend = f"move {found.block.name} before that step"
+            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", mend=mend)
+
+
+def _needed(found: Place, buffer: Buffer) -> list[Range]:
+    """A box that holds all that one iteration of the loop reads of a buffer."""
+    whole: Region | None = None
+    for access in accesses(found.loop.body):
+        if access.buffer is buffer and not access.is_store:
+            here = touched(access.indices, buffer.shape, access.loops)
+            whole = here if whole is None else cover(whole, here)
+    hidden = defined_inside(found.loop)
+    box = whole.ranges if whole is not None else [Range(const(0), extent) for extent in buffer.shape]
+    return [
+        Range(const(0), extent) if _is_hidden(part, hidden) else part
+        for part, extent in zip(box, buffer.shape, strict=True)
+    ]
+
+
+def _is_hidden(part: Range, hidden: set[Var]) -> bool:
+    """Whether a range is known inside the loop only."""
+    return any(isinstance(e, Load) or e in hidden for e in preorder((part.begin, part.extent)))
+
+
+def _part(function: Function, found: Place, store: Store, box: Sequence[Range], what: str) -> dict[Var, Range]:
+    """The values of the block's axes that fill the box."""
+    domain = found.domain
+    indices = next(a.indices for a in own_accesses(domain) if a.is_store)
+    facts = facts_of(ranges_of(unclipped(found.around_loop())[0]))
+    part: dict[Var, Range] = {}
+    for index, needed in zip(indices, box, strict=True):
+        axes = [v for v in domain.box if mentions(index, {v})]
+        if not axes:
+            continue
+        parts = affine_in(polynomial(index), axes[0])
+        if len(axes) > 1 or parts is None or parts[0] != {(): 1} or axes[0] in part:
+            why = f"the points of {found.block.name} that store a part of {store.buffer.name} are not a box: {index}"
+            raise refusal(function, what, store, why=why)
+        values = Range(simplify(needed.begin - expression(parts[1])), needed.extent)
+        whole = domain.box[axes[0]]
+        if within(values, whole, facts) or not within(whole, values, facts):
+            part[axes[0]] = values
+    return part
+
+
+def _require_no_race(function: Function, made: Function, found: Place, buffer: Buffer, what: str) -> None:
+    """Iterations that may run at the same time do not compute the same points."""
+    for loop in found.around_loop():
+        if loop.kind in TOGETHER:
+            fresh = find_loop(made, loop.var)
+            met = [d for d in carried(fresh, loops_around(made.body, fresh)) if d.first.buffer is buffer]
+            if met:
+                why = (
+                    f"iterations of {loop.var.name}, which may run at the same time, compute the same of {buffer.name}"
+                )
+                mend = f'compute_at before {loop.var.name} is made {loop.kind.value}, then compact("{buffer.name}")'
+                raise refusal(function, what, loop, why=why, mend=mend)

@@ -16,6 +16,7 @@ def find_loop(function: Function, loop: Var | str) -> For:
     loops = [s for s in statements(function.body) if isinstance(s, For)]
     found = [s for s in loops if s.var is loop or s.var.name == loop]
     if len(found) == 1:
+        _require_free(function, found[0], loops)
         return found[0]
     name = loop if isinstance(loop, str) else loop.name
     names = ", ".join(dict.fromkeys(s.var.name for s in loops)) or "none"
@@ -32,6 +33,15 @@ def find_loop(function: Function, loop: Var | str) -> For:
         why="a name must mean one loop",
         mend=f"take it from get_loops(block), with one of the blocks {inside}",
     )
+
+
+def _require_free(function: Function, loop: For, loops: list[For]) -> None:
+    """The loops of a nest that runs as an instruction stay as they are."""
+    for nest in loops:
+        if nest.instruction is not None and any(s is loop for s in statements(nest)):
+            what = f"loop {loop.var.name} of {function.name} is part of the instruction {nest.instruction}"
+            why = "an instruction runs its nest as a whole"
+            raise refusal(function, what, nest, why=why, mend=f"do this before tensorize({nest.var.name}, …)")
 
 
 def find_block(function: Function, name: str) -> Block:

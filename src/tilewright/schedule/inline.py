@@ -1,67 +1,245 @@
-"""inline: a buffer that one block computes point by point disappears into the places that read it.
+"""inline, reverse_inline: a buffer between a producer and its readers disappears.
 
 block e(vi = i): e[vi] = exp(x[vi])
-block y(vi = i): y[vi] = e[vi] * 2.0          =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0
+block y(vi = i): y[vi] = e[vi] * 2.0
+
+inline("e")            =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        y's nest: each reader computes it itself
+reverse_inline("y")    =>      block e(vi = i): y[vi] = exp(x[vi]) * 2.0        e's nest: computed where e was
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.analysis.accesses import accesses
+from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
-from tilewright.expr.nodes import Call, Div, Expr
-from tilewright.loops.edit import blocks, loads, map_expressions, statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.find import nests, stored_buffers
-from tilewright.types.scopes import Scope
+from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.expr.simplify import Facts, simplify
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, loads, map_expressions, path_to, statements
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    Let,
+    Load,
+    Prefetch,
+    Seq,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.report.errors import UserError
+from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, within
+from tilewright.schedule.find import find_block, nests, stored_buffers
+from tilewright.schedule.freshness import covers
+from tilewright.schedule.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
+from tilewright.schedule.step import Step, refusal
 
 
-def point_definition(function: Function, buffer: Buffer) -> tuple[Stmt, Block, Store] | None:
-    """(nest, block, store) when a local buffer is written by one block only, at its axes in order, without init; so
-    its value at any index is one expression."""
-    writers = [n for n in nests(function) if buffer in stored_buffers(n)]
-    if buffer.scope is Scope.ARGUMENT or len(writers) != 1 or not isinstance(writers[0], For | Block):
-        return None
-    inside = blocks(writers[0])
-    if len(inside) != 1:
-        return None
-    (block,) = inside
-    store = block.body
-    if not isinstance(store, Store) or block.init is not None or block.where is not None or block.reduce:
-        return None
-    if store.buffer is not buffer or tuple(a.var for a in block.axes) != store.indices:
-        return None
-    if any(isinstance(s, Alloc) for s in statements(writers[0])):
-        return None
-    return writers[0], block, store
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A buffer that one block fills, without its own help: `store` says the value of an element, over the axes of the
+    block. `nest` holds nothing but the block."""
+
+    block: Block
+    nest: Stmt
+    domain: Domain
+    store: Store
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.store.buffer
 
 
-def inline(function: Function, buffer: Buffer) -> Function:
-    """The function without `buffer`: loads of it become the expression that defines it."""
-    found = point_definition(function, buffer)
-    assert found is not None, f"{buffer.name} is not defined point by point"
-    nest, block, store = found
-    axes = [a.var for a in block.axes]
+def inline(function: Function, block: str) -> Step:
+    """Whatever reads the block's buffer computes the element it reads itself; block and buffer disappear.
+
+    Legal where the block computes one expression for each element, nothing else stores to its buffer, and what the
+    expression reads is the same wherever the buffer is read.
+    """
+    found = find_block(function, block)
+    readers = [s for s in statements(function.body) if any(x.buffer in stored_buffers(found) for x in own_loads(s))]
+    places = f"{len(readers)} statement{'s' * (len(readers) != 1)}"
+    made = inlined(function, found)
+    return Step(made, None, (f"{places} compute it instead, from what {block} read",))
+
+
+def inlined(function: Function, block: Block) -> Function:
+    """The function without a block and its buffer: loads become the expression that defines the element."""
+    what = f"cannot inline {block.name}"
+    found = _definition(function, block, what)
+    inverse = _inverse(function, found, what)
+    readers = _readers(function, found, what)
+    _require_lasting(function, found, readers, what)
+    buffer, value = found.buffer, found.store.value
 
     def change(node: Node) -> Node:
-        if isinstance(node, Load) and node.buffer is buffer:
-            values: dict[Expr, Node] = dict(zip(axes, node.indices, strict=True))
-            return substitute(store.value, values)
-        return node
+        if not isinstance(node, Load) or node.buffer is not buffer:
+            return node
+        values: dict[Expr, Node] = {axis: _at(place, node.indices) for axis, place in inverse.items()}
+        return substitute(value, values)
 
     memo: dict[Node, Node] = {}
-    kept = [s for s in nests(function) if s is not nest and not (isinstance(s, Alloc) and s.buffer is buffer)]
-    body = map_expressions(seq(*kept) if kept else Seq(()), lambda e: transform(e, change, memo))
-    return function.replace(body=body)
+    alloc = next(s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer)
+    kept = without(without(function.body, found.nest), alloc)
+    return function.replace(body=map_expressions(kept, lambda e: transform(e, change, memo)))
+
+
+def _definition(function: Function, block: Block, what: str) -> Definition:
+    if block.reduce or block.init is not None:
+        why = f"{block.name} adds up: its readers would do so again and again"
+        raise refusal(function, what, block, why=why, mend=f'move it instead: compute_at("{block.name}", …)')
+    store = single_store(function, block, what)
+    mend = f"only local buffers disappear; move what reads {store.buffer.name} instead: reverse_inline"
+    require_only_writer(function, block, store.buffer, what, mend)
+    nest = nest_of(function, block, what)
+    domain = domain_of(block, [s for s in statements(nest) if isinstance(s, For)])
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
+    made = domain.block.body
+    assert isinstance(made, Store)
+    return Definition(block, nest, domain, made)
+
+
+Place = tuple[int, Expr] | Expr
+"""The value of an axis: that of the index of a dimension less an offset, or one value for all."""
+
+
+def _inverse(function: Function, found: Definition, what: str) -> dict[Var, Place]:
+    """What the axes of the block are for an element of the buffer."""
+    box = found.domain.box
+    result: dict[Var, Place] = {v: r.begin for v, r in box.items() if is_one(r.extent)}
+    for dim, index in enumerate(found.store.indices):
+        axis = single_axis(index, box)
+        if axis is not None:
+            result[axis[0]] = dim, axis[1]
+    for axis_var in box:
+        if axis_var not in result:
+            why = f"no index of {found.buffer.name} says what {axis_var.name} is"
+            raise refusal(function, what, found.block.body, why=why)
+    return result
+
+
+def _at(place: Place, indices: Sequence[Expr]) -> Expr:
+    if isinstance(place, Expr):
+        return place
+    dim, offset = place
+    return indices[dim] if offset is const(0) else simplify(indices[dim] - offset)
+
+
+def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
+    """The statements that read the buffer: elements that the block stored, after it did."""
+    buffer, order = found.buffer, list(statements(function.body))
+    place = order.index(found.block)
+    readers = [s for s in order if any(load.buffer is buffer for load in own_loads(s))]
+    for s in readers:
+        if isinstance(s, Prefetch):
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
+        if order.index(s) < place:
+            raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
+        if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
+            raise refusal(function, what, s, why="a vector is read at once", mend="inline before it is a vector")
+    if not _fills(found):
+        touched = [a for a in accesses(function.body) if a.buffer is buffer]
+        store = next(a for a in touched if a.is_store)
+        for access in touched:
+            if not access.is_store and not covers(function, store, access):
+                why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
+                raise refusal(function, what, access.statement, why=why)
+    return readers
+
+
+def _fills(found: Definition) -> bool:
+    """Whether the block stores every element of its buffer."""
+    if found.domain.conditions:
+        return False
+    for index, extent in zip(found.store.indices, found.buffer.shape, strict=True):
+        axis = single_axis(index, found.domain.box)
+        covered = Range(index, const(1))
+        if axis is not None:
+            box = found.domain.box[axis[0]]
+            covered = Range(box.begin + axis[1], box.extent)
+        if not within(Range(const(0), extent), covered, Facts()):
+            return False
+    return True
+
+
+def _require_lasting(function: Function, found: Definition, readers: Sequence[Stmt], what: str) -> None:
+    """What the expression uses means the same to each reader."""
+    memory, order = Memory(function), list(statements(function.body))
+    reads = memory.loaded(found.store)
+    scopes = _scopes(function)
+    holder = scopes[found.buffer]
+    inside = set(statements(holder))
+    paths = [path_to(function.body, s) for s in readers]
+    around = [s for s in path_to(function.body, found.nest)[:-1] if s in inside and s is not holder]
+    for s in around:
+        late = next((r for r, path in zip(readers, paths, strict=True) if s not in path), None)
+        if late is not None:
+            word = f"loop {s.var.name}" if isinstance(s, For) else f"the {type(s).__name__.lower()}"
+            why = f"{found.block.name} is inside {word if not isinstance(s, Seq) else 'a statement'}, this is not"
+            raise refusal(function, what, late, why=why)
+    for s in order:
+        changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) and s in inside else set()
+        if changed and order.index(s) > order.index(found.block):
+            why = (
+                f"it stores {min(b.name for b in changed)}, which {found.block.name} reads, before all readers have run"
+            )
+            raise refusal(function, what, s, why=why)
+    axes = {a.var for a in found.block.axes}
+    used: set[Var | Buffer] = {load.buffer for load in loads(found.store)}
+    for e in (found.store.value, *found.store.indices):
+        used |= variables_of(e) - axes
+    for name, scope in scopes.items():
+        for path, reader in zip(paths, readers, strict=True):
+            if name in used and scope not in path:
+                why = f"{found.block.name} uses {name.name}, which is not known here"
+                raise refusal(function, what, reader, why=why)
+
+
+def _scopes(function: Function) -> dict[Var | Buffer, Stmt]:
+    """The statement inside which each variable and local buffer is known."""
+    result: dict[Var | Buffer, Stmt] = {}
+    for s in statements(function.body):
+        if isinstance(s, For):
+            result[s.var] = s
+        for child in s.children() if isinstance(s, Seq) else (s,):
+            if isinstance(child, Alloc | View):
+                result.setdefault(child.buffer, s)
+            elif isinstance(child, Let):
+                result.setdefault(child.var, s)
+    return result
 
 
 def inline_all(function: Function) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
     and that cost more to compute than to load."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
-        found = point_definition(function, buffer)
-        if found is not None and not (is_expensive(found[2].value) and _readers(function, buffer) > 1):
-            function = inline(function, buffer)
+        block = _point_block(function, buffer)
+        if block is None or not isinstance(block.body, Store):
+            continue
+        if not (is_expensive(block.body.value) and _reading_nests(function, buffer) > 1):
+            try:
+                function = inlined(function, block)
+            except UserError:
+                continue
     return function
+
+
+def _point_block(function: Function, buffer: Buffer) -> Block | None:
+    """The block that alone fills a buffer, if it may compute each point by itself."""
+    writers = [n for n in nests(function) if buffer in stored_buffers(n)]
+    inside = blocks(writers[0]) if len(writers) == 1 else []
+    if len(inside) != 1 or inside[0].init is not None or inside[0].reduce:
+        return None
+    return inside[0]
 
 
 def is_expensive(value: Expr) -> bool:
@@ -69,6 +247,6 @@ def is_expensive(value: Expr) -> bool:
     return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
 
 
-def _readers(function: Function, buffer: Buffer) -> int:
+def _reading_nests(function: Function, buffer: Buffer) -> int:
     """How many nests read a buffer."""
     return sum(1 for nest in nests(function) if any(load.buffer is buffer for load in loads(nest)))

@@ -12,6 +12,7 @@ from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence, carried
 from tilewright.analysis.vectors import Meeting, meetings, stays_forward
 from tilewright.loops.edit import blocks, loops_around, statements
+from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.step import refusal
@@ -39,6 +40,17 @@ def _reason(loop: For, found: Dependence) -> str:
     return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
 
 
+def require_instructions(function: Function, what: str) -> None:
+    """The error `what` where a loop that runs as an instruction holds something else than what that does."""
+    for s in statements(function.body):
+        if isinstance(s, For) and s.instruction is not None:
+            try:
+                match(s, s.instruction, loops_around(function.body, s))
+            except Mismatch as wrong:
+                why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
+                raise refusal(function, what, s, why=why, mend="take this step before tensorize") from None
+
+
 def access_text(access: Access) -> str:
     """An access as a person says it."""
     place = f"{access.buffer.name}[{', '.join(str(i) for i in access.indices)}]"
@@ -57,8 +69,12 @@ def _mend(loop: For, found: Dependence, otherwise: str) -> str:
 
 def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int], what: str) -> tuple[str, ...]:
     """The evidence that a chain of nested loops may be permuted, the n-th becoming loop `order[n]` of it."""
-    for met in meetings(chain[0], chain):
-        if not stays_forward(met.distances, order) and not _accumulates(chain[0], met):
+    resummed: dict[str, None] = {}
+    for met in meetings(chain[0], chain, loops_around(function.body, chain[0])):
+        if stays_forward(met.distances, order):
+            continue
+        resummed[met.first.buffer.name] = None
+        if not _accumulates(chain[0], met):
             names = ", ".join(loop.var.name for loop in chain)
             apart = ", ".join("any" if d is None else str(d) for d in met.distances)
             raise refusal(
@@ -69,7 +85,11 @@ def require_reorder(function: Function, chain: Sequence[For], order: Sequence[in
                 "the later of the two would run first",
                 mend=f"keep the order of {names}",
             )
-    return ("every two accesses that meet keep their order",)
+    kept = "every two accesses that meet keep their order"
+    if not resummed:
+        return (kept,)
+    names = ", ".join(resummed)
+    return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {kept}")
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:

@@ -12,26 +12,38 @@ from collections.abc import Sequence
 from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const, maximum, minimum
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, fresh_copy, path_to, replace, substitute_expressions, transform_statements
-from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Stmt, Store, seq
+from tilewright.loops.decompose import summed_loops, variables_of
+from tilewright.loops.edit import (
+    blocks,
+    fresh_copy,
+    loads,
+    loops_around,
+    path_to,
+    replace,
+    statements,
+    substitute_expressions,
+    transform_statements,
+)
+from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.errors import InternalError
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_reorder
 from tilewright.schedule.names import fresh_blocks
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.predicates import boundary, settle
+from tilewright.schedule.predicates import boundary, conjuncts, settle
 from tilewright.schedule.step import Step, refusal
 
-TAILS = ("exact", "mask", "peel")
+TAILS = ("exact", "mask", "clip", "peel", "shift")
 
 
 def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") -> Step:
     """One loop as two, the inner of `factor` iterations. Returns the two variables, outer first.
 
     `tail` says what becomes of iterations that do not fill the inner loop: "exact" refuses them; "mask" runs the inner
-    loop over the end and lets blocks run only `where` they have a place; "peel" gives the rest a loop of its own, which
-    is returned, too (None where nothing is left), and whose blocks are called NAME.tail.
+    loop over the end and lets blocks run only `where` they have a place; "clip" ends the inner loop where the whole
+    ends, so that its extent is no constant; "peel" gives the rest a loop of its own, which
+    is returned, too (None where nothing is left), and whose blocks are called NAME.tail; "shift" moves the last inner
+    loop back until it ends where the whole ends, so that some iterations run twice.
     """
     found = find_loop(function, loop)
     what = f"cannot split loop {found.var.name} by {factor}"
@@ -45,19 +57,46 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
     if tail == "exact" and not divides:
         raise _no_place(function, found, factor, extent, what)
     if tail == "peel":
+        if not divides:
+            _require_one_start(function, found, what)
         return _peel(function, found, factor, extent, divides)
     outer, inner = Var(found.var.name + "o"), Var(found.var.name + "i")
     place = simplify(found.begin + outer * factor + inner)
+    if tail == "shift" and not divides:
+        _require_repeatable(function, found, factor, extent, what)
+        place = simplify(found.begin + minimum(outer * factor, extent - factor)) + inner
     body = substitute_expressions(found.body, {found.var: place})
     count = simplify(FloorDiv(extent, const(factor)) if divides else FloorDiv(extent + (factor - 1), const(factor)))
-    if not divides:
+    end: Expr = const(factor)
+    proof = f"{factor} divides {extent}"
+    if not divides and tail == "mask":
         body = guarded(body, Lt(place, found.end))
+        proof = f"blocks run only where {place} < {found.end}"
+    elif not divides and tail == "shift":
+        proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
+    elif not divides:
+        end = minimum(factor, simplify(extent - outer * factor))
+        proof = f"{inner.name} ends where {place} reaches {found.end}"
     kind = LoopKind.SERIAL if found.kind is LoopKind.UNROLL else found.kind
-    made = found.replace(
-        var=outer, begin=const(0), end=count, body=For(inner, const(0), const(factor), LoopKind.SERIAL, body), kind=kind
-    )
-    proof = f"{factor} divides {extent}" if divides else f"blocks run only where {place} < {found.end}"
+    body = For(inner, const(0), end, LoopKind.SERIAL, body)
+    made = found.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
     return Step(function.replace(body=replace(function.body, found, made)), (outer, inner), (proof,))
+
+
+def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr, what: str) -> None:
+    """Running an iteration once more changes nothing, and there is room to."""
+    if not isinstance(extent, Const) or extent.value < factor:
+        why = f"the inner loop of {factor} iterations cannot be moved back into {extent}"
+        raise refusal(function, what, loop, why=why, mend=f'split({loop.var.name}, {factor}, tail="mask")')
+    if loop.kind is not LoopKind.SERIAL:
+        why = f"iterations of a {loop.kind.value} loop may run at the same time, and some would run twice"
+        raise refusal(function, what, loop, why=why, mend="split it while it is serial")
+    stored = {s.buffer for s in statements(loop) if isinstance(s, Store)}
+    plain = all(isinstance(s, For | Block | Store | Seq) for s in statements(loop))
+    for s in statements(loop):
+        if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
+            why = "an iteration that runs twice must not read what the loop stores"
+            raise refusal(function, what, s, why=why, mend=f'split({loop.var.name}, {factor}, tail="peel")')
 
 
 def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> Exception:
@@ -146,11 +185,25 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
         first.var: simplify(first.begin + FloorDiv(fused, m)),
         second.var: simplify(second.begin + Mod(fused, m)),
     }
-    made = first.replace(
-        var=fused, begin=const(0), end=simplify(n * m), body=substitute_expressions(second.body, values)
-    )
+    body = substitute_expressions(second.body, values)
+    _require_same_starts(function, first, second.body, body, what)
+    made = first.replace(var=fused, begin=const(0), end=simplify(n * m), body=body)
     evidence = (f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change",)
     return Step(function.replace(body=replace(function.body, first, made)), fused, evidence)
+
+
+def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stmt, what: str) -> None:
+    """Refuses where a condition on what is summed over, which inits do not know, becomes one that they do."""
+    for one, other in zip(blocks(before), blocks(after), strict=True):
+        if one.init is not None and _start_conditions(one) != _start_conditions(other):
+            why = f"a condition of {one.name} on what it sums over would keep its init from running, too"
+            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{one.name}", …) first')
+
+
+def _start_conditions(block: Block) -> int:
+    """How many conditions an init has."""
+    summed = summed_loops(block) | {a.var for a in block.reduce}
+    return sum(not variables_of(part) & summed for part in conjuncts(block.where))
 
 
 def _mixes(block: Block, one: Var, other: Var) -> bool:
@@ -243,25 +296,50 @@ def _variables(step: Step) -> tuple[Var, Var]:
 def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     """A loop in two, one after the other: the iterations below `at`, and those from it on. Returns both variables;
     blocks of the second are called NAME.tail. Conditions that hold throughout a part vanish in it. Without `at` the
-    place is where the first condition on the loop inside it stops to hold.
+    place is where the first condition on the loop inside it stops to hold. A part in which no block runs is left out,
+    and None returned for it.
 
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
     """
     found = find_loop(function, loop)
     what = f"cannot partition loop {found.var.name}"
+    _require_one_start(function, found, what)
     place = as_expr(at) if at is not None else boundary(found)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise refusal(function, what, found, why=why, mend=f"say where: partition({found.var.name}, at)")
     cut = simplify(_clamp(place, found))
-    first = settle(found.replace(end=cut))
-    second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"))
-    if not isinstance(first, For) or not isinstance(second, For):
-        raise InternalError("a loop was settled into something else")
-    made = seq(first, second)
+    _require_steady_starts(function, found, cut, what)
+    around = {o.var: (o.begin, simplify(o.end - 1)) for o in loops_around(function.body, found)}
+    first = settle(found.replace(end=cut), around)
+    second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"), around)
+    parts = [p for p in (first, second) if isinstance(p, For)]
+    made = seq(*parts)
+    variables = tuple(p.var if isinstance(p, For) else None for p in (first, second))
     evidence = (f"each iteration of {found.var.name} runs once, in the same order",)
-    return Step(function.replace(body=replace(function.body, found, made)), (first.var, second.var), evidence)
+    return Step(function.replace(body=replace(function.body, found, made)), variables, evidence)
+
+
+def _require_steady_starts(function: Function, loop: For, cut: Expr, what: str) -> None:
+    """Refuses a cut that moves with a loop that a block sums over: its init runs outside that loop."""
+    for block in blocks(loop):
+        moved = variables_of(cut) & summed_loops(block)
+        if block.init is not None and moved:
+            name = next(iter(moved)).name
+            why = (
+                f"where it is cut, {cut}, depends on {name}, which {block.name} sums over and its init runs outside of"
+            )
+            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
+
+
+def _require_one_start(function: Function, loop: For, what: str) -> None:
+    """Refuses to put iterations of a sum into loops of their own while its init runs before each of them."""
+    for block in blocks(loop):
+        if block.init is not None and any(loop.var in variables_of(a.binding) for a in block.reduce):
+            name = loop.var.name
+            why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
+            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
 
 
 def _clamp(place: Expr, loop: For) -> Expr:

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.core.node import Node
-from tilewright.loops.edit import blocks, transform_statements
-from tilewright.loops.nodes import Block, Function, Stmt
+from tilewright.loops.edit import allocations, blocks, statements, transform_statements
+from tilewright.loops.nodes import Block, For, Function, Stmt
 
 
 def unique_block(function: Function, name: str) -> str:
     """The name, with a number behind it where a block has it already."""
-    taken = {b.name for b in blocks(function.body)}
+    return _unique(name, {b.name for b in blocks(function.body)})
+
+
+def unique_buffer(function: Function, name: str) -> str:
+    """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
+    block that fills it share theirs."""
+    taken = {b.name for b in (*function.params, *allocations(function.body))}
+    return _unique(name, taken | {b.name for b in blocks(function.body)})
+
+
+def unique_loops(function: Function, names: Sequence[str]) -> tuple[str, ...]:
+    """The names, each with a number behind it where a loop of the program, or one before it, has it already."""
+    taken = {s.var.name for s in statements(function.body) if isinstance(s, For)}
+    made: list[str] = []
+    for name in names:
+        made.append(_unique(name, taken))
+        taken.add(made[-1])
+    return tuple(made)
+
+
+def _unique(name: str, taken: set[str]) -> str:
     found, n = name, 1
     while found in taken:
         n += 1

@@ -101,6 +101,8 @@ def fuse(outer: For) -> For:
         outer.var: outer.begin + FloorDiv(fused, m) if not _is_one(m) else outer.begin + fused,
         inner.var: inner.begin + Mod(fused, m) if not _is_one(m) else inner.begin,
     }
+    if _is_one(n):
+        values = {outer.var: outer.begin, inner.var: inner.begin + fused}
     return For(fused, const(0), simplify(n * m), outer.kind, substitute_expressions(inner.body, values))
 
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilewright.analysis.accesses import mentions
+from tilewright.analysis.intervals import Range
+from tilewright.analysis.proofs import never_negative
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute
-from tilewright.expr.linear import affine_in, expression, plus, polynomial
-from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Var, const
+from tilewright.core.walk import preorder, substitute, transform
+from tilewright.expr import dtypes
+from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
+from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Block, For, If, Seq, Stmt, seq
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import map_expressions, statements
+from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
 
 Ranges = dict[Var, tuple[Expr, Expr]]
 
@@ -30,19 +36,32 @@ def conjunction(parts: list[Expr]) -> Expr | None:
 
 
 def boundary(loop: For) -> Expr | None:
-    """The first iteration of a loop in which some condition inside it, one that only later iterations can fail, may not
-    hold; None where there is no such condition."""
+    """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
+    that only later iterations can fail, may not hold; None where there is no such condition."""
     inner: Ranges = {}
     for s in statements(loop.body):
         if isinstance(s, For):
             inner[s.var] = (s.begin, simplify(s.end - 1))
+    hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
     for s in statements(loop.body):
-        cond = s.where if isinstance(s, Block) else s.cond if isinstance(s, If) else None
-        for part in conjuncts(resolved(s, cond) if isinstance(s, Block) else cond):
+        conds = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
+        for part in [part for cond in conds for part in conjuncts(cond)]:
             place = _limit(part, loop.var, inner)
-            if place is not None:
+            if place is not None and not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
     return None
+
+
+def _conditions(block: Block) -> list[Expr]:
+    """The conditions in a block, over loop variables alone."""
+    found = [block.where, *(e.cond for e in _decisions(block) if isinstance(e, Select))]
+    return [r for c in found if (r := resolved(block, c)) is not None]
+
+
+def _decisions(block: Block) -> list[Expr]:
+    """The selections and minima in what a block computes."""
+    parts = (block.body,) if block.init is None else (block.body, block.init)
+    return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
 def resolved(block: Block, cond: Expr | None) -> Expr | None:
@@ -85,7 +104,8 @@ def _least(e: Expr, inner: Ranges) -> Expr | None:
 
 
 def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
-    """The statement without the conditions that are decided by the loops around them."""
+    """The statement without the conditions that are decided by the loops around them, and without blocks that run
+    nowhere."""
     known = dict(ranges or {})
     match stmt:
         case Seq(body):
@@ -93,11 +113,13 @@ def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
             return stmt if all(a is b for a, b in zip(kept, body, strict=True)) else seq(*kept)
         case For():
             inner = {**known, stmt.var: (stmt.begin, simplify(stmt.end - 1))}
-            return stmt.replace(body=settle(stmt.body, inner))
-        case Block() if stmt.where is not None:
-            facts = Facts(known)
-            parts = [p for p in conjuncts(stmt.where) if not _holds(resolved(stmt, p), facts)]
-            return stmt.replace(where=conjunction(parts))
+            held = settle(stmt.body, inner)
+            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
+        case Block():
+            if any(_fails(p, known) and _keeps_all(stmt, p) for p in _told(stmt)):
+                return Seq(())
+            parts = [p for p in conjuncts(stmt.where) if not _holds(resolved(stmt, p), known)]
+            return _decided(stmt, known).replace(where=conjunction(parts))
         case If(cond, then, otherwise):
             decided = simplify(cond, Facts(known))
             if isinstance(decided, Const):
@@ -108,6 +130,62 @@ def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
     return stmt
 
 
-def _holds(cond: Expr | None, facts: Facts) -> bool:
-    decided = simplify(cond, facts) if cond is not None else None
-    return isinstance(decided, Const) and bool(decided.value)
+def _told(block: Block) -> list[Expr]:
+    """The parts of a block's condition, over loop variables alone."""
+    return conjuncts(resolved(block, block.where))
+
+
+def _keeps_all(block: Block, cond: Expr) -> bool:
+    """Whether a condition keeps the init from running, too: one on what is summed over does not."""
+    return block.init is None or not mentions(cond, summed_loops(block))
+
+
+def _holds(cond: Expr | None, known: Ranges) -> bool:
+    decided = simplify(cond, Facts(known)) if cond is not None else None
+    if isinstance(decided, Const):
+        return bool(decided.value)
+    spare = bound(decided)
+    return spare is not None and _never_negative(spare, known)
+
+
+def _fails(cond: Expr | None, known: Ranges) -> bool:
+    """Whether a condition holds nowhere."""
+    spare = bound(cond)
+    return spare is not None and _never_negative(plus({(): -1}, spare, -1), known)
+
+
+def _never_negative(p: Polynomial, known: Ranges) -> bool:
+    return never_negative(p, {v: _span(begin, last) for v, (begin, last) in known.items()})
+
+
+@lru_cache(maxsize=1 << 10)
+def _span(begin: Expr, last: Expr) -> Range:
+    return Range(begin, simplify(last - begin + 1))
+
+
+def bound(cond: Expr | None) -> Polynomial | None:
+    """The polynomial that is at least zero where a bound, a < b or a <= b, holds; None of other conditions."""
+    if not isinstance(cond, Lt | Le):
+        return None
+    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
+    return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
+
+
+def _decided(block: Block, known: Ranges) -> Block:
+    """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
+    if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
+        return block
+    memo: dict[Node, Node] = {}
+
+    def change(node: Node) -> Node:
+        match node:
+            case Select(cond, a, _) if _holds(resolved(block, cond), known):
+                return a
+            case Min(a, b) if node.dtype is dtypes.index:
+                spare = polynomial(resolved(block, b - a) or const(-1))
+                return a if _never_negative(spare, known) else node
+        return node
+
+    made = map_expressions(block, lambda e: transform(e, change, memo))
+    assert isinstance(made, Block)
+    return made

@@ -16,7 +16,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import fresh_copy
+from tilewright.loops.edit import fresh_copy, loads
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.nests import extent_of
 from tilewright.types.scopes import Scope
@@ -36,7 +36,8 @@ def accumulation(block: Block) -> tuple[type[Expr], Store, Expr] | None:
         return None
     for own, other in ((value.a, value.b), (value.b, value.a)):
         if isinstance(own, Load) and own.buffer is store.buffer and own.indices == store.indices:
-            return type(value), store, other
+            again = any(load.buffer is store.buffer for load in loads(other))
+            return None if again else (type(value), store, other)
     return None
 
 

@@ -24,7 +24,22 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import UserError
-from tilewright.schedule import find, kinds, loops
+from tilewright.schedule import annotate as notes
+from tilewright.schedule import cache as caches
+from tilewright.schedule import cache_write as cache_writes
+from tilewright.schedule import compact as compaction
+from tilewright.schedule import compute_at as producers
+from tilewright.schedule import find, index_map, kinds, layout, loops, padding, scopes
+from tilewright.schedule import inline as inlining
+from tilewright.schedule import pad_sum as sums
+from tilewright.schedule import reduction as reductions
+from tilewright.schedule import reverse_compute_at as consumers
+from tilewright.schedule import reverse_inline as consumers_inline
+from tilewright.schedule import rfactor as factors
+from tilewright.schedule import stage as staging
+from tilewright.schedule import tensorize as tensors
+from tilewright.schedule import widen as widening
+from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.step import Made, Step
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
 
@@ -110,6 +125,26 @@ class Schedule:
     vectorize = primitive(kinds.vectorize)
     unroll = primitive(kinds.unroll)
     bind = primitive(kinds.bind)
+    blockize = primitive(tensors.blockize)
+    tensorize = primitive(tensors.tensorize)
+    annotate = primitive(notes.annotate)
+    prefetch = primitive(notes.prefetch)
+    cache_read = primitive(caches.cache_read)
+    cache_write = primitive(cache_writes.cache_write)
+    stage = primitive(staging.stage)
+    decompose_reduction = primitive(reductions.decompose_reduction)
+    rfactor = primitive(factors.rfactor)
+    transform_layout = primitive(layout.transform_layout)
+    widen = primitive(widening.widen)
+    pad = primitive(padding.pad)
+    pad_sum = primitive(sums.pad_sum)
+    compute_at = primitive(producers.compute_at)
+    reverse_compute_at = primitive(consumers.reverse_compute_at)
+    inline = primitive(inlining.inline)
+    reverse_inline = primitive(consumers_inline.reverse_inline)
+    compact = primitive(compaction.compact)
+    set_scope = primitive(scopes.set_scope)
+    storage_align = primitive(scopes.storage_align)
 
     def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step."""
@@ -117,6 +152,8 @@ class Schedule:
         given = {name: self._handles(name, value, function) for name, value in bound.items()}
         positional, keyword = _recorded(function, given)
         step = function(self._function, *positional, **dict(keyword))
+        if step.function is not self._function:
+            require_instructions(step.function, f"cannot apply {function.__name__}")
         if settings.VERIFY.read():
             verify(step.function)
         self._record(function, given, step)
@@ -124,7 +161,10 @@ class Schedule:
         return step.made
 
     def _handles(self, name: str, value: Any, function: Callable[..., Step]) -> Any:
-        """The argument with names of loops replaced by the loops, which the trace then knows."""
+        """The argument with names of loops replaced by the loops, which the trace then knows; a map that is given as a
+        function is replaced by its text."""
+        if inspect.isfunction(value):
+            return index_map.written(value)
         if name not in _loop_parameters(function):
             return value
         if isinstance(value, list | tuple):

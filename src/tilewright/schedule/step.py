@@ -37,4 +37,15 @@ def refusal(
     """The error of a primitive that may not be applied, at the line of `at`, with `part` of it marked."""
     if isinstance(at, For) and part is None:
         part = f"{at.var.name} in {at.begin}..{at.end}"
-    return UserError(what, where=place_of(function, Fault(at, what, part=part)), why=why, mend=mend)
+    return UserError(what, where=_Place(function, Fault(at, what, part=part)), why=why, mend=mend)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place in a program that is printed when somebody reads it: plans try what may be refused."""
+
+    function: Function
+    fault: Fault
+
+    def __str__(self) -> str:
+        return str(place_of(self.function, self.fault))

@@ -10,6 +10,7 @@ Loops are called by the names of what earlier steps returned; blocks and buffers
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -128,6 +129,8 @@ def _python(value: Value) -> str:
         return f"[{inner}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
     return repr(value)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
@@ -99,10 +101,16 @@ def dynamic_quantize_linear(b: Emit, x: Tensor) -> tuple[Tensor, ...]:
 
 
 def _centred(b: Emit, x: Tensor, zero: Tensor | None) -> Tensor:
-    """x - zero as i32; x itself without a zero point, to be converted by the contraction."""
+    """x - zero in the narrowest integers that have room for it, to be converted by the contraction."""
     if zero is None or _is_zero(zero):
         return x
-    return b.cast(x, dtypes.i32) - b.cast(zero, dtypes.i32)
+    if x.array is not None and zero.array is not None:
+        numbers = x.array.astype(np.int32) - zero.array.astype(np.int32)
+        low, high = numbers.min(initial=0), numbers.max(initial=0)
+        kept = next(d for d in (dtypes.i8, dtypes.u8, dtypes.i16, dtypes.i32) if d.min <= low and high <= d.max)
+        return b.of_array(numbers.astype(kept.numpy), x.name)
+    wide = dtypes.i16 if x.dtype.bits == 8 else dtypes.i32
+    return b.cast(x, wide) - b.cast(zero, wide)
 
 
 def _is_zero(x: Tensor) -> bool:
@@ -120,8 +128,12 @@ def _row_scale(b: Emit, parameter: Tensor | None, x: Tensor, along: int) -> Tens
 
 @handles("MatMulInteger")
 def matmul_integer(b: Emit, x: Tensor, y: Tensor, x_zero: Tensor | None = None, y_zero: Tensor | None = None) -> Tensor:
-    left = _centred(b, x, _row_scale(b, x_zero, x, -2))
-    return matrix_product(b, left, _centred(b, y, _row_scale(b, y_zero, y, -1)), dtypes.i32)
+    """(x - x_zero) @ (y - y_zero); where y is constant x @ (y - y_zero) - x_zero * the sums of its columns."""
+    zero, right = _row_scale(b, x_zero, x, -2), _centred(b, y, _row_scale(b, y_zero, y, -1))
+    if zero is None or _is_zero(zero) or right.array is None or x.rank < 2 or y.rank < 2:
+        return matrix_product(b, _centred(b, x, zero), right, dtypes.i32)
+    sums = b.reduce("sum", b.cast(right, dtypes.i32), [right.rank - 2], keepdims=True)
+    return matrix_product(b, x, right, dtypes.i32) - b.cast(zero, dtypes.i32) * sums
 
 
 @handles("QLinearMatMul")

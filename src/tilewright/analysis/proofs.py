@@ -1,0 +1,112 @@
+"""Proofs that a number is never negative, beyond what the simplifier proves: over loops, floor divisions, minima.
+
+    0 <= i <= n//8 - 1, 0 <= j <= 7     ->      n - 8*i - j - 1 >= 0
+
+The loops' variables are replaced by the ends of their ranges that make the number least, the innermost first. What is
+then left of divisions is replaced by their bounds, e - d + 1 <= d*(e // d) <= e, after the whole was multiplied by the
+divisors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
+from tilewright.expr.linear import LARGEST, Monomial, Polynomial, affine_in, expression, plus, polynomial, times
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Max, Min, Var
+from tilewright.expr.simplify import Facts
+
+MOST_CHOICES = 4
+"""How many minima and maxima are replaced by one of their sides."""
+
+
+def never_negative(p: Polynomial, ranges: Ranges, facts: Facts | None = None) -> bool:
+    """Whether p >= 0 is proved while the variables are in their ranges, none of which is empty. `facts` are those of
+    the ranges, where they are at hand."""
+    if all(not monomial for monomial in p):
+        return p.get((), 0) >= 0
+    known = facts or facts_of(ranges)
+    return known.at_least_zero(p) or _is_proved(tuple(p.items()), tuple(ranges.items()))
+
+
+@lru_cache(maxsize=1 << 12)
+def _is_proved(terms: tuple[tuple[Monomial, int], ...], spans: tuple[tuple[Var, Range], ...]) -> bool:
+    """The answer is remembered: from one step of a schedule to the next, most conditions and loops stay."""
+    p, ranges = dict(terms), dict(spans)
+    if _at_worst(p, list(ranges), ranges, facts_of(ranges)):
+        return True
+    if all(_is_fixed(atom, ranges) for monomial in p for atom in monomial):
+        return False
+    bounds = interval(expression(p), ranges)
+    return bounds is not None and Facts().at_least_zero(_without_divisions(polynomial(bounds.low)))
+
+
+def _is_fixed(atom: Expr, ranges: Ranges) -> bool:
+    """Whether an atom is a variable whose range has numbers as its ends, or none: then the worst case is the bound."""
+    if not isinstance(atom, Var) or atom not in ranges:
+        return isinstance(atom, Var)
+    return isinstance(ranges[atom].begin, Const) and isinstance(ranges[atom].extent, Const)
+
+
+def _at_worst(p: Polynomial, order: list[Var], ranges: Ranges, facts: Facts) -> bool:
+    """Whether p >= 0 is proved by taking the variables, the last one first, to the end that makes p least: the ends may
+    be over variables before it, and a minimum there may be what they have in common with the rest."""
+    for side in _sides(p, MOST_CHOICES):
+        n = next((n for n in reversed(range(len(order))) if any(order[n] in m for m in side)), None)
+        if n is None:
+            if Facts().at_least_zero(_without_divisions(side)):
+                return True
+            continue
+        least = _least(side, order[n], ranges[order[n]], facts)
+        if least is not None and _at_worst(least, order[:n], ranges, facts):
+            return True
+    return False
+
+
+def _least(p: Polynomial, var: Var, span: Range, facts: Facts) -> Polynomial | None:
+    """The polynomial with a variable at the end that makes it least; None where that is not known."""
+    parts = affine_in(p, var)
+    if parts is None:
+        return None
+    factor, rest = parts
+    if facts.at_least_zero(factor):
+        return plus(rest, times(factor, polynomial(span.begin)))
+    return plus(rest, times(factor, polynomial(span.last))) if facts.at_least_zero(plus({}, factor, -1)) else None
+
+
+def _sides(p: Polynomial, choices: int) -> Iterator[Polynomial]:
+    """Polynomials that are at most p: minima that are taken off replaced by either side, and maxima that are added."""
+    for monomial, c in p.items():
+        match monomial:
+            case (Min(a, b) | Max(a, b) as atom,) if isinstance(atom, Min) == (c < 0) and choices:
+                rest = {m: k for m, k in p.items() if m != monomial}
+                yield from _sides(plus(rest, polynomial(a), c), choices - 1)
+                yield from _sides(plus(rest, polynomial(b), c), choices - 1)
+                return
+    yield p
+
+
+def _without_divisions(p: Polynomial) -> Polynomial:
+    """A multiple of p, or less than it, in which no division is a term."""
+    divisors = [int(d.value) for d in (_divisor(m) for m in p) if d is not None]
+    scale = math.lcm(*divisors) if divisors else 1
+    if scale == 1 or scale > 1 << 20 or max(map(abs, p.values())) > LARGEST >> 20:
+        return p
+    made: Polynomial = {}
+    for monomial, c in p.items():
+        match monomial:
+            case (FloorDiv(a, Const(d)),) if d > 0:
+                dividend = polynomial(a) if c < 0 else plus(polynomial(a), {(): int(d) - 1}, -1)
+                made = plus(made, dividend, c * scale // int(d))
+            case _:
+                made = plus(made, times({monomial: c}, {(): scale}))
+    return made
+
+
+def _divisor(monomial: tuple[Expr, ...]) -> Const | None:
+    match monomial:
+        case (FloorDiv(_, Const() as d),) if d.value > 0:
+            return d
+    return None

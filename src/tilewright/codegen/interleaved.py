@@ -1,0 +1,173 @@
+"""Lanes four elements apart, whose gaps other lanes fill: whole vectors and shuffles in place of single elements.
+
+    a = x[ramp(i, 4, 8)]           memory     0 1 2 3  4 5 6 7  …  28 29 30 31        a: 0 4 8 … 28
+    b = x[ramp(i + 1, 4, 8)]                                                          b: 1 5 9 … 29
+    c = x[ramp(i + 2, 4, 8)]
+    d = x[ramp(i + 3, 4, 8)]
+
+Four such vectors are the columns of matrices of 4 x 4 elements, a matrix to each 128 bits of a register, of which
+memory holds the rows. Loads are looked for in statements that follow each other; four stores must be neighbours. No
+element is touched that the four do not touch. A vector four elements further is the same one moved by a lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tilewright.codegen.expressions import Expressions
+from tilewright.codegen.memory import Address, address
+from tilewright.codegen.types import memory_type, vector_of
+from tilewright.core.walk import preorder
+from tilewright.expr.nodes import Const, Expr
+from tilewright.loops.nodes import Buffer, Load, Stmt, Store
+
+APART = 4
+"""The elements from one lane to the next."""
+
+Group = dict[int, Load]
+"""Loads of one buffer that differ by a constant number of elements, by that number."""
+
+
+def runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
+    """The statements in order, neighbouring stores together."""
+    found: list[Stmt] = []
+    for s in body:
+        if found and not (isinstance(s, Store) and isinstance(found[-1], Store)):
+            yield tuple(found)
+            found = []
+        found.append(s)
+    if found:
+        yield tuple(found)
+
+
+def _suits(buffer: Buffer, place: Address) -> bool:
+    """Whether an access is one of whole registers' worth of elements, four apart."""
+    stride = isinstance(place.stride, Const) and place.stride.value == APART
+    plain = not place.index and not any(isinstance(e, Load) for e in preorder(place.base))
+    return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
+
+
+def load_groups(run: Sequence[Stmt]) -> list[tuple[Buffer, Address, Group]]:
+    """The loads of a run that may belong together."""
+    found: dict[tuple[Buffer, Expr, int], Group] = {}
+    places: dict[tuple[Buffer, Expr, int], Address] = {}
+    for e in dict.fromkeys(preorder([s.value for s in run if isinstance(s, Store)])):
+        if isinstance(e, Load):
+            place = address(e.buffer.shape, e.indices)
+            if _suits(e.buffer, place):
+                key = (e.buffer, place.base, place.lanes)
+                found.setdefault(key, {})[place.offset] = e
+                places[key] = place
+    return [(key[0], places[key], found[key]) for key in found if len(found[key]) >= APART]
+
+
+def stored_together(run: Sequence[Stmt]) -> list[Store] | None:
+    """Four stores that fill each other's gaps, in order, none of which reads what they write; None for others."""
+    stores = [s for s in run if isinstance(s, Store)]
+    if len(stores) != APART:
+        return None
+    buffer = stores[0].buffer
+    places = [address(s.buffer.shape, s.indices) for s in stores]
+    first = places[0]
+    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(APART)]
+    if places != wanted or any(s.buffer is not buffer for s in stores) or not _suits(buffer, first):
+        return None
+    reads = any(isinstance(e, Load) and e.buffer is buffer for e in preorder([s.value for s in stores]))
+    return None if reads else stores
+
+
+class Interleaved(Expressions):
+    """Emits such loads and stores."""
+
+    def load_together(self, run: Sequence[Stmt]) -> None:
+        """Loads what the statements of a run load together; they find it there."""
+        if self.mask is not None or len(run) == 1:
+            return
+        for buffer, place, group in load_groups(run):
+            known: dict[int, str] = {}
+            for offset in sorted(group):
+                if offset in known:
+                    continue
+                if all(offset + n in group for n in range(APART)):
+                    self.emit(place.base)
+                    columns = self._load_four(buffer, place, offset)
+                    known.update({offset + n: column for n, column in enumerate(columns)})
+                elif offset - APART in known:
+                    known[offset] = self._moved(buffer, place, offset, known[offset - APART])
+            for offset, value in known.items():
+                load = group[offset]
+                self.remember(load, value, frozenset((self.source(buffer, load.indices),)))
+
+    def store_together(self, stores: Sequence[Store]) -> None:
+        """Stores four values that fill each other's gaps."""
+        buffer = stores[0].buffer
+        place, needed = self.prepare(buffer.shape, stores[0].indices)
+        columns = [self.emit(s.value) for s in stores]
+        for e in needed:
+            self.emit(e)
+        element, lanes = memory_type(buffer.dtype), place.lanes
+        rows = self._transposed(columns, element, lanes)
+        for part in range(lanes // APART):
+            for n, row in enumerate(rows):
+                at = self._element(buffer, place, place.offset + part * APART * APART + n * APART)
+                first = part * APART
+                piece = self._shuffled(row, "poison", list(range(first, first + APART)), element, lanes)
+                self.lines.append(f"  store <{APART} x {element}> {piece}, ptr {at}, align {buffer.dtype.bytes}")
+        for s in stores:
+            self.overwritten(self.source(buffer, s.indices))
+
+    def _load_four(self, buffer: Buffer, place: Address, offset: int) -> list[str]:
+        """The vectors at four offsets from this one on."""
+        element, lanes = memory_type(buffer.dtype), place.lanes
+        rows = []
+        for n in range(APART):
+            pieces = [
+                self._piece(buffer, place, offset + part * APART * APART + n * APART) for part in range(lanes // APART)
+            ]
+            width = APART
+            while len(pieces) > 1:
+                both = list(range(2 * width))
+                pieces = [
+                    self._shuffled(a, b, both, element, width) for a, b in zip(pieces[::2], pieces[1::2], strict=True)
+                ]
+                width *= 2
+            rows += pieces
+        return self._transposed(rows, element, lanes)
+
+    def _piece(self, buffer: Buffer, place: Address, offset: int) -> str:
+        at = self._element(buffer, place, offset)
+        return self.fresh(f"load <{APART} x {memory_type(buffer.dtype)}>, ptr {at}, align {buffer.dtype.bytes}")
+
+    def _moved(self, buffer: Buffer, place: Address, offset: int, before: str) -> str:
+        """The vector at an offset, out of the one four elements before it."""
+        element, lanes = memory_type(buffer.dtype), place.lanes
+        at = self._element(buffer, place, offset + APART * (lanes - 1))
+        last = self.fresh(f"load {element}, ptr {at}, align {buffer.dtype.bytes}")
+        vector = vector_of(element, lanes)
+        end = self.fresh(f"insertelement {vector} poison, {element} {last}, i32 0")
+        return self._shuffled(before, end, list(range(1, lanes + 1)), element, lanes)
+
+    def _element(self, buffer: Buffer, place: Address, offset: int) -> str:
+        """The address of an element as far from the base of an address."""
+        return self.pointer(buffer, Address(place.base, offset, None))
+
+    def _transposed(self, rows: Sequence[str], element: str, lanes: int) -> list[str]:
+        """Each 4 x 4 elements of four vectors, transposed: pairs of elements first, then pairs of pairs."""
+        groups = range(0, lanes, APART)
+        a, b, c, d = rows
+        halves = []
+        for first, second in ((a, b), (c, d)):
+            for start in (0, 2):
+                picked = [g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(APART)]
+                halves.append(self._shuffled(first, second, picked, element, lanes))
+        columns = []
+        for low, high in ((halves[0], halves[2]), (halves[1], halves[3])):
+            for start in (0, 2):
+                picked = [g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(APART)]
+                columns.append(self._shuffled(low, high, picked, element, lanes))
+        return columns
+
+    def _shuffled(self, a: str, b: str, picked: Sequence[int], element: str, lanes: int) -> str:
+        """The elements of these numbers of two vectors, counted through."""
+        vector, mask = vector_of(element, lanes), ", ".join(f"i32 {n}" for n in picked)
+        return self.fresh(f"shufflevector {vector} {a}, {vector} {b}, <{len(picked)} x i32> <{mask}>")

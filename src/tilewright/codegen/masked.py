@@ -1,0 +1,116 @@
+"""Memory under a mask: lanes that do not hold are neither read nor written, and read as zero.
+
+Their addresses may be anything, so no address here promises to be inside its object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tilewright.codegen.emitter import Emitter
+from tilewright.codegen.types import element_type, memory_type, suffix, vector_of
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Broadcast, Cast, Compare, Const, Expr, Lt, Max, Min, Ramp
+
+
+class Masked(Emitter):
+    """Loads and stores of vectors under `mask`, the SSA name of the lanes that hold; None where all do."""
+
+    mask: str | None = None
+
+    @contextmanager
+    def lanes(self, held: str, count: int) -> Iterator[None]:
+        """Inside, only these lanes hold, of those that hold around it."""
+        around = self.mask
+        self.mask = held if around is None else self.fresh(f"and {_bits(count)} {held}, {around}")
+        try:
+            yield
+        finally:
+            self.mask = around
+
+    def first_lanes(self, cond: Compare) -> str | None:
+        """The comparison of the lanes' numbers with a number from 0 to the number of lanes: a vector out of a table of
+        ones followed by zeros. A vector can stay in a register or on the stack all through a loop, where a comparison
+        would be made in every iteration. None for any other comparison."""
+        number = _number_of_lanes(cond)
+        if number is None:
+            return None
+        dtype, lanes = cond.a.dtype, cond.lanes
+        element, vector = element_type(dtype), vector_of(element_type(dtype), lanes)
+        name = f"@lanes.{suffix(dtype, lanes)}"
+        items = ", ".join(f"{element} {-1 if n < lanes else 0}" for n in range(2 * lanes))
+        self.declarations.add(f"{name} = private unnamed_addr constant [{2 * lanes} x {element}] [{items}], align 64")
+        wide = self.value(number)
+        if dtype is not dtypes.index:
+            wide = self.fresh(f"zext {element} {wide} to i64")
+        skipped = self.fresh(f"sub nuw nsw i64 {lanes}, {wide}")
+        at = self.fresh(f"getelementptr inbounds {element}, ptr {name}, i64 {skipped}")
+        ones = self.fresh(f"load {vector}, ptr {at}, align {dtype.bytes}")
+        return self.fresh(f"icmp slt {vector} {ones}, zeroinitializer")
+
+    def complement(self, held: str, count: int) -> str:
+        """The lanes that do not hold."""
+        return self.fresh(f"xor {_bits(count)} {held}, {self.splat_literal('true', 'i1', count)}")
+
+    def any_lane(self, count: int) -> str:
+        """Whether some lane holds."""
+        name = f"@llvm.vector.reduce.or.v{count}i1"
+        self.declarations.add(f"declare i1 {name}({_bits(count)})")
+        return self.fresh(f"call i1 {name}({_bits(count)} {self.mask})")
+
+    def load_contiguous(self, dtype: DType, lanes: int, at: str) -> str:
+        """The elements from an address on."""
+        memory, name = _types(dtype, lanes, "load", "p0")
+        self.declarations.add(f"declare {memory} {name}(ptr, {_bits(lanes)}, {memory})")
+        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {self.mask}"
+        return self.fresh(f"call {memory} {name}({where}, {memory} zeroinitializer)")
+
+    def store_contiguous(self, dtype: DType, lanes: int, at: str, value: str) -> None:
+        """Writes the elements from an address on."""
+        memory, name = _types(dtype, lanes, "store", "p0")
+        self.declarations.add(f"declare void {name}({memory}, ptr, {_bits(lanes)})")
+        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {self.mask}"
+        self.lines.append(f"  call void {name}({memory} {value}, {where})")
+
+    def gather(self, dtype: DType, lanes: int, pointers: str) -> str:
+        """The element at each of the addresses."""
+        memory, name = _types(dtype, lanes, "gather", f"v{lanes}p0")
+        at = vector_of("ptr", lanes)
+        self.declarations.add(f"declare {memory} {name}({at}, {_bits(lanes)}, {memory})")
+        where = f"{at} align {dtype.bytes} {pointers}, {_bits(lanes)} {self.mask}"
+        return self.fresh(f"call {memory} {name}({where}, {memory} zeroinitializer)")
+
+    def scatter(self, dtype: DType, lanes: int, pointers: str, value: str) -> None:
+        """Writes the element at each of the addresses; the last lane that holds wins where they are the same."""
+        memory, name = _types(dtype, lanes, "scatter", f"v{lanes}p0")
+        at = vector_of("ptr", lanes)
+        self.declarations.add(f"declare void {name}({memory}, {at}, {_bits(lanes)})")
+        where = f"{at} align {dtype.bytes} {pointers}, {_bits(lanes)} {self.mask}"
+        self.lines.append(f"  call void {name}({memory} {value}, {where})")
+
+    def blend(self, dtype: DType, lanes: int, value: str, other: str) -> str:
+        """The value in the lanes that hold, and the other in the others."""
+        memory = vector_of(memory_type(dtype), lanes)
+        return self.fresh(f"select {_bits(lanes)} {self.mask}, {memory} {value}, {memory} {other}")
+
+
+def _number_of_lanes(cond: Compare) -> Expr | None:
+    """The number of lanes in `ramp(0, 1, lanes) < broadcast(number, lanes)` where it is clamped to what there are."""
+    match cond:
+        case Lt(Ramp(Const(0), Const(1), lanes), Broadcast(Cast(Min(Max(_, Const(0)), Const(most)), _) as number, _)):
+            return number if most <= lanes else None
+        case Lt(Ramp(Const(0), Const(1), lanes), Broadcast(Min(Max(_, Const(0)), Const(most)) as number, _)):
+            return number if most <= lanes and number.dtype is dtypes.index else None
+    return None
+
+
+def _bits(lanes: int) -> str:
+    return vector_of(element_type(dtypes.bool_), lanes)
+
+
+def _types(dtype: DType, lanes: int, operation: str, place: str) -> tuple[str, str]:
+    """The vector in memory, and the intrinsic that moves it."""
+    stored = dtypes.i8 if dtype.is_bool else dtype
+    return vector_of(memory_type(dtype), lanes), f"@llvm.masked.{operation}.{suffix(stored, lanes)}.{place}"

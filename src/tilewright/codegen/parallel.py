@@ -1,0 +1,57 @@
+"""Parallel loops that fork: what outline-parallel makes of them becomes two functions of LLVM IR.
+
+    parallel i in a..b grain g: call body[n, i](x, y)
+
+    i64 @r.body(ptr x, ptr y, i64 n, i64 begin, i64 end, ptr fault, ptr team)      the iterations begin..end, one by one
+    void @s.body(ptr env, i64 begin, i64 end)                                      the same, x, y and n being in env
+
+The loop itself fills `env` on its stack and calls the pool with the second function; see pool.py.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.names import range_symbol, share_symbol
+from tilewright.codegen.statements import Statements
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Var
+from tilewright.loops.nodes import For, Function, LoopKind
+
+
+def emit_range(function: Function, body: Statements) -> str:
+    """The function that runs the iterations of a body from `begin` to `end`; its last symbol is the loop's variable."""
+    *symbols, var = function.symbols
+    for n, buffer in enumerate(function.params):
+        body.pointers[buffer] = f"%b{n}"
+    for n, symbol in enumerate(symbols):
+        body.define(symbol, f"%s{n}")
+    begin, end = Var("begin"), Var("end")
+    body.define(begin, _known_positive(var, body, "%begin"))
+    body.define(end, "%end")
+    body.statement(For(var, begin, end, LoopKind.SERIAL, function.body))
+    given = [f"ptr noalias nocapture %b{n}" for n in range(len(function.params))]
+    given += [f"i64 %s{n}" for n in range(len(symbols))]
+    given += ["i64 %begin", "i64 %end", "ptr %fault", "ptr %team"]
+    signature = f"define internal i64 @{range_symbol(function.name)}({', '.join(given)}) #0"
+    return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
+
+
+def _known_positive(var: Var, body: Statements, bound: str) -> str:
+    """The begin of a variable that is never negative, such that LLVM knows it, too: divisions become shifts. Where the
+    loop does not run, the begin may be anything that is not before the end."""
+    if var.least is None or var.least < 0:
+        return bound
+    return body.fresh(f"and i64 {bound}, {dtypes.i64.max}")
+
+
+def emit_share(function: Function) -> str:
+    """The function that takes what the body needs out of `env` and runs a part of the iterations. It has no record for
+    faults: a body that could fail is never outlined."""
+    types = ["ptr"] * len(function.params) + ["i64"] * (len(function.symbols) - 1)
+    lines = [f"define internal void @{share_symbol(function.name)}(ptr %env, i64 %begin, i64 %end) #0 {{"]
+    for n, type_ in enumerate(types):
+        lines.append(f"  %p{n} = getelementptr inbounds i64, ptr %env, i64 {n}")
+        lines.append(f"  %e{n} = load {type_}, ptr %p{n}, align 8")
+    given = [f"{type_} %e{n}" for n, type_ in enumerate(types)]
+    given += ["i64 %begin", "i64 %end", "ptr null", "ptr null"]
+    lines.append(f"  %status = call i64 @{range_symbol(function.name)}({', '.join(given)})")
+    return "\n".join([*lines, "  ret void", "}", ""])

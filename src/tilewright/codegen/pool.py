@@ -1,0 +1,99 @@
+"""The thread pool as LLVM IR over pthreads: one text, compiled once a process, called by generated code.
+
+    void tilewright_parallel(ptr share, ptr env, i64 begin, i64 end, i64 grain, ptr team)
+    void tilewright_leave(ptr team)
+    void tilewright_stop()                  void tilewright_reset()
+
+`tilewright_parallel` runs share(env, b, e) for contiguous parts b..e of begin..end, as many as the team has threads,
+none of fewer than `grain` iterations, and returns when all have run. The caller runs the first part. Each further one
+is posted to a worker of its own; what a worker has not begun when the caller is done with its part, the caller takes
+back: a loop never waits for a worker to wake up. One caller at a time has the workers; whoever finds them taken
+(another thread, or a share that forks again) runs the whole loop alone.
+
+A team is { i64 threads, i64 forked, i64 grains }: one call of a program. While a call that has forked is under way,
+workers wait for its next loop awake; when it has left, a little longer, for the next call; then they sleep on a
+condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to WAKE
+grains of work, or at a loop whose grain is 1: of those nobody knows how long an iteration takes.
+
+A worker has a slot with what it shares with callers:
+
+    state    even: the number of a loop whose part is posted; odd: nothing to do; -2: return
+    done     the number of the last loop whose part it ran
+    asleep   1 while it sleeps and nobody has woken it
+
+pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
+signals but those of faults, so that Ctrl-C reaches Python's main thread.
+"""
+
+from __future__ import annotations
+
+from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
+
+PARALLEL = "tilewright_parallel"
+LEAVE = "tilewright_leave"
+STOP = "tilewright_stop"
+RESET = "tilewright_reset"
+
+DECLARE_PARALLEL = f"declare void @{PARALLEL}(ptr, ptr, i64, i64, i64, ptr)"
+DECLARE_LEAVE = f"declare void @{LEAVE}(ptr)"
+
+MOST_WORKERS = 255
+"""Threads beyond this and the caller are not used."""
+
+_PAUSES = {"x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()", 1)}
+_PAUSES["aarch64"] = ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)", 16)
+
+AFTER_CALL = 30_000
+"""Pauses that a worker stays awake when no call is under way: about half a millisecond, what waking one may cost."""
+
+IN_CALL = 100 * AFTER_CALL
+"""Pauses that a worker stays awake for the next loop of a call: a call that long without one does not need it soon."""
+
+WAKE = 50
+"""Grains of work (see lower/share_out.py) that are worth waking a worker for: about 100 microseconds."""
+
+TEAM = "{ i64, i64, i64 }"
+
+_BEFORE_YIELD = 4096
+"""Pauses before a waiting thread begins to let others have its core, once in 256."""
+
+
+def pool_text(triple: str, data_layout: str) -> str:
+    """The pool for one machine. Where there are no pthreads, every loop runs in its caller."""
+    head = f'target triple = "{triple}"\ntarget datalayout = "{data_layout}"\n'
+    if "windows" in triple:
+        return head + _WITHOUT_THREADS
+    declaration, pause, factor = _PAUSES.get(triple.split("-", 1)[0], ("", "", 64))
+    apple = "darwin" in triple or "macos" in triple
+    values = {
+        "PAUSE": pause,
+        "AFTER_CALL": AFTER_CALL * factor,
+        "IN_CALL": IN_CALL * factor,
+        "BEFORE_YIELD": _BEFORE_YIELD,
+        "MOST": MOST_WORKERS,
+        "SLOTS": MOST_WORKERS + 1,
+        "WAKE": WAKE,
+        "SETMASK": 3 if apple else 2,
+        "BUS": 10 if apple else 7,
+    }
+    text = GLOBALS + declaration + WORKER + CALLER + LIFE
+    for name, value in values.items():
+        text = text.replace(f"${name}$", str(value))
+    return head + text
+
+
+_WITHOUT_THREADS = f"""
+define void @{PARALLEL}(ptr %share, ptr %env, i64 %begin, i64 %end, i64 %grain, ptr %team) {{
+  call void %share(ptr %env, i64 %begin, i64 %end)
+  ret void
+}}
+define void @{LEAVE}(ptr %team) {{
+  ret void
+}}
+define void @{STOP}() {{
+  ret void
+}}
+define void @{RESET}() {{
+  ret void
+}}
+"""

@@ -1,0 +1,48 @@
+"""Python's collector of cycles, held back while a compiler works.
+
+Nodes hold one another without cycles and are freed as soon as nobody holds them. A compilation makes so many that the
+collector, which starts after a number of new objects, would look through them again and again and find nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+OBJECTS = 200_000
+"""The new objects after which the collector starts all the same: some tens of megabytes."""
+
+_lock = threading.Lock()
+_inside = 0
+_before: tuple[int, int, int] = (0, 0, 0)
+
+
+@contextmanager
+def rare_collections() -> Iterator[None]:
+    """Inside, the collector starts rarely; a process that has switched it off keeps it off. Threads may be inside
+    together, and come in again: the last to leave puts back the setting that the first one found."""
+    _enter()
+    try:
+        yield
+    finally:
+        _leave()
+
+
+def _enter() -> None:
+    global _inside, _before
+    with _lock:
+        if _inside == 0:
+            _before = gc.get_threshold()
+            if _before[0]:
+                gc.set_threshold(max(_before[0], OBJECTS), *_before[1:])
+        _inside += 1
+
+
+def _leave() -> None:
+    global _inside
+    with _lock:
+        _inside -= 1
+        if _inside == 0:
+            gc.set_threshold(*_before)

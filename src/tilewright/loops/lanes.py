@@ -1,0 +1,42 @@
+"""The law of branches in lanes: what may stand under a condition that has lanes.
+
+if ramp(0, 1, 8) < broadcast(m, 8):         runs in the lanes 0 … 7 that are less than m
+  y[i:i + 8] = x[i:i + 8] + broadcast(1.0, 8)
+"""
+
+from __future__ import annotations
+
+from tilewright.core.walk import preorder
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Expr
+from tilewright.loops.faults import Fault
+from tilewright.loops.nodes import For, If, Instruct, Let, LoopKind, Seq, Stmt, Store
+
+
+def check_condition(s: If, around: int) -> None:
+    """A condition with lanes is a vector of truth values, of as many lanes as the one around it (1: there is none)."""
+    cond = s.cond
+    if not cond.dtype.is_bool:
+        mend = "compare it with something"
+        raise Fault(s, f"the condition is {cond.dtype}", part=cond, why=f"it must be {dtypes.bool_}", mend=mend)
+    if around not in (1, cond.lanes):
+        why = f"the condition around it has {around}"
+        raise Fault(s, f"a condition of {cond.lanes} lanes", part=cond, why=why, mend="give both as many lanes")
+
+
+def check_statement(s: Stmt, lanes: int) -> None:
+    """Under a condition with lanes there are only stores of as many lanes, and sequences, `let`, `if` and serial or
+    unrolled loops around them."""
+    why = f"the condition around it has {lanes} lanes"
+    if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
+        raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, mend="make it a for loop, or put it outside")
+    if not isinstance(s, Seq | Store | Let | If | For):
+        word = type(s).__name__.lower().removesuffix("function")
+        raise Fault(s, f"{word} does not run in lanes", why=why, mend="put it outside the condition")
+    if any(isinstance(n, Instruct) for e in s.children() if isinstance(e, Expr) for n in preorder(e)):
+        raise Fault(s, "an instruction does not run in lanes", why=why, mend="put it outside the condition")
+    if isinstance(s, Store):
+        count = max((i.lanes for i in s.indices), default=1)
+        if count != lanes:
+            what = f"a store to {count} element{'s' if count > 1 else ''} of {s.buffer.name}"
+            raise Fault(s, what, why=why, mend=f"store to {lanes} elements, or outside the condition")

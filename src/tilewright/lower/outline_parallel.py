@@ -1,0 +1,187 @@
+"""The bodies of parallel loops become functions of their own, which the thread pool can be given.
+
+    parallel i in 0..n grain 4:              =>      parallel i in 0..n grain 4:
+      for j in 0..m:                                   call f.body0[m, i](x, y)
+        y[i*m + j] = x[i*m + j] * 2.0
+                                                     func f.body0[m, i](x: f32[n*m], y: f32[n*m]): …
+
+What the body uses and does not define becomes parameters: buffers, those that it writes last; variables, the loop's own
+last. A value that is no i64 passes through a buffer on the stack. Only the outermost parallel loops are outlined. Loops
+inside them become serial; so do loops of constant extent with fewer iterations than two shares, and loops that must run
+in order because an iteration may end the call: one that asserts, reserves, publishes, or repeats `while`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Var, const
+from tilewright.graph.nodes import AnyFunction, Module
+from tilewright.loops.edit import statements, substitute_buffers, transform_statements
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    Let,
+    Load,
+    LoopKind,
+    Publish,
+    Reserve,
+    Stmt,
+    Store,
+    View,
+    While,
+    seq,
+)
+from tilewright.types.scopes import Scope
+
+
+def outline_parallel(module: Module) -> Module:
+    """The module with the bodies of parallel loops as functions, each behind the function that it is from."""
+    names = set(module.functions)
+    functions: dict[str, AnyFunction] = {}
+    for name, function in module.functions.items():
+        functions[name] = function
+        if isinstance(function, Function):
+            outliner = _Outliner(module, function, names)
+            body = outliner.statement(function.body)
+            if body is not function.body:
+                functions[name] = function.replace(body=body)
+            functions |= {f.name: f for f in outliner.made}
+    if all(module.functions.get(name) is function for name, function in functions.items()):
+        return module
+    return replace(module, functions=functions)
+
+
+def may_end_call(stmt: Stmt, module: Module, seen: frozenset[str] = frozenset()) -> bool:
+    """Whether a statement may return to the caller of the program, or run for ever."""
+    for s in statements(stmt):
+        if isinstance(s, Assert | Publish | Reserve | While):
+            return True
+        if isinstance(s, CallFunction):
+            callee = module.functions.get(s.callee)
+            known = isinstance(callee, Function) and s.callee not in seen
+            if not known or may_end_call(callee.body, module, seen | {s.callee}):  # type: ignore[union-attr]
+                return True
+    return False
+
+
+class _Outliner:
+    """Rewrites one function; collects the bodies."""
+
+    def __init__(self, module: Module, function: Function, names: set[str]) -> None:
+        self.module = module
+        self.function = function
+        self.names = names
+        self.made: list[Function] = []
+        self.views: dict[Buffer, Buffer] = {}
+        for s in statements(function.body):
+            if isinstance(s, View):
+                self.views[s.buffer] = self.views.get(s.source, s.source)
+
+    def statement(self, stmt: Stmt) -> Stmt:
+        """A statement outside of parallel loops."""
+        if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
+            if self._is_worth(stmt) and self._is_independent(stmt):
+                return self._outline(stmt)
+            stmt = stmt.replace(kind=LoopKind.SERIAL, grain=1)
+        children = stmt.children()
+        made = tuple([self.statement(c) if isinstance(c, Stmt) else c for c in children])
+        return stmt.rebuild(made)
+
+    @staticmethod
+    def _is_worth(loop: For) -> bool:
+        """Whether the loop may have iterations for two shares."""
+        if isinstance(loop.begin, Const) and isinstance(loop.end, Const):
+            return bool(loop.end.value - loop.begin.value >= 2 * loop.grain)
+        return True
+
+    def _is_independent(self, loop: For) -> bool:
+        """Whether nothing in the loop needs the function around it: no way out, no place in the arena."""
+        placed = any(isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA for s in statements(loop.body))
+        return not placed and not may_end_call(loop.body, self.module)
+
+    def _outline(self, loop: For) -> Stmt:
+        body = transform_statements(loop.body, _run_serially)
+        if self.views:
+            body = substitute_buffers(body, {v: b for v, b in self.views.items() if not _defines(body, v)})
+        before, body = self._pass_values(body)
+        own = {s.buffer for s in statements(body) if isinstance(s, Alloc | View)}
+        written = [b for b in self._written(body) if b not in own]
+        arguments = (*(b for b in _used(body) if b not in own and b not in written), *written)
+        inner = {b: b.replace(scope=Scope.STACK) for b in arguments if b.scope is Scope.REGISTER}
+        params = tuple(inner.get(b, b) for b in arguments)
+        body = substitute_buffers(body, inner) if inner else body
+        symbols = tuple(v for v in _free(body, params) if v is not loop.var)
+        name = self._name()
+        made = Function(name, (*symbols, loop.var), params, body, len(written), self.function.source)
+        self.made.append(made)
+        return seq(*before, loop.replace(body=CallFunction(name, (*symbols, loop.var), arguments)))
+
+    def _pass_values(self, body: Stmt) -> tuple[list[Stmt], Stmt]:
+        """(statements that put the values that a body uses and that are no i64 on the stack; the body with them taken
+        from there)."""
+        before: list[Stmt] = []
+        taken: list[Stmt] = []
+        for value in _free(body, ()):
+            if value.dtype is not dtypes.index:
+                cell = Buffer(value.name, value.dtype, (const(1),), Scope.STACK)
+                before += [Alloc(cell), Store(cell, (const(0),), value)]
+                taken.append(Let(value, Load(cell, (const(0),))))
+        return before, seq(*taken, body) if taken else body
+
+    def _written(self, body: Stmt) -> list[Buffer]:
+        """The buffers that a body may change, in order."""
+        found: dict[Buffer, None] = {}
+        for s in statements(body):
+            if isinstance(s, Store):
+                found[s.buffer] = None
+            elif isinstance(s, CallFunction):
+                callee = self.module.functions[s.callee]
+                assert isinstance(callee, Function)
+                found.update(dict.fromkeys(s.arguments[len(s.arguments) - callee.outputs :]))
+        return list(found)
+
+    def _name(self) -> str:
+        number = len(self.made)
+        while (name := f"{self.function.name}.body{number}") in self.names:
+            number += 1
+        self.names.add(name)
+        return name
+
+
+def _run_serially(node: Node) -> Node:
+    if isinstance(node, For) and node.kind is LoopKind.PARALLEL:
+        return node.replace(kind=LoopKind.SERIAL, grain=1)
+    return node
+
+
+def _defines(body: Stmt, view: Buffer) -> bool:
+    return any(isinstance(s, View) and s.buffer is view for s in statements(body))
+
+
+def _free(body: Stmt, params: tuple[Buffer, ...]) -> list[Var]:
+    """The variables that a body and the shapes of its buffers use and that it does not define, in order."""
+    shapes = [b.shape for b in params] + [s.buffer.shape for s in statements(body) if isinstance(s, Alloc | View)]
+    defined = {s.var for s in statements(body) if isinstance(s, For | Let)}
+    used = [*preorder([extent for shape in shapes for extent in shape]), *preorder(body)]
+    return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v not in defined))
+
+
+def _used(body: Stmt) -> list[Buffer]:
+    """The buffers that a body reads, writes, passes on or views, in order."""
+    found: dict[Buffer, None] = {}
+    for node in preorder(body):
+        if isinstance(node, Load | Store):
+            found[node.buffer] = None
+        elif isinstance(node, CallFunction):
+            found.update(dict.fromkeys(node.arguments))
+        elif isinstance(node, View):
+            found[node.source] = None
+    return list(found)

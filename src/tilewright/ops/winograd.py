@@ -1,0 +1,250 @@
+"""The transforms of Winograd's convolution by windows of 3x3: tiles of the image to products and back.
+
+    v: f32[1, 36, 64, 196] = winograd_input(x: f32[1, 64, 56, 56], size=4, tiles=(14, 14), low=(1, 1))
+    m: f32[1, 36, 32, 196] = contract(u, v, spec="x o c, n x c t -> n x o t")     u: transform_filter(w, 4)
+    y: f32[1, 32, 56, 56]  = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
+
+A tile of S x S outputs is Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A of the (S+2) x (S+2) inputs d around it, with the matrices for S = 2
+and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). Tiles are numbered row by row,
+the products of a tile as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.dtypes import f32, f64
+from tilewright.expr.nodes import And, Expr, const, equal, less, less_equal, maximum, minimum, select
+from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
+from tilewright.loops.build import Builder, load
+from tilewright.loops.nodes import Buffer
+from tilewright.ops.checks import check_count, check_rank, number
+from tilewright.types.tensor import TensorType
+
+Types = tuple[TensorType, ...]
+Array = np.ndarray[Any, Any]
+Terms = Sequence[Expr]
+
+WINDOW = 3
+"""The taps of a window along each dimension."""
+
+INPUT = {
+    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    4: (
+        (4, 0, -5, 0, 1, 0),
+        (0, -4, -4, 1, 1, 0),
+        (0, 4, -4, -1, 1, 0),
+        (0, -2, -1, 2, 1, 0),
+        (0, 2, -1, -2, 1, 0),
+        (0, 4, 0, -5, 0, 1),
+    ),
+}
+"""Bᵀ for tiles of each size."""
+
+OUTPUT = {
+    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
+    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+}
+"""Aᵀ for tiles of each size."""
+
+FILTER = {
+    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    4: (
+        (1 / 4, 0, 0),
+        (-1 / 6, -1 / 6, -1 / 6),
+        (-1 / 6, 1 / 6, -1 / 6),
+        (1 / 24, 1 / 12, 1 / 6),
+        (1 / 24, -1 / 12, 1 / 6),
+        (0, 0, 1),
+    ),
+}
+"""G for tiles of each size."""
+
+
+def transform_filter(w: Array, size: int) -> Array:
+    """G w Gᵀ of filters w: [o, c, 3, 3] as [(size + 2)^2, o, c], in f64."""
+    g = np.array(FILTER[size])
+    u: Array = np.einsum("pa,ocab,qb->pqoc", g, w.astype(np.float64), g, optimize=True)
+    return u.reshape(-1, *w.shape[:2])
+
+
+def input_terms(size: int, d: Terms) -> list[Expr]:
+    """Bᵀ d of one column of a tile. Sums that are used twice are written once, products stand in sums."""
+    if size == 2:
+        return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
+    even, odd = d[4] + d[2] * -4.0, d[3] + d[1] * -4.0
+    far, near = d[4] - d[2], d[3] - d[1]
+    first, last = (d[4] + d[2] * -5.0) + d[0] * 4.0, (d[5] + d[3] * -5.0) + d[1] * 4.0
+    return [first, even + odd, even - odd, far + near * 2.0, far + near * -2.0, last]
+
+
+def output_terms(size: int, m: Terms) -> list[Expr]:
+    """Aᵀ m of one column of products."""
+    total, difference = m[1] + m[2], m[1] - m[2]
+    if size == 2:
+        return [m[0] + total, difference - m[3]]
+    far, odd = m[3] + m[4], m[3] - m[4]
+    return [m[0] + total + far, difference + odd * 2.0, total + far * 4.0, (difference + m[5]) + odd * 8.0]
+
+
+class InputAttributes(Attributes):
+    """`size`: 2 or 4, the rows and columns of outputs of a tile; `tiles`: how many there are along height and width;
+    `low`: the rows and columns of zeros before the input. Behind it there are as many as the tiles need."""
+
+    size: int
+    tiles: tuple[int, int]
+    low: tuple[int, int]
+
+
+class OutputAttributes(Attributes):
+    """`size` and `tiles` as of the input; `shape`: height and width of the output, which the last tiles may exceed."""
+
+    size: int
+    tiles: tuple[int, int]
+    shape: tuple[int, int]
+
+
+def _check(context: TypeContext, inputs: Types, attrs: InputAttributes | OutputAttributes, name: str) -> TensorType:
+    """The only input, a tensor of four dimensions; the attributes say what tiles there are."""
+    check_count(context, inputs, 1)
+    (x,) = inputs
+    if x.dtype not in (f32, f64):
+        raise context.error(f"{context.op} takes f32 or f64, not {x}", "cast the input: cast(dtype=f32)")
+    check_rank(context, x, 4, name)
+    if attrs.size not in INPUT:
+        raise context.error(f"there are no tiles of size {attrs.size}", "take size=2 or size=4")
+    if min(attrs.tiles) < 1:
+        raise context.error(f"tiles {attrs.tiles} has an entry below 1")
+    return x
+
+
+class WinogradInput(Op):
+    """v[n, p*(size+2) + q, c, i*columns + j] = (Bᵀ d B)[p, q] of the inputs d of channel c that tile i, j reads:
+    x[n, c, i*size - low + a, j*size - low + b] for a, b in 0..size + 2, zero where x has no such element."""
+
+    name = "winograd_input"
+    attributes = InputAttributes
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: InputAttributes) -> Types:
+        x = _check(context, inputs, attrs, "an image")
+        if min(attrs.low) < 0:
+            raise context.error(f"low {attrs.low} has an entry below 0")
+        if any(number(extent) in (None, 0) for extent in x.shape[2:]):
+            raise context.error(f"height and width of {x} are no numbers from 1")
+        n, c = x.shape[:2]
+        edge = attrs.size + WINDOW - 1
+        return (TensorType.of(x.dtype, (n, edge * edge, c, attrs.tiles[0] * attrs.tiles[1])),)
+
+    def meaning(self, inputs: Arrays, attrs: InputAttributes) -> Arrays:
+        (x,), size = inputs, attrs.size
+        rows, columns = attrs.tiles
+        edge = size + WINDOW - 1
+        padded = np.zeros((*x.shape[:2], rows * size + edge - size, columns * size + edge - size), x.dtype)
+        height, width = (max(e - low, 0) for e, low in zip(padded.shape[2:], attrs.low, strict=True))
+        part = x[:, :, :height, :width]
+        at = [slice(low, low + extent) for low, extent in zip(attrs.low, part.shape[2:], strict=True)]
+        padded[:, :, at[0], at[1]] = part
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (edge, edge), axis=(2, 3))[:, :, ::size, ::size]
+        b = np.array(INPUT[size], x.dtype)
+        v = np.matmul(np.matmul(b, windows), b.T)
+        v = v.transpose(0, 4, 5, 1, 2, 3).reshape(x.shape[0], edge * edge, x.shape[1], rows * columns)
+        return (np.ascontiguousarray(v),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (x,), (v,) = inputs, outputs
+        size, (rows, columns) = attrs.size, attrs.tiles
+        n, c, height, width = x.shape
+        edge = size + WINDOW - 1
+        shape = (n, c, const((rows + 1) * size), const((columns + 1) * size))
+        padded = build.temporary("padded", dtype=x.dtype, shape=shape)
+
+        def element(*at: Expr) -> Expr:
+            place = [i - low for i, low in zip(at[2:], attrs.low, strict=True)]
+            clamped = [minimum(maximum(i, 0), e - 1) for i, e in zip(place, (height, width), strict=True)]
+            inside = [And(less_equal(0, i), less(i, e)) for i, e in zip(place, (height, width), strict=True)]
+            return select(And(*inside), load(x, *at[:2], *clamped), const(0.0, x.dtype))
+
+        build.compute("winograd_pad", padded, element)
+        half = build.temporary("half", dtype=x.dtype, shape=(n, c, const(rows), const(edge), shape[3]))
+
+        def row(vn: Expr, vc: Expr, vi: Expr, vp: Expr, w: Expr) -> Expr:
+            return _chosen(vp, input_terms(size, [load(padded, vn, vc, vi * size + a, w) for a in range(edge)]))
+
+        build.compute("winograd_rows", half, row)
+
+        def product(vn: Expr, vc: Expr, vi: Expr, vj: Expr, vp: Expr, vq: Expr) -> Expr:
+            return _chosen(vq, input_terms(size, [load(half, vn, vc, vi, vp, vj * size + b) for b in range(edge)]))
+
+        build.compute(
+            "winograd_input",
+            v,
+            product,
+            extents=(n, c, rows, columns, edge, edge),
+            at=lambda vn, vc, vi, vj, vp, vq: (vn, vp * edge + vq, vc, vi * columns + vj),
+        )
+
+
+class WinogradOutput(Op):
+    """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, …, o, i*columns + j] of tile i, j."""
+
+    name = "winograd_output"
+    attributes = OutputAttributes
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: OutputAttributes) -> Types:
+        m = _check(context, inputs, attrs, "a tensor of products")
+        products, total = (attrs.size + WINDOW - 1) ** 2, attrs.tiles[0] * attrs.tiles[1]
+        context.require_equal(m.shape[1], const(products), "the numbers of products of a tile")
+        context.require_equal(m.shape[3], const(total), "the numbers of tiles")
+        if any(not 1 <= e <= t * attrs.size for e, t in zip(attrs.shape, attrs.tiles, strict=True)):
+            raise context.error(f"the shape {attrs.shape} does not lie in {attrs.tiles} tiles of size {attrs.size}")
+        return (TensorType.of(m.dtype, (m.shape[0], m.shape[2], *attrs.shape)),)
+
+    def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
+        (m,), size = inputs, attrs.size
+        rows, columns = attrs.tiles
+        edge = size + WINDOW - 1
+        a = np.array(OUTPUT[size], m.dtype)
+        tiles = m.reshape(m.shape[0], edge, edge, m.shape[2], rows, columns).transpose(0, 3, 4, 5, 1, 2)
+        y = np.matmul(np.matmul(a, tiles), a.T).transpose(0, 1, 2, 4, 3, 5)
+        y = y.reshape(m.shape[0], m.shape[2], rows * size, columns * size)
+        return (np.ascontiguousarray(y[:, :, : attrs.shape[0], : attrs.shape[1]]),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (m,), (y,) = inputs, outputs
+        size, columns = attrs.size, attrs.tiles[1]
+        n, _, o, total = m.shape
+        edge = size + WINDOW - 1
+        half = build.temporary("half", dtype=m.dtype, shape=(n, o, const(size), const(edge), total))
+
+        def column(vn: Expr, vo: Expr, va: Expr, vq: Expr, t: Expr) -> Expr:
+            return _chosen(va, output_terms(size, [load(m, vn, p * edge + vq, vo, t) for p in range(edge)]))
+
+        build.compute("winograd_columns", half, column)
+        whole = build.temporary("whole", dtype=m.dtype, shape=(n, o, const(size), total, const(size)))
+
+        def element(vn: Expr, vo: Expr, va: Expr, t: Expr, vb: Expr) -> Expr:
+            return _chosen(vb, output_terms(size, [load(half, vn, vo, va, q, t) for q in range(edge)]))
+
+        build.compute("winograd_tiles", whole, element)
+
+        def place(vn: Expr, vo: Expr, h: Expr, w: Expr) -> Expr:
+            return load(whole, vn, vo, h % size, h // size * columns + w // size, w % size)
+
+        build.compute("winograd_output", y, place)
+
+
+def _chosen(place: Expr, terms: Terms) -> Expr:
+    """The term of this number."""
+    value = terms[-1]
+    for n, term in reversed(list(enumerate(terms[:-1]))):
+        value = select(equal(place, n), term, value)
+    return value
+
+
+register(WinogradInput())
+register(WinogradOutput())

@@ -1,0 +1,154 @@
+"""What a contraction is, seen in a loops function: a sum of products of two operands over reduce axes.
+
+    block dot(vi = i, vj = j, reduce vk = k):                    rows      vi: moves x, not w
+      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns   vj: the result's last axis; moves w, not x
+
+The *vector operand* moves along the columns, which become vector lanes; the *broadcast operand* moves along the rows,
+and each of its elements meets a whole vector. What both move along is a batch. Convolutions are the same with windowed
+indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the rows vo, the batch vi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.core.walk import preorder
+from tilewright.expr.linear import affine_in, polynomial
+from tilewright.expr.nodes import Add, Cast, Expr, Mul, Var
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.plan.register_tiles import known
+from tilewright.schedule.nests import extent_of
+from tilewright.types.scopes import Scope
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One factor: its load, and for each axis of the block the dimensions that move with it."""
+
+    load: Load
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.load.buffer
+
+    @property
+    def is_constant(self) -> bool:
+        return self.buffer.scope is Scope.CONSTANT
+
+    def moves(self, axis: Var) -> bool:
+        return any(axis in variables_of(i) for i in self.load.indices)
+
+    def dimension(self, axis: Var) -> int | None:
+        """The dimension that is indexed by the axis alone; None where there is none, or the axis moves others, too."""
+        moving = [n for n, i in enumerate(self.load.indices) if axis in variables_of(i)]
+        return moving[0] if len(moving) == 1 and self.load.indices[moving[0]] is axis else None
+
+    def is_plain(self) -> bool:
+        """Whether every dimension is indexed by one axis, or by a constant: a tensor, not a window."""
+        return all(isinstance(i, Var) or not variables_of(i) for i in self.load.indices)
+
+    def step(self, axis: Var) -> int | None:
+        """How many elements the last dimension moves with the axis; None where others move, or it does so unevenly."""
+        if any(axis in variables_of(i) for i in self.load.indices[:-1]):
+            return None
+        parts = affine_in(polynomial(self.load.indices[-1]), axis)
+        if parts is None or any(m for m in parts[0]):
+            return None
+        return parts[0].get((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A block of a function as a contraction. Axes are places in `block.axes`."""
+
+    block: Block
+    out: Buffer
+    vector: Operand
+    broadcast: Operand
+    columns: int
+    rows: int | None
+    batch: tuple[int, ...]
+    reduce: tuple[int, ...]
+    extents: tuple[Expr, ...]
+
+    @property
+    def depth(self) -> int:
+        """How many terms one element sums up."""
+        total = 1
+        for n in self.reduce:
+            total *= max(known(self.extents[n]), 1)
+        return total
+
+
+def find_contraction(function: Function) -> Contraction | None:
+    """The only accumulation of a function, where it is a contraction with columns to vectorize."""
+    reducing = [b for b in blocks(function.body) if b.reduce]
+    if len(reducing) != 1:
+        return None
+    loops = loops_around(function.body, reducing[0])
+    if [a.binding for a in reducing[0].axes] != [loop.var for loop in loops]:
+        return None
+    return as_contraction(reducing[0], tuple(extent_of(loop) for loop in loops))
+
+
+def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | None:
+    """The block, its axes of these extents, as a contraction; None where it is none, or its last axis moves both
+    operands or none."""
+    store = block.body
+    if not isinstance(store, Store) or block.init is None or block.where is not None:
+        return None
+    spatial = tuple(a.var for a in block.spatial)
+    if store.indices != spatial or not spatial:
+        return None
+    factors = _factors(store)
+    if factors is None:
+        return None
+    columns = spatial[-1]
+    moving = [f for f in factors if f.moves(columns)]
+    if len(moving) != 1:
+        return None
+    (vector,) = moving
+    broadcast = next(f for f in factors if f is not vector)
+    place = {a.var: n for n, a in enumerate(block.axes)}
+    rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
+    rows = [a for a in rows if known(extents[place[a.var]]) > 1]
+    row = max(rows, key=lambda a: (known(extents[place[a.var]]), place[a.var]), default=None)
+    batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
+    reduce = tuple(place[a.var] for a in block.reduce)
+    return Contraction(
+        block,
+        store.buffer,
+        vector,
+        broadcast,
+        place[columns],
+        None if row is None else place[row.var],
+        batch,
+        reduce,
+        extents,
+    )
+
+
+def _factors(store: Store) -> tuple[Operand, Operand] | None:
+    """The two factors of own + a*b, each one load, converted at most."""
+    own = Load(store.buffer, store.indices)
+    match store.value:
+        case Add(a, Mul(p, q)) if a is own:
+            pass
+        case Add(Mul(p, q), a) if a is own:
+            pass
+        case _:
+            return None
+    loads = [_only_load(p), _only_load(q)]
+    if loads[0] is None or loads[1] is None or loads[0].buffer is loads[1].buffer:
+        return None
+    return Operand(loads[0]), Operand(loads[1])
+
+
+def _only_load(e: Expr) -> Load | None:
+    while isinstance(e, Cast):
+        e = e.a
+    if not isinstance(e, Load) or any(isinstance(n, Load) for i in e.indices for n in preorder(i)):
+        return None
+    return e

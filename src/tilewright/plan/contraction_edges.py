@@ -1,0 +1,71 @@
+"""The edges of a tiled contraction: vectors that lie beyond them altogether go, tiles over them are computed whole
+where that is possible, and only what is stored is looked at element by element."""
+
+from __future__ import annotations
+
+from tilewright.core.walk import substitute
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.contraction_choice import Choice
+from tilewright.plan.contraction_nest import Nest
+from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.schedule.find import find_block
+from tilewright.schedule.predicates import conjuncts, resolved
+from tilewright.schedule.schedule import Schedule
+
+
+def without_dead_vectors(
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
+) -> list[str]:
+    """The last column panel without the vectors that lie beyond the edge altogether, where that is known. Returns the
+    names of further copies of the contraction's block."""
+    tile, extent = choice.tile, found.extents[found.columns]
+    if not isinstance(extent, Const):
+        return []
+    whole, rest = divmod(int(extent.value), tile.columns)
+    alive = -(-rest // tile.lanes)
+    if not rest or alive == tile.vectors:
+        return []
+    tails = dict(vectors)
+    if whole:
+        before = {b.name for b in blocks(s.func.body)}
+        s.partition(nest.panels, whole)
+        made = [b.name for b in blocks(s.func.body) if b.name not in before]
+        tails = {}
+        for name in made:
+            original = next((b for b in vectors if name.startswith(f"{b}.tail")), None)
+            if original is None:
+                continue
+            place = [loop.var for loop in loops_around(s.func.body, find_block(s.func, original))].index(
+                vectors[original]
+            )
+            tails[name] = s.get_loops(name)[place]
+    for loop in tails.values():
+        s.partition(loop, alive)
+    return [name for name in tails if name != found.block.name and name.startswith(found.block.name)]
+
+
+def settle_edges(s: Schedule, contraction: Contraction, choice: Choice, nest: Nest, block: str) -> None:
+    """Tiles over the edge are computed whole, where their operands have something to load there."""
+    found = find_block(s.func, block)
+    loops = loops_around(s.func.body, found)
+    mine = {loop.var.name: loop.var for loop in loops}
+    for loop in (nest.row, nest.lane):
+        conditions = conjuncts(find_block(s.func, block).where)
+        variable = mine.get(loop.name) if loop is not None else None
+        about = [c for c in conditions if variable in variables_of(resolved(found, c) or c)]
+        if about and (loop is nest.row or choice.pack_vector or _has_room(contraction, choice.tile)):
+            s.pad(block, variable)
+
+
+def _has_room(found: Contraction, tile: RegisterTile) -> bool:
+    """Whether the vector operand has something to load for every lane of the last vector."""
+    index, extent = found.vector.load.indices[-1], found.vector.buffer.shape[-1]
+    last: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
+    positions = known(found.extents[found.columns])
+    last[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
+    reached = simplify(substitute(index, last))
+    return isinstance(reached, Const) and isinstance(extent, Const) and reached.value < extent.value

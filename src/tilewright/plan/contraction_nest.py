@@ -1,0 +1,100 @@
+"""The loops of a tiled contraction: splits, order, kinds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Const, Var
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.contraction_choice import Choice
+from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.schedule.schedule import Schedule
+
+MANY = 8
+"""Iterations that several threads can share evenly."""
+
+MOST_WRITTEN_OUT = 120
+"""The most multiply-adds that the taps of a window may be unrolled to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of a tiled contraction: the outermost; over cache blocks, over blocks of terms (None where a sum is
+    not cut), over column panels, over tiles, over the rows, the vectors and the lanes of a tile."""
+
+    outer: Var
+    blocks: Var | None
+    terms: Var | None
+    panels: Var
+    tiles: Var
+    row: Var | None
+    vectors: Var
+    lane: Var
+
+
+def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
+    """Splits and orders the loops of the contraction."""
+    tile = choice.tile
+    loops = s.get_loops(found.block.name)
+    jo, ji = s.split(loops[found.columns], tile.columns, tail="mask")
+    jv, jl = s.split(ji, tile.lanes)
+    outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    terms = [loops[n] for n in found.reduce]
+    panels = -(-known(found.extents[found.columns]) // tile.columns)
+    row: Var | None = None
+    cache: Var | None = None
+    io = jo
+    if found.rows is not None:
+        tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
+        cache, io = s.split(tiles, choice.block_tiles, tail="clip")
+        outer[cache] = -(-known(found.extents[found.rows]) // (tile.rows * choice.block_tiles))
+        inner = [jo, io]
+    elif choice.block_terms is not None:
+        cache, jo = s.split(jo, choice.block_tiles, tail="clip")
+        io, inner = jo, [jo]
+        outer[cache] = -(-panels // choice.block_tiles)
+    else:
+        inner = []
+    cut: Var | None = None
+    if choice.block_terms is not None:
+        cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
+        order = _order(outer)
+        s.reorder(*order, cut, *inner, *terms, *([row] if row is not None else []), jv, jl)
+    else:
+        outer[jo] = panels
+        order = _order(outer)
+        s.reorder(*order, *([io] if io is not jo else []), *terms, *([row] if row is not None else []), jv, jl)
+    s.vectorize(jl)
+    for loop in (jv, row):
+        if loop is not None:
+            s.unroll(loop)
+    _unroll_taps(s, found, terms, tile)
+    return Nest(order[0], cache, cut, jo, io, row, jv, jl)
+
+
+def _order(outer: dict[Var, int]) -> list[Var]:
+    """The outer loops, the first with enough iterations for several threads, or else the longest, before the others."""
+    first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
+    return [first, *(loop for loop in outer if loop is not first)]
+
+
+def _unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
+    """Short inner reduce loops are written out: the taps of a window."""
+    size = tile.rows * tile.vectors
+    for n, loop in zip(reversed(found.reduce[1:]), reversed(terms[1:]), strict=True):
+        extent = found.extents[n]
+        if not isinstance(extent, Const) or size * extent.value > MOST_WRITTEN_OUT:
+            return
+        size *= int(extent.value)
+        s.unroll(loop)
+
+
+def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
+    """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
+    loops = s.get_loops(block)
+    *rows, j = loops[loops.index(io) + 1 :]
+    jv, jl = s.split(j, tile.lanes)
+    s.vectorize(jl)
+    for loop in (*rows, jv):
+        s.unroll(loop)
+    return jv

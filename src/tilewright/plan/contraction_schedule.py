@@ -1,0 +1,114 @@
+"""The schedule of contractions: packed panels, cache blocks, a tile of accumulators in registers, the epilogue on it.
+
+    for ic in blocks of rows (their operand stays in the second cache):
+      for jo in panels of columns:                                        the panel of the vector operand is contiguous
+        for io in tiles of rows:
+          t[R, V*lanes] = 0
+          for k: t += broadcast(x[io*R + r, k]) * w[jo, k, 0 .. V*lanes]     all in registers
+          y[…] = f(t)                                                        only here are edges looked at
+
+The loops are those of Goto's algorithm; every line of it is a primitive.
+"""
+
+from __future__ import annotations
+
+from tilewright.loops.edit import blocks, loads
+from tilewright.loops.nodes import Function, Store
+from tilewright.plan.contraction import Contraction, find_contraction
+from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_edges import settle_edges, without_dead_vectors
+from tilewright.plan.contraction_nest import tile_loops, write_out
+from tilewright.plan.contraction_packing import pack, panel_in_cache
+from tilewright.schedule.find import find_block
+from tilewright.schedule.inline import inline_all
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+
+def schedule_contraction(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles."""
+    plain = inline_all(function)
+    found = find_contraction(plain)
+    if found is None or not _is_simple(plain, found):
+        return None
+    choice = choose(found, target)
+    if choice is None:
+        return None
+    return apply_choice(plain, found, choice)
+
+
+def apply_choice(function: Function, found: Contraction, choice: Choice) -> Schedule:
+    """The steps that a choice stands for."""
+    s = Schedule(function)
+    return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+
+
+def _is_simple(function: Function, found: Contraction) -> bool:
+    """Whether all other blocks read the contraction's result at their own points, if at all."""
+    for block in blocks(function.body):
+        if block is found.block:
+            continue
+        if block.reduce or block.where is not None or not isinstance(block.body, Store):
+            return False
+        points = tuple(a.var for a in block.axes)
+        if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
+            return False
+    return True
+
+
+def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
+    dot = found.block.name
+    sums = found.out.name
+    if found.out.scope is Scope.ARGUMENT:
+        write = s.cache_write(dot)
+        sums = next(loads(find_block(s.func, write))).buffer.name
+        results = [write]
+    else:
+        results = list(s.get_consumers(dot))
+    panel = _pack_operands(s, found, choice)
+    nest = tile_loops(s, found, choice)
+    for block in results:
+        s.reverse_compute_at(block, nest.tiles)
+    s.compact(sums)
+    s.set_scope(sums, "register")
+    if panel is not None and not found.vector.is_constant:
+        panel_in_cache(s, panel, nest.panels)
+    vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
+    vectors[dot] = nest.vectors
+    tails = without_dead_vectors(s, found, choice, nest, vectors)
+    for block in (dot, *tails):
+        settle_edges(s, found, choice, nest, block)
+    if nest.outer is not nest.tiles:
+        s.parallel(nest.outer)
+    return s
+
+
+def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
+    dot = found.block.name
+    results = list(s.get_consumers(dot))
+    _pack_operands(s, found, choice)
+    nest = tile_loops(s, found, choice)
+    assert nest.terms is not None
+    s.decompose_reduction(dot, nest.terms)
+    s.stage(found.out.name, nest.tiles, scope="register")
+    for block in (f"{found.out.name}.load", f"{found.out.name}.store"):
+        write_out(s, block, nest.tiles, choice.tile)
+    for block in results:
+        s.reverse_compute_at(block, nest.blocks if nest.blocks is not None else nest.outer)
+        *_, j = s.get_loops(block)
+        _, jl = s.split(j, choice.tile.lanes, tail="mask")
+        s.vectorize(jl)
+    settle_edges(s, found, choice, nest, dot)
+    s.parallel(nest.outer)
+    return s
+
+
+def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> str | None:
+    """Packs what the choice says; returns the name of the vector operand's panels."""
+    panel = pack(s, found, found.vector, found.columns, choice.tile.columns) if choice.pack_vector else None
+    if choice.pack_broadcast and found.rows is not None:
+        pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+    return panel

@@ -1,0 +1,160 @@
+"""The schedules of Winograd's transforms: a channel at a time, tiles in lanes, what lies between two stages on the stack.
+
+    for n, c:                                               input
+      padded = the channel with its zeros
+      half = Bᵀ d                                           of all rows of tiles, or, in large channels, of one at a time
+      for p, rows of tiles, vectors of tiles: v[p, …] = half B
+
+    for n, o:                                               output
+      for vectors of tiles:
+        half = Aᵀ m                                         of these tiles alone
+        whole = half A                                      the rows of the image
+      y = f(whole)                                          the epilogue, in vectors along rows
+
+Where a loop is no multiple of the lanes, its last vector is moved back: what it does again, it does alike.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.expr.dtypes import f32
+from tilewright.expr.linear import affine_in, plus, polynomial
+from tilewright.expr.nodes import Const, Le, Lt, Select, Var
+from tilewright.loops.edit import blocks
+from tilewright.loops.nodes import Block, Function, Store
+from tilewright.plan.register_tiles import known
+from tilewright.schedule.find import find_block, find_buffer, find_loop
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.predicates import conjuncts
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+CHANNEL_ELEMENTS = 8 * 1024
+"""The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles. Of channels half as
+large all rows are transformed before the columns: then six planes of products are written at a time, not 36, which may
+lie a power of two apart and drive each other out of the caches."""
+
+
+def schedule_winograd(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one of the transforms; None for any other."""
+    names = {b.name for b in blocks(function.body)}
+    if "winograd_input" in names and _has_points(function):
+        return _input(Schedule(function), target)
+    if "winograd_output" in names and _has_points(function) and _has_whole_tiles(function):
+        return _output(Schedule(function), target)
+    return None
+
+
+def _has_points(function: Function) -> bool:
+    """Whether no dimension is known to be 0."""
+    return not any(isinstance(e, Const) and e.value == 0 for b in function.params for e in b.shape)
+
+
+def _has_whole_tiles(function: Function) -> bool:
+    """Whether the output is a tile high and wide, and has more than one: loops of a single iteration are none."""
+    whole = find_buffer(function, "whole")
+    *_, height, width = function.params[-1].shape
+    _, _, size, tiles, _ = map(known, whole.shape)
+    return min(known(height), known(width)) >= size and tiles > 1
+
+
+def _input(s: Schedule, target: Target) -> Schedule:
+    """The steps for the input transform."""
+    _, c, i, j, p, q = s.get_loops("winograd_input")
+    jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
+    if _elements(s, "winograd_rows") <= CHANNEL_ELEMENTS // 2:
+        s.reorder(p, i, jo, q, ji)
+        around = c
+    else:
+        s.reorder(jo, p, q, ji)
+        around = i
+    s.vectorize(ji)
+    s.unroll(q)
+    s.compute_at("winograd_rows", around)
+    s.compute_at("winograd_pad", c if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
+    for buffer in ("half", "padded"):
+        s.compact(buffer)
+        s.set_scope(buffer, "stack")
+    row, column = s.get_loops("winograd_rows")[-2:]
+    wo, wi = s.split(column, _lanes(s, column, target), tail="shift")
+    s.reorder(wo, row, wi)
+    s.vectorize(wi)
+    s.unroll(row)
+    _pad(s, target)
+    return s
+
+
+def _elements(s: Schedule, block: str) -> int:
+    """The elements that a block, over images and channels first, computes of a channel."""
+    return math.prod(known(extent_of(find_loop(s.func, loop))) for loop in s.get_loops(block)[2:])
+
+
+def _pad(s: Schedule, target: Target) -> None:
+    """The image is copied in vectors, apart from the zeros around it."""
+    block = find_block(s.func, "winograd_pad")
+    row = s.get_loops("winograd_pad")[-2]
+    rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
+    for part in _parts(s, row, rows):
+        (inside,) = {b.name for b in blocks(find_loop(s.func, part))}
+        for loop in _parts(s, s.get_loops(inside)[-1], columns):
+            s.vectorize(s.split(loop, _lanes(s, loop, target), tail="shift")[1])
+
+
+def _parts(s: Schedule, loop: Var, places: list[int]) -> list[Var]:
+    """The loop cut at those of the places that lie inside it."""
+    parts: list[Var] = []
+    end = known(extent_of(find_loop(s.func, loop)))
+    for place in places:
+        if place < end:
+            first, loop = s.partition(loop, place)
+            parts.append(first)
+    return [*parts, loop]
+
+
+def _edges(block: Block, axis: Var) -> list[int]:
+    """Where the image begins and ends along an axis of its padding."""
+    assert isinstance(block.body, Store)
+    if not isinstance(block.body.value, Select):
+        return []
+    places = set()
+    for cond in conjuncts(block.body.value.cond):
+        assert isinstance(cond, Le | Lt)
+        parts = affine_in(plus(polynomial(cond.a), polynomial(cond.b), -1), axis)
+        if parts is not None and parts[0]:
+            places.add(abs(parts[1].get((), 0)))
+    return sorted(places - {0})
+
+
+def _output(s: Schedule, target: Target) -> Schedule:
+    """The steps for the output transform and its epilogue."""
+    block = "winograd_output"
+    while readers := s.get_consumers(block):
+        s.inline(block)
+        (block,) = readers
+    _, o, _, column = s.get_loops(block)
+    s.compute_at("winograd_tiles", o)
+    s.compact("whole")
+    *_, a, t, b = s.get_loops("winograd_tiles")
+    to, ti = s.split(t, _lanes(s, t, target), tail="shift")
+    s.reorder(to, a, b, ti)
+    s.vectorize(ti)
+    s.unroll(b)
+    s.compute_at("winograd_columns", to)
+    *_, row, middle, lane = s.get_loops("winograd_columns")
+    s.reorder(middle, row)
+    s.vectorize(lane)
+    s.unroll(row)
+    s.compact("half")
+    for buffer in ("half", "whole"):
+        s.set_scope(buffer, "stack")
+    s.vectorize(s.split(column, _lanes(s, column, target), tail="shift")[1])
+    return s
+
+
+def _lanes(s: Schedule, loop: Var, target: Target) -> int:
+    """The lanes for a loop: as many as f32 has, or as fit once."""
+    extent, lanes = known(extent_of(find_loop(s.func, loop))), target.lanes(f32)
+    while lanes > extent:
+        lanes //= 2
+    return lanes

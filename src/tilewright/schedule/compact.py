@@ -1,0 +1,170 @@
+"""compact: a local buffer that lives within one iteration of a loop shrinks to what that iteration touches.
+
+alloc h: f32[33]                                            for io in 0..6:
+for io in 0..6:                                               alloc h: f32[6]
+  for ii in 0..6: block h(vi = io*6 + ii): h[vi] = …    =>    for ii in 0..6: block h(vi = io*6 + ii): h[ii] = …
+  for i in 0..6: block y(vi = io*6 + i): y[vi] = h[vi]        for i in 0..6: block y(vi = io*6 + i): y[vi] = h[i]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+
+from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.intervals import Range
+from tilewright.analysis.regions import Region, cover
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder, substitute, transform
+from tilewright.expr.nodes import Expr, Max, Min, Var, const
+from tilewright.expr.simplify import Facts, simplify
+from tilewright.loops.edit import loops_around, map_expressions, replace, statements, transform_statements
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
+from tilewright.schedule.domain import is_one, touched, within
+from tilewright.schedule.find import find_buffer
+from tilewright.schedule.freshness import require_fresh
+from tilewright.schedule.place import Memory, require_plain, without
+from tilewright.schedule.step import Step, refusal
+from tilewright.types.scopes import Scope
+
+Box = tuple[Range, ...]
+
+
+def compact(function: Function, buffer: str) -> Step:
+    """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
+    allocated inside that loop. What conditions leave out counts as touched, so the shape is that of a whole tile.
+
+    Legal where no value survives from one iteration to another: whatever an iteration reads it has stored before.
+    """
+    return compacted(function, find_buffer(function, buffer))[0]
+
+
+def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
+    """The step that makes a buffer smaller, and the buffer it becomes."""
+    buffer = found.name
+    what = f"cannot compact {buffer}"
+    alloc = next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is found), None)
+    if alloc is None:
+        why = f"{buffer} is {'an argument' if found.scope is Scope.ARGUMENT else 'no local buffer'}"
+        raise refusal(function, what, function, why=f"{why}: its memory is the caller's", part=buffer)
+    require_plain(function, Memory(function), found, alloc, what)
+    loop = _innermost(function, alloc, what)
+    inside = [a for a in accesses(loop.body) if a.buffer is found]
+    require_fresh(function, loop, inside, what)
+    box = _box(loop, found, inside, loops_around(function.body, loop))
+    if box == tuple(Range(const(0), simplify(extent)) for extent in found.shape):
+        moved = found
+    else:
+        moved = found.replace(shape=tuple(part.extent for part in box))
+    body = rebased(loop.body, found, moved, box)
+    changed = replace(function.body, loop, loop.replace(body=seq(alloc.replace(buffer=moved), body)))
+    shape = f"[{', '.join(map(str, moved.shape))}]"
+    evidence = (
+        f"an iteration of {loop.var.name} touches {buffer}[{', '.join(map(str, box))}] alone: {shape}",
+        f"what an iteration of {loop.var.name} reads of {buffer} it stored before",
+    )
+    return Step(function.replace(body=without(changed, alloc)), None, evidence), moved
+
+
+def _innermost(function: Function, alloc: Alloc, what: str) -> For:
+    """The innermost loop around all accesses of a buffer that is not around its allocation."""
+    outer = loops_around(function.body, alloc)
+    shared: list[For] | None = None
+    for s in statements(function.body):
+        if _touches(s, alloc.buffer):
+            around = [loop for loop in loops_around(function.body, s) if loop not in outer]
+            shared = around if shared is None else [loop for loop in shared if loop in around]
+    shared = _before_lanes(shared or []) if shared is not None else None
+    if not shared:
+        name = alloc.buffer.name
+        why = f"nothing reads or stores {name}" if shared is None else f"no loop holds all that reads and stores {name}"
+        mend = None if shared is None else "bring them together first: compute_at, or reverse_compute_at"
+        raise refusal(function, what, alloc, why=why, mend=mend, part=name)
+    return shared[-1]
+
+
+def _before_lanes(loops: list[For]) -> list[For]:
+    """The loops around the first one whose iterations are lanes: none of these has memory of its own."""
+    lanes = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
+    return list(takewhile(lambda loop: loop.kind not in lanes, loops))
+
+
+def _touches(stmt: Stmt, buffer: Buffer) -> bool:
+    """Whether the statement itself, not one inside it, reads or stores a buffer."""
+    if isinstance(stmt, Store) and stmt.buffer is buffer:
+        return True
+    own = [c for c in stmt.children() if isinstance(c, Expr)]
+    return any(isinstance(e, Load) and e.buffer is buffer for e in preorder(own))
+
+
+def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:
+    """The box of a buffer that one iteration touches; `around` are the loops around it. A dimension of which no smaller
+    part is known stays as it is."""
+    whole: Region | None = None
+    for access in inside:
+        here = touched(access.indices, buffer.shape, access.loops)
+        whole = here if whole is None else cover(whole, here)
+    assert whole is not None
+    hidden = defined_inside(loop)
+    moving = {each.var for each in around} | {loop.var}
+    return tuple(_part(r, extent, moving, hidden) for r, extent in zip(whole.ranges, buffer.shape, strict=True))
+
+
+def _part(found: Range, extent: Expr, moving: set[Var], hidden: set[Var]) -> Range:
+    whole = Range(const(0), simplify(extent))
+    if any(isinstance(e, Load) or e in hidden for e in preorder((found.begin, found.extent))):
+        return whole
+    if any(isinstance(e, Min | Max) for e in preorder(found.extent)):
+        return whole
+    if mentions(found.extent, moving):
+        return whole
+    return found if mentions(found.begin, moving) or within(found, whole, Facts()) else whole
+
+
+def defined_inside(loop: For) -> set[Var]:
+    """The variables that are defined inside a loop."""
+    made: set[Var] = set()
+    for s in statements(loop.body):
+        if isinstance(s, For | Let):
+            made.add(s.var)
+        elif isinstance(s, Block):
+            made |= {a.var for a in s.axes}
+    return made
+
+
+def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:
+    """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
+
+    Inside a block an index is an expression over axes: where the begin is subtracted, axes are replaced by what they
+    are bound to."""
+    memo: dict[Node, Node] = {}
+
+    def local(indices: tuple[Expr, ...], bound: Mapping[Expr, Node]) -> tuple[Expr, ...]:
+        return tuple(
+            i if part.begin is const(0) and not is_one(part.extent) else simplify(substitute(i, bound) - part.begin)
+            for i, part in zip(indices, box, strict=True)
+        )
+
+    def expressions_in(s: Stmt, bound: Mapping[Expr, Node], seen: dict[Node, Node]) -> Stmt:
+        def of_load(e: Node) -> Node:
+            return Load(small, local(e.indices, bound)) if isinstance(e, Load) and e.buffer is buffer else e
+
+        return map_expressions(s, lambda e: transform(e, of_load, seen))
+
+    def stores_in(s: Stmt, bound: Mapping[Expr, Node]) -> Stmt:
+        def of_store(node: Node) -> Node:
+            if not isinstance(node, Store) or node.buffer is not buffer:
+                return node
+            return Store(small, local(node.indices, bound), node.value)
+
+        return transform_statements(s, of_store)
+
+    def of_block(node: Node) -> Node:
+        if not isinstance(node, Block):
+            return node
+        bound: dict[Expr, Node] = {a.var: a.binding for a in node.axes}
+        return stores_in(expressions_in(node, bound, {}), bound)
+
+    if small is buffer:
+        return root
+    return stores_in(expressions_in(transform_statements(root, of_block), {}, memo), {})

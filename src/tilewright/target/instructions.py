@@ -1,0 +1,175 @@
+"""Instructions that do more than one operation on each lane, described as data.
+
+A row says what an instruction needs, what it computes and how LLVM spells it:
+
+    x86.avx2.dot_i16    needs avx2    registers a: i16[8, 2], b: i16[8, 2], acc: i32[8]
+
+        for l in 0..8, q in 0..2:
+          acc[l] += i32(a[l, q]) * i32(b[l, q])
+
+        {0} = call <8 x i32> @llvm.x86.avx2.pmadd.wd(<16 x i16> {a}, <16 x i16> {b})
+        {1} = add <8 x i32> {acc}, {0}
+
+The program is a nest of the loops language over the registers as arrays, their elements in row-major order. The last
+register is the accumulator. Any other may be filled from memory whole, or by repeating a tail of its dimensions: `a`
+from 16 elements that lie one after the other, from two that every l gets, or from a single one. Integers wrap around,
+in the program and in the machine: what saturates is not offered. `note` says how an instruction departs from its
+program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from ..expr import dtypes
+from ..expr.dtypes import DType
+
+if TYPE_CHECKING:
+    from .target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """An operand of an instruction: its name in the program, its element type, and its shape as an array."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def lanes(self) -> int:
+        return math.prod(self.shape)
+
+    def fillings(self) -> tuple[int, ...]:
+        """How many elements of memory can fill it: all, or a tail of its dimensions, repeated."""
+        return tuple(math.prod(self.shape[n:]) for n in range(len(self.shape) + 1))
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """An instruction, for targets that have all features of one of the sets in `requires`. `nest` is its program;
+    `llvm` are lines in which `{a}` stands for the register a and `{0}` for the result of the first line; the last line
+    gives the accumulator."""
+
+    name: str
+    requires: tuple[tuple[str, ...], ...]
+    registers: tuple[Register, ...]
+    nest: str
+    llvm: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def accumulator(self) -> Register:
+        return self.registers[-1]
+
+    @property
+    def program(self) -> str:
+        """The text of the loops function that does the same."""
+        body = "".join(f"\n  {line}" for line in self.nest.split("\n"))
+        return f"func meaning({', '.join(map(str, self.registers))}):{body}"
+
+    def runs_on(self, target: Target) -> bool:
+        return any(all(target.has(f) for f in features) for features in self.requires)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+_BF16_NOTE: Final = "the sum of a pair is rounded in a way of its own, and subnormal numbers count as zero"
+
+
+def _dot(
+    name: str,
+    requires: tuple[tuple[str, ...], ...],
+    types: tuple[DType, DType, DType],
+    shape: tuple[int, int],
+    llvm: tuple[str, ...],
+    note: str = "",
+) -> Instruction:
+    """acc[l] += the sum over q of a[l, q] * b[l, q], in the accumulator's type."""
+    a, b, acc = types
+    registers = (Register("a", a, shape), Register("b", b, shape), Register("acc", acc, shape[:1]))
+    nest = f"for l in 0..{shape[0]}, q in 0..{shape[1]}:\n  acc[l] += {acc}(a[l, q]) * {acc}(b[l, q])"
+    return Instruction(name, requires, registers, nest, llvm, note)
+
+
+def _pairs_of_i16(name: str, feature: str, lanes: int, symbol: str, a: DType, b: DType) -> Instruction:
+    """Exact products of i16 pairs, added to i32 lanes; narrower integers are widened in the register."""
+    wide, sums = f"<{2 * lanes} x i16>", f"<{lanes} x i32>"
+    lines: list[str] = []
+    used: list[str] = []
+    for letter, dtype in (("a", a), ("b", b)):
+        used.append(f"{{{letter}}}")
+        if dtype is not dtypes.i16:
+            used[-1] = f"{{{len(lines)}}}"
+            lines.append(f"{'sext' if dtype.kind == 'i' else 'zext'} <{2 * lanes} x i8> {{{letter}}} to {wide}")
+    lines.append(f"call {sums} @{symbol}({wide} {used[0]}, {wide} {used[1]})")
+    lines.append(f"add {sums} {{acc}}, {{{len(lines) - 1}}}")
+    return _dot(name, ((feature,),), (a, b, dtypes.i32), (lanes, 2), tuple(lines))
+
+
+def _quads(
+    name: str, requires: tuple[tuple[str, ...], ...], lanes: int, symbol: str, a: DType, b: DType
+) -> Instruction:
+    """Exact products of four 8-bit integers, added to i32 lanes."""
+    sums, bytes_ = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    call = f"call {sums} @{symbol}({sums} {{acc}}, {bytes_} {{a}}, {bytes_} {{b}})"
+    return _dot(name, requires, (a, b, dtypes.i32), (lanes, 4), (call,))
+
+
+def _pairs_of_bf16(name: str, feature: str, lanes: int, symbol: str) -> Instruction:
+    """Products of bf16 pairs, added to f32 lanes."""
+    bits, halves, sums = f"<{2 * lanes} x i16>", f"<{2 * lanes} x bfloat>", f"<{lanes} x float>"
+    llvm = (
+        f"bitcast {bits} {{a}} to {halves}",
+        f"bitcast {bits} {{b}} to {halves}",
+        f"call {sums} @{symbol}({sums} {{acc}}, {halves} {{0}}, {halves} {{1}})",
+    )
+    types = (dtypes.bf16, dtypes.bf16, dtypes.f32)
+    return _dot(name, ((feature,),), types, (lanes, 2), llvm, _BF16_NOTE)
+
+
+def _fma(name: str, feature: str, dtype: DType, lanes: int) -> Instruction:
+    """acc[l] += a[l] * b[l], rounded once."""
+    vector = f"<{lanes} x {'float' if dtype is dtypes.f32 else 'double'}>"
+    call = f"call {vector} @llvm.fma.v{lanes}{dtype}({vector} {{a}}, {vector} {{b}}, {vector} {{acc}})"
+    registers = tuple(Register(n, dtype, (lanes,)) for n in ("a", "b", "acc"))
+    nest = f"for l in 0..{lanes}:\n  acc[l] += a[l] * b[l]"
+    return Instruction(name, ((feature,),), registers, nest, (call,), "the product is not rounded")
+
+
+def _rows() -> Iterator[Instruction]:
+    i8, u8, i16, f32, f64 = dtypes.i8, dtypes.u8, dtypes.i16, dtypes.f32, dtypes.f64
+    for feature, kind, bits in (
+        ("fma", "x86.fma", 256),
+        ("avx512f", "x86.avx512f", 512),
+        ("neon", "aarch64.neon", 128),
+    ):
+        yield from (_fma(f"{kind}.fma_{t}", feature, t, bits // t.bits) for t in (f32, f64))
+    for feature, lanes, symbol in (
+        ("avx2", 8, "llvm.x86.avx2.pmadd.wd"),
+        ("avx512bw", 16, "llvm.x86.avx512.pmaddw.d.512"),
+    ):
+        for what, a, b in (("i16", i16, i16), ("i16i8", i16, i8), ("i8", i8, i8), ("u8i8", u8, i8), ("u8", u8, u8)):
+            yield _pairs_of_i16(f"x86.{feature}.dot_{what}", feature, lanes, symbol, a, b)
+    vnni = (("avxvnni",), ("avx512vnni", "avx512vl"))
+    yield _quads("x86.avxvnni.dot_u8i8", vnni, 8, "llvm.x86.avx512.vpdpbusd.256", u8, i8)
+    yield _quads("x86.avxvnniint8.dot_i8", (("avxvnniint8",),), 8, "llvm.x86.avx2.vpdpbssd.256", i8, i8)
+    yield _quads("x86.avxvnniint8.dot_u8", (("avxvnniint8",),), 8, "llvm.x86.avx2.vpdpbuud.256", u8, u8)
+    yield _quads("x86.avx512vnni.dot_u8i8", (("avx512vnni",),), 16, "llvm.x86.avx512.vpdpbusd.512", u8, i8)
+    yield _pairs_of_bf16("x86.avx512bf16.dot_bf16", "avx512bf16", 16, "llvm.x86.avx512bf16.dpbf16ps.512")
+    dotprod, suffix = (("dotprod",),), "v4i32.v16i8"
+    yield _quads("aarch64.dotprod.dot_i8", dotprod, 4, f"llvm.aarch64.neon.sdot.{suffix}", i8, i8)
+    yield _quads("aarch64.dotprod.dot_u8", dotprod, 4, f"llvm.aarch64.neon.udot.{suffix}", u8, u8)
+    yield _quads("aarch64.i8mm.dot_u8i8", (("i8mm",),), 4, f"llvm.aarch64.neon.usdot.{suffix}", u8, i8)
+    yield _pairs_of_bf16("aarch64.bf16.dot_bf16", "bf16", 4, "llvm.aarch64.neon.bfdot.v4f32.v8bf16")
+
+
+INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}
+"""The instructions that programs may name."""

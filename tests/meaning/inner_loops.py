@@ -1,0 +1,97 @@
+"""Reads assembly, of x86-64 or AArch64: the innermost loops that multiply and add, and what they do with memory.
+
+.LBB1_3:
+    vmovups       (%rsi,%rax,4), %ymm1            one vector read
+    vbroadcastss  (%rdi,%rax), %ymm2              one element read
+    vfmadd231ps   %ymm1, %ymm2, %ymm0             a multiply-add
+    vmovups       64(%rsp), %ymm3                 a vector on the stack
+    jne           .LBB1_3
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_FUNCTION = re.compile(r"([\w.\"$]+):")
+_LABEL = re.compile(r"(\.?L\w+):")
+_JUMP = re.compile(r"\s+(?:j\w+|b|b\.\w+|cbn?z|tbn?z)\s(?:.*[\s,])?(\.?L\w+)\s*$")
+_COMMENT = re.compile(r"\s(?:#|//)\s")
+_VECTOR = re.compile(r"%[xyz]mm\d|\b[qvsd]\d+\b")
+_MEMORY = re.compile(r"-?\w*\((%\w+)?(,[^)]*)?\)|\[(x\d+|sp)([^\]]*)\]")
+_MULTIPLY_ADD = re.compile(r"\s+(?:vfn?madd\d+p[sd]|fmla)\s")
+_PAIR = re.compile(r"\s+ldp\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The instructions of an innermost loop; `frame` where its function keeps the frame's address in %rbp."""
+
+    function: str
+    lines: tuple[str, ...]
+    frame: bool
+
+    @property
+    def multiply_adds(self) -> int:
+        """Fused multiply-adds of vectors."""
+        return sum(bool(_MULTIPLY_ADD.match(line)) for line in self.lines)
+
+    @property
+    def reads(self) -> int:
+        """How many vectors, and elements for vectors, are moved from or to memory."""
+        moved = [line for line in self.lines if _VECTOR.search(line) and _MEMORY.search(line)]
+        return len(moved) + sum(bool(_PAIR.match(line)) for line in moved)
+
+    @property
+    def on_stack(self) -> list[str]:
+        """The instructions that access a fixed place on the stack: what found no register."""
+        return [line for line in self.lines if self._is_fixed(line)]
+
+    def _is_fixed(self, line: str) -> bool:
+        found = _MEMORY.search(line)
+        if found is None:
+            return False
+        base, index, arm, offset = found.groups()
+        if arm is not None:
+            return bool(arm == "sp" and "x" not in offset)
+        return index is None and (base == "%rsp" or (base == "%rbp" and self.frame))
+
+
+def inner_loops(listing: str) -> list[Loop]:
+    """The innermost loops with multiply-adds, in the order of the listing."""
+    found = []
+    for name, lines in _functions(listing):
+        frame = any(re.match(r"\s+movq\s+%rsp, %rbp", line) for line in lines)
+        loops = [Loop(name, tuple(loop), frame) for loop in _innermost(lines)]
+        found += [loop for loop in loops if loop.multiply_adds]
+    return found
+
+
+def _functions(listing: str) -> Iterator[tuple[str, list[str]]]:
+    """The instructions and labels of each function."""
+    name, lines = "", list[str]()
+    for line in listing.splitlines():
+        text = "" if line.startswith("\t.") else _COMMENT.split(line)[0].rstrip()
+        label = _FUNCTION.match(text)
+        if label is not None and not _LABEL.match(text):
+            yield name, lines
+            name, lines = label[1], []
+        elif text:
+            lines.append(text)
+    yield name, lines
+
+
+def _innermost(lines: list[str]) -> Iterator[list[str]]:
+    """The loops without loops inside: from a label to the last jump back to it."""
+    labels: dict[str, int] = {}
+    ends: dict[int, int] = {}
+    for n, line in enumerate(lines):
+        label, jump = _LABEL.match(line), _JUMP.match(line)
+        if label is not None:
+            labels[label[1]] = n
+        elif jump is not None and jump[1] in labels:
+            ends[labels[jump[1]]] = n
+    for begin, end in ends.items():
+        if not any(begin <= b and e <= end for b, e in ends.items() if (b, e) != (begin, end)):
+            yield lines[begin : end + 1]

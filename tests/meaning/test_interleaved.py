@@ -1,0 +1,87 @@
+"""Lanes four elements apart that fill each other's gaps: machine code does what the evaluator does, by whole vectors,
+and touches nothing beside what the lanes touch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from test_masks import Page
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.parse import parse
+
+Array = np.ndarray[Any, Any]
+
+APART = """
+func apart(x: {0}[{2}], y: {0}[6, {1}]):
+  for o in 0..1:
+    unroll q in 0..{3}:
+      vectorize i in 0..{1}:
+        block apart(vo = o, vq = q, vi = i):
+          y[vq, vi] = x[vo*{2} + vi*4 + vq]
+"""
+TOGETHER = """
+func together(x: {0}[4, {1}], y: {0}[{2}]):
+  for o in 0..1:
+    unroll q in 0..{3}:
+      vectorize i in 0..{1}:
+        block together(vo = o, vq = q, vi = i):
+          y[vo*{2} + vi*4 + vq] = x[vq, vi]
+"""
+OVERWRITTEN = """
+func overwritten(x: f32[64], y: f32[32]):
+  for o in 0..2:
+    vectorize i in 0..8:
+      y[i*4] = x[i*4 + o*32]
+    vectorize i in 0..8:
+      y[i*4 + 1] = x[i*4 + o*32 + 1] + y[i*4]
+    vectorize i in 0..8:
+      y[i*4 + 2] = x[i*4 + o*32 + 2] + y[i*4 + 1]
+    vectorize i in 0..8:
+      y[i*4 + 3] = x[i*4 + o*32 + 3] + y[i*4 + 2]
+"""
+
+
+def compiled(text: str, x: Array, y: Array) -> tuple[Array, Array, str]:
+    """(what the evaluator writes, what machine code writes, the LLVM IR); all memory ends where a page ends."""
+    function = parse(text)
+    wanted = y.copy()
+    evaluate(function, {"x": x, "y": wanted})
+    kernel = tw.build(function)
+    found = Page().last(y)
+    kernel(Page().last(x), found)
+    front = Page().first(y)
+    kernel(Page().first(x), front)
+    np.testing.assert_array_equal(front, found)
+    return wanted, found, kernel.show("llvm")
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("columns", [3, 4, 6])
+def test_loads(dtype: str, lanes: int, columns: int) -> None:
+    size = 4 * (lanes - 1) + columns
+    x = np.arange(1, size + 1).astype(np.float32 if dtype == "f32" else np.int32)
+    wanted, found, llvm = compiled(APART.format(dtype, lanes, size, columns), x, np.zeros((6, lanes), x.dtype))
+    np.testing.assert_array_equal(found, wanted)
+    assert ("load <4 x" in llvm) == (columns >= 4)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32"])
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("columns", [3, 4])
+def test_stores(dtype: str, lanes: int, columns: int) -> None:
+    size = 4 * (lanes - 1) + columns
+    x = np.arange(1, 4 * lanes + 1).reshape(4, lanes).astype(np.float32 if dtype == "f32" else np.int32)
+    wanted, found, llvm = compiled(TOGETHER.format(dtype, lanes, size, columns), x, np.zeros(size, x.dtype))
+    np.testing.assert_array_equal(found, wanted)
+    assert ("store <4 x" in llvm) == (columns == 4)
+
+
+def test_stores_that_read_each_other_keep_their_order() -> None:
+    x = np.arange(1, 65).astype(np.float32)
+    wanted, found, _ = compiled(OVERWRITTEN, x, np.zeros(32, np.float32))
+    np.testing.assert_array_equal(found, wanted)

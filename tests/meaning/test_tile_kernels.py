@@ -1,0 +1,244 @@
+"""The inner loops of contractions, as machine code: one multiply-add for each accumulator and term, each element read
+once, nothing kept on the stack."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import settings
+from inner_loops import Loop, inner_loops
+
+import tilewright as tw
+from tilewright.codegen.assemble import assembly
+from tilewright.codegen.module import generate
+from tilewright.compiler import LOOPS, Compiled, legalise, lower
+from tilewright.core.passes import run_passes
+from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.nodes import Const
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import Function, LoopKind
+from tilewright.lower.wrap import wrap
+from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_schedule import apply_choice
+from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
+from tilewright.schedule.inline import inline_all
+from tilewright.target import Target
+
+LONG = settings.get_current_profile_name() == "long"
+TARGETS = tuple(t for t in ("native", "x86-64-v3", "x86-64-v4", "aarch64") if Target.parse(t).has_fma)
+MATMUL = "ik,kj->ij"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A contraction of x and w, under a relu; w is a constant where it has `constant` shape."""
+
+    dtype: str
+    x: str
+    w: str
+    spec: str
+    y: str
+    constant: bool = True
+    sizes: str = ""
+
+
+CASES = {
+    "square": Case("f32", "512, 512", "512, 512", MATMUL, "512, 512"),
+    "variable": Case("f32", "512, 512", "512, 512", MATMUL, "512, 512", constant=False),
+    "odd": Case("f32", "127, 131", "131, 129", MATMUL, "127, 129"),
+    "odd variable": Case("f32", "127, 131", "131, 129", MATMUL, "127, 129", constant=False),
+    "any rows": Case("f32", "m, 768", "768, 768", MATMUL, "m, 768"),
+    "any rows, long sums": Case("f32", "m, 2048", "2048, 64", MATMUL, "m, 64"),
+    "one row": Case("f32", "1, 4096", "4096, 4096", MATMUL, "1, 4096"),
+    "f64": Case("f64", "250, 256", "256, 256", MATMUL, "250, 256"),
+    "3x3": Case(
+        "f32",
+        "1, 64, 58, 58",
+        "64, 64, 3, 3",
+        "n c i+a j+b, o c a b -> n o i j",
+        "1, 64, 56, 56",
+        sizes='("i", 56), ("j", 56)',
+    ),
+    "3x3 by 2": Case(
+        "f32",
+        "1, 64, 57, 57",
+        "64, 64, 3, 3",
+        "n c i*2+a j*2+b, o c a b -> n o i j",
+        "1, 64, 28, 28",
+        sizes='("i", 28), ("j", 28)',
+    ),
+    "1x1": Case("f32", "1, 64, 28, 28", "128, 64", "n c i j, o c -> n o i j", "1, 128, 28, 28"),
+}
+
+
+def module(case: Case) -> tw.Module:
+    """The graph of a case."""
+    sizes = f", sizes=({case.sizes})" if case.sizes else ""
+    dtype, constant = case.dtype, case.constant
+    text = f"""
+graph main{"[m]" if "m" in case.x else ""}(x: {dtype}[{case.x}]{"" if constant else f", w: {dtype}[{case.w}]"}) -> y:
+{f"  w: {dtype}[{case.w}] = constant(name=@w)" if constant else ""}
+  h: {dtype}[{case.y}] = contract(x, w, spec="{case.spec}"{sizes})
+  y: {dtype}[{case.y}] = relu(h)
+"""
+    shape = tuple(int(n) for n in case.w.split(","))
+    return tw.Module({"main": tw.parse(text)}, {"w": np.zeros(shape, DTYPES[dtype].numpy)} if constant else {})
+
+
+def compiled(name: str, target: str) -> tuple[Compiled, list[Loop]]:
+    """A case as a model's compile makes it, and its inner loops."""
+    machine = Target.parse(target)
+    made = lower(module(CASES[name]), machine)
+    return made, inner_loops(assembly(made.llvm, machine))
+
+
+def written_out(function: Function) -> list[int]:
+    """For each block that sums up: how often it stands in the innermost loop around it."""
+    found = []
+    for block in blocks(function.body):
+        if block.reduce:
+            loops = [s for s in loops_around(function.body, block) if s.kind is LoopKind.UNROLL]
+            extents = [
+                s.end.value - s.begin.value for s in loops if isinstance(s.end, Const) and isinstance(s.begin, Const)
+            ]
+            assert len(extents) == len(loops)
+            found.append(prod(int(e) for e in extents))
+    return found
+
+
+SOME = {"x86-64-v3": ("square", "3x3"), "aarch64": ("square", "odd variable", "any rows", "3x3", "f64")}
+"""The cases for targets whose machine model is much like another one's: all others run all of them."""
+
+
+@pytest.mark.parametrize(("target", "name"), [(t, n) for t in TARGETS for n in (CASES if LONG else SOME.get(t, CASES))])
+def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, target: str, name: str) -> None:
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    made, loops = compiled(name, target)
+    (planned,) = kernels(made, "plan")
+    (scheduled,) = kernels(made, "schedule")
+    found = find_contraction(inline_all(planned))
+    assert found is not None
+    choice = choose(found, Target.parse(target))
+    assert choice is not None
+    tile = choice.tile
+    wanted = set(written_out(scheduled))
+    assert {loop.multiply_adds for loop in loops} == wanted
+    assert max(wanted) % (tile.rows * tile.vectors) == 0
+    for loop in loops:
+        assert loop.on_stack == [], loop
+        if CASES[name].spec == MATMUL and loop.multiply_adds == tile.rows * tile.vectors:
+            assert loop.reads == tile.rows + tile.vectors, loop
+
+
+def kernels(made: Compiled, stage: str) -> list[Function]:
+    """The kernels after a pass."""
+    return [f for f in made.record.after(stage).program.functions.values() if isinstance(f, Function)]
+
+
+def tile_kernel(tile: RegisterTile, dtype: str, rows: str | int) -> Function:
+    """A matrix product of whole tiles, by the steps of contractions."""
+    columns = 2 * tile.columns
+    name, symbols = f"t{tile.rows}x{tile.vectors}", "[m]" if rows == "m" else ""
+    shapes = {"x": f"{rows}, 64", "w": f"64, {columns}", "y": f"{rows}, {columns}"}
+    function = tw.parse(f"""
+func {name}{symbols}({", ".join(f"{b}: {dtype}[{shape}]" for b, shape in shapes.items())}):
+  for i in 0..{rows}, j in 0..{columns}, k in 0..64:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
+""")
+    assert isinstance(function, Function)
+    found = find_contraction(function)
+    assert found is not None
+    return apply_choice(function, found, Choice(tile, 8, None, pack_vector=False, pack_broadcast=False)).func
+
+
+def loops_of(functions: list[Function], target: Target) -> dict[str, list[Loop]]:
+    """The inner loops of functions, by their names."""
+    final = run_passes(wrap(*functions), legalise(target), level=LOOPS, verify=False)
+    made = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
+    listing = assembly(generate(made, final.entry, target).text, target)
+    found: dict[str, list[Loop]] = {f.name: [] for f in functions}
+    for loop in inner_loops(listing):
+        found[loop.function.split(".")[1]].append(loop)
+    return found
+
+
+def tiles(target: Target, bits: int) -> list[RegisterTile]:
+    """The tiles that a schedule may choose: of each number of vectors the tallest, which need the most registers, and
+    the smallest; all of them in long runs."""
+    every = candidates(tile_registers(target), target.vector_bits // bits)
+    if LONG:
+        return every
+    heights = {v: [t.rows for t in every if t.vectors == v] for v in {t.vectors for t in every}}
+    return [t for t in every if t.rows == max(heights[t.vectors]) or (t.rows <= 2 and t.vectors <= 2)]
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "rows"),
+    [
+        *((t, "f32", "m") for t in TARGETS[1:]),
+        ("x86-64-v3", "f64", "m"),
+        ("x86-64-v3", "f32", 256),
+        ("x86-64-v4", "f64", 256),
+    ],
+)
+def test_no_tile_that_may_be_chosen_spills(target: str, dtype: str, rows: str | int) -> None:
+    machine = Target.parse(target)
+    chosen = tiles(machine, DTYPES[dtype].bits)
+    found = loops_of([tile_kernel(t, dtype, rows) for t in chosen], machine)
+    for tile in chosen:
+        (loop,) = found[f"t{tile.rows}x{tile.vectors}"]
+        assert loop.multiply_adds == tile.rows * tile.vectors
+        assert loop.reads == tile.rows + tile.vectors, loop
+        assert loop.on_stack == [], loop
+
+
+@pytest.mark.parametrize(("target", "rows", "vectors"), [("x86-64-v3", 8, 2), ("x86-64-v4", 10, 4), ("aarch64", 12, 3)])
+def test_a_tile_that_does_not_fit_is_seen_to_spill(target: str, rows: int, vectors: int) -> None:
+    machine = Target.parse(target)
+    tile = RegisterTile(rows, vectors, machine.vector_bits // 32)
+    assert tile not in candidates(tile_registers(machine), tile.lanes)
+    (loop,) = loops_of([tile_kernel(tile, "f32", 256)], machine)[f"t{rows}x{vectors}"]
+    assert loop.multiply_adds == rows * vectors
+    assert loop.on_stack
+    assert loop.reads > rows + vectors
+
+
+LISTING = """
+frame:
+	movq	%rsp, %rbp
+.LBB0_1:
+	vmovups	32(%rdi), %ymm1
+.LBB0_2:
+	{0}
+	vfmadd231ps	(%rsi), %ymm1, %ymm0
+	jne	.LBB0_2
+	jmp	.LBB0_1
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "spilled"),
+    [
+        ("vmovups	%ymm3, 64(%rsp)", True),
+        ("vmovaps	-96(%rbp), %ymm2", True),
+        ("movq	8(%rsp), %rax", True),
+        ("vbroadcastss	64(%rsp,%rax,4), %ymm2", False),
+        ("vmovups	(%rax), %ymm2", False),
+        ("vxorps	%ymm2, %ymm2, %ymm2", False),
+        ("str	q0, [sp, #16]", True),
+        ("ldp	q0, q1, [sp]", True),
+        ("ldr	q0, [sp, x8]", False),
+        ("ldr	q0, [x8], #16", False),
+    ],
+)
+def test_what_lies_on_the_stack_is_told_from_what_is_indexed(line: str, spilled: bool) -> None:
+    (loop,) = inner_loops(LISTING.format(line))
+    assert loop.multiply_adds == 1
+    assert (loop.on_stack == [f"\t{line}"]) is spilled
+    assert bool(loop.on_stack) is spilled

@@ -1,0 +1,146 @@
+"""Random legal schedules: whatever steps a person or a search takes, the program computes the same.
+
+After each step the program is valid, and a step that is refused leaves it as it was. In the end the evaluator, and
+machine code where there is any for it, store the same as before; the text reads back as the program; and the trace, as
+Python and as JSON, leads to it again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+import tilewright as tw
+from kernels import PROGRAMS
+from stages import close
+from strategies import functions
+from tilewright.expr.evaluate import evaluate as number_of
+from tilewright.loops.edit import statements
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.loops.verify import verify
+from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.schedule.schedule import PRIMITIVES
+from tilewright.schedule.trace import Trace
+from tilewright.target import native
+from traces import ARGUMENTS, RECIPES, SPECIAL, NothingFits, draw_step, signature_of
+
+Array = np.ndarray[Any, Any]
+
+LONG = settings.get_current_profile_name() == "long"
+some = settings(
+    max_examples=1500 if LONG else 25, deadline=None, derandomize=not LONG, suppress_health_check=list(HealthCheck)
+)
+LEAST, MOST = (2, 14) if LONG else (2, 8)
+"""How many steps are tried."""
+
+SIZES = (0, 1, 5, 7, 16)
+
+
+def take_steps(data: st.DataObject, function: Function) -> tw.Schedule:
+    """A schedule after random steps, of which those that are refused are left out."""
+    s = tw.Schedule(function)
+    with contextlib.suppress(UserError, NothingFits):
+        data.draw(st.sampled_from(RECIPES))(data.draw, s)
+    verify(s.func)
+    for _ in range(data.draw(st.integers(LEAST, MOST))):
+        step = draw_step(data.draw, s.func)
+        if step is None:
+            break
+        name, arguments, options = step
+        before, steps = s.func, len(s.trace)
+        try:
+            getattr(s, name)(*arguments, **options)
+        except UserError:
+            assert s.func is before
+            assert {step.primitive for step in s.trace.steps[steps:]} <= {"get_loop", "get_loops"}
+            continue
+        verify(s.func)
+    note(str(s.trace))
+    return s
+
+
+def inputs_for(function: Function, n: int, seed: int) -> list[Array]:
+    """Small whole numbers, of which sums are the same in any order."""
+    random = np.random.default_rng(seed)
+    sizes = {v: n + k for k, v in enumerate(function.symbols)}
+    shapes = [tuple(int(number_of(d, sizes)) for d in p.shape) for p in function.params]
+    return [np.asarray(random.integers(-4, 5, s), p.dtype.numpy) for p, s in zip(function.params, shapes, strict=True)]
+
+
+def outcome(function: Function, arrays: list[Array]) -> list[Array] | str:
+    """What a function makes of its arguments, or how it ends early."""
+    found = [a.copy() for a in arrays]
+    try:
+        with np.errstate(all="ignore"):
+            evaluate(function, found)
+    except RuntimeFault as fault:
+        return str(fault)
+    return found
+
+
+def check_replay(function: Function, s: tw.Schedule) -> None:
+    """Text and traces lead to the same program."""
+    assert same(parse(str(s.func)), s.func)
+    again = tw.Schedule(function)
+    exec(str(s.trace), {"s": again, "inf": float("inf"), "nan": float("nan")})
+    assert same(again.func, s.func)
+    saved = Trace.from_json(s.trace.to_json())
+    assert saved == s.trace
+    once_more = tw.Schedule(function)
+    once_more.replay(saved)
+    assert same(once_more.func, s.func)
+
+
+def runs_here(function: Function) -> bool:
+    """Whether this machine has what the loops ask for."""
+    loops = [s for s in statements(function.body) if isinstance(s, For)]
+    if any(loop.kind is LoopKind.THREAD for loop in loops):
+        return False
+    return "avx2" in native().features or all(loop.instruction is None for loop in loops)
+
+
+@given(data=st.data(), which=st.sampled_from(range(len(PROGRAMS))), n=st.sampled_from(SIZES), seed=st.integers(0, 99))
+@some
+def test_schedules_keep_what_a_program_computes(data: st.DataObject, which: int, n: int, seed: int) -> None:
+    function = PROGRAMS[which]
+    s = take_steps(data, function)
+    note(str(s.func))
+    arrays = inputs_for(function, n, seed)
+    expected, found = outcome(function, arrays), outcome(s.func, arrays)
+    assert not isinstance(expected, str)
+    assert not isinstance(found, str), found
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    check_replay(function, s)
+    if runs_here(s.func) and seed % 2 == 0:
+        tw.build(s.func)(*arrays)
+        for a, b in zip(arrays, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@given(data=st.data(), function=functions(), n=st.sampled_from((0, 1, 2, 3)), seed=st.integers(0, 99))
+@some
+def test_schedules_of_any_function(data: st.DataObject, function: Function, n: int, seed: int) -> None:
+    s = take_steps(data, function)
+    note(str(s.func))
+    arrays = inputs_for(function, n, seed)
+    expected, found = outcome(function, arrays), outcome(s.func, arrays)
+    if isinstance(expected, str) or isinstance(found, str):
+        assert found == expected
+    else:
+        close(found, expected, "schedule")
+    check_replay(function, s)
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_every_primitive_can_be_drawn(name: str) -> None:
+    given_first = 2 if name in SPECIAL else 0
+    assert all(p.name in ARGUMENTS for p in signature_of(name)[given_first:])

@@ -1,0 +1,427 @@
+"""cache_read, transform_layout, pad: programs before and after with the steps and why they are legal; that both compute
+the same, in the evaluator and in machine code; and what each says where it may not be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_files import check, check_folder
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import Function
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.loops.verify import verify
+from tilewright.report.errors import UserError
+from tilewright.schedule.trace import Trace
+
+Array = np.ndarray[Any, Any]
+
+MATMUL = """
+func matmul[m](x: f32[m, 77], w: f32[77, 45], y: f32[m, 45]):
+  alloc h: f32[m, 45] in arena
+  for i in 0..m, j in 0..45, k in 0..77:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: h[vi, vj] = 0
+      h[vi, vj] += x[vi, vk] * w[vk, vj]
+  for i1 in 0..m, j1 in 0..45:
+    block y(vi = i1, vj = j1):
+      y[vi, vj] = max(h[vi, vj], 1)
+"""
+FIXED = MATMUL.replace("[m]", "").replace("[m,", "[33,").replace("0..m", "0..33")
+CHAIN = """
+func chain[n](x: f32[n, 20], y: f32[n, 20]):
+  alloc t: f32[n, 20] in arena
+  for i in 0..n, j in 0..20:
+    block t(vi = i, vj = j):
+      t[vi, vj] = x[vi, vj] * 2 + 1
+  for a in 0..n, b in 0..20:
+    block y(vi = a, vj = b):
+      y[vi, vj] = t[vi, 19 - vj]
+"""
+TILE = """
+func tile[m](x: f32[m, 9], w: f32[9, 16], y: f32[m, 13]):
+  for io in 0..(m + 5)//6:
+    alloc t: f32[6, 16] in stack
+    for k in 0..9, ii in 0..6, ji in 0..16:
+      block dot(vi = io*6 + ii, vj = ji, reduce vk = k) where io*6 + ii < m and ji < 13:
+        init: t[ii, ji] = 0
+        t[ii, ji] += x[vi, vk] * w[vk, vj]
+    for ii in 0..6, ji in 0..16:
+      block relu(vi = io*6 + ii, vj = ji) where io*6 + ii < m:
+        t[ii, ji] = max(t[ii, ji], 1)
+    for ii in 0..6, ji in 0..16:
+      block y(vi = io*6 + ii, vj = ji) where vi < m and vj < 13:
+        y[vi, vj] = t[ii, ji]
+"""
+
+BESIDE = "  for io in 0..(m + 5)//6:\n    alloc t: f32[6, 16] in stack\n"
+OUTLIVES = "  alloc t: f32[6, 16] in stack\n  for io in 0..(m + 5)//6:\n"
+COLUMNS = """
+func columns(x: f32[8, 9], w: f32[9, 16], y: f32[12, 13]):
+  for io in 0..2:
+    alloc t: f32[6, 16] in stack
+    for ii in 0..6, ji in 0..16:
+      block zero(vi = ii, vj = ji):
+        t[vi, vj] = 0
+    for k in 0..9, ii in 0..6, ji in 0..16:
+      block dot(vi = io*6 + ii, vj = ji, reduce vk = k) where io*6 + ii < 8 and ji < 13:
+        t[ii, ji] += x[vi, vk] * w[vk, vj]
+    for ii in 0..6, ji in 0..16:
+      block y(vi = io*6 + ii, vj = ji) where vj < 13:
+        y[vi, vj] = t[ii, ji]
+"""
+
+Steps = Callable[[tw.Schedule], object]
+CASES: dict[str, tuple[str, Steps]] = {}
+
+
+def case(name: str, text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        CASES[name] = text, steps
+        return steps
+
+    return keep
+
+
+@case("cache-read-parameter", MATMUL)
+def cache_read_parameter(s: tw.Schedule) -> None:
+    assert s.cache_read("dot", "w") == "w.cache"
+    assert s.cache_read("dot", "w.cache", scope="stack") == "w.cache.cache"
+
+
+@case("cache-read-after-its-writer", CHAIN)
+def cache_read_after_its_writer(s: tw.Schedule) -> None:
+    s.cache_read("y", "t")
+
+
+@case("layout-panels", CHAIN)
+def layout_panels(s: tw.Schedule) -> None:
+    """4 divides 20: nothing is padded."""
+    s.transform_layout("t", lambda i, j: (j // 4, i, j % 4), pad=0)
+
+
+@case("layout-padded", CHAIN)
+def layout_padded(s: tw.Schedule) -> None:
+    s.transform_layout("t", "i, j -> j // 8, i // 4, i % 4, j % 8", pad=-1.5)
+
+
+@case("layout-with-unwritten-places", CHAIN)
+def layout_with_unwritten_places(s: tw.Schedule) -> None:
+    s.transform_layout("t", "i, j -> i // 4, j, i % 4")
+    s.transform_layout("t", "o, j, i -> j, o, i")
+
+
+@case("layout-three-digits", CHAIN)
+def layout_three_digits(s: tw.Schedule) -> None:
+    s.transform_layout("t", "i, j -> j // 12, i, j // 4 % 3, j % 4", pad=float("-inf"))
+
+
+@case("layout-of-a-sum", MATMUL)
+def layout_of_a_sum(s: tw.Schedule) -> None:
+    """Its elements are stored many times: the nest that does stays as it is."""
+    s.transform_layout("h", "i, j -> j, i")
+
+
+@case("layout-whole-panels-apart", FIXED)
+def layout_whole_panels_apart(s: tw.Schedule) -> None:
+    """The panels that are full are copied without a condition."""
+    s.cache_read("dot", "w")
+    s.transform_layout("w.cache", "k, j -> j // 16, k, j % 16", pad=0.0)
+    jo, _, ji = s.get_loops("w.cache")
+    s.vectorize(ji)
+    s.partition(jo)
+
+
+@case("pad-tile", TILE)
+def pad_tile(s: tw.Schedule) -> None:
+    s.pad("dot")
+    s.pad("relu")
+
+
+@case("pad-one-loop", TILE)
+def pad_one_loop(s: tw.Schedule) -> None:
+    s.pad("dot", s.get_loops("dot")[-1])
+
+
+@case("pad-some-conditions", TILE)
+def pad_some_conditions(s: tw.Schedule) -> None:
+    """A condition on terms of the sum stays."""
+    s.split("k", 4, tail="mask")
+    s.pad("dot")
+
+
+@case("pad-columns-alone", COLUMNS)
+def pad_columns_alone(s: tw.Schedule) -> None:
+    """The zeros of the rows beyond the end are read."""
+    s.pad("dot")
+
+
+def register_tiles(s: tw.Schedule) -> None:
+    """A matrix product of any size in register tiles of 6 x 16 without a condition on what it multiplies."""
+    s.cache_read("dot", "w")
+    s.transform_layout("w.cache", lambda k, j: (j // 16, k, j % 16), pad=0.0)
+    po, _, pi = s.get_loops("w.cache")
+    s.vectorize(pi)
+    s.partition(po)
+    s.transform_layout("h", lambda i, j: (i // 6, j // 16, i % 6, j % 16))
+    i, j, k = s.get_loops("dot")
+    io, ii = s.split(i, 6, tail="mask")
+    jo, ji = s.split(j, 16, tail="mask")
+    s.reorder(jo, io, k, ii, ji)
+    s.pad("dot")
+    s.vectorize(ji)
+    s.unroll(ii)
+    _, j1 = s.get_loops("y")
+    _, ji1 = s.split(j1, 16, tail="mask")
+    s.vectorize(ji1)
+
+
+CASES["pad-register-tiles"] = FIXED, register_tiles
+CASES["pad-register-tiles-of-any-height"] = MATMUL, register_tiles
+
+
+@pytest.fixture(autouse=True)
+def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
+
+
+def scheduled(name: str) -> tuple[Function, tw.Schedule]:
+    text, steps = CASES[name]
+    before = parse(text)
+    s = tw.Schedule(before)
+    steps(s)
+    return before, s
+
+
+def arrays_for(function: Function, n: int) -> list[Array]:
+    generator = np.random.default_rng(n)
+    shapes = [[n if str(d) in ("m", "n") else int(str(d)) for d in p.shape] for p in function.params]
+    return [generator.integers(-9, 9, shape).astype(np.float32) for shape in shapes]
+
+
+def results(run: Callable[[list[Array]], object], function: Function, n: int) -> Array:
+    arrays = arrays_for(function, n)
+    run(arrays)
+    return arrays[-1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs(request: pytest.FixtureRequest, name: str) -> None:
+    before, s = scheduled(name)
+    verify(s.func)
+    assert same(parse(str(s.func)), s.func)
+    steps = s.trace.explain().replace("\n", "\n# ")
+    check(request, f"layout/{name}.loops", f"{before}\n\n# {steps}\n\n{s.func}")
+
+
+@pytest.mark.parametrize("n", [0, 1, 6, 13])
+@pytest.mark.parametrize("name", CASES)
+def test_results_stay(name: str, n: int) -> None:
+    before, s = scheduled(name)
+    expected = results(lambda arrays: evaluate(before, arrays), before, n)
+    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, n), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_machine_code(name: str) -> None:
+    before, s = scheduled(name)
+    kernel = tw.build(s.func)
+    for n in (0, 1, 6, 13):
+        expected = results(lambda arrays: evaluate(before, arrays), before, n)
+        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, n), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replay(name: str) -> None:
+    before, s = scheduled(name)
+    again = tw.Schedule(before)
+    exec(str(s.trace), {"s": again})
+    assert same(again.func, s.func)
+    once_more = tw.Schedule(before)
+    once_more.replay(Trace.from_json(s.trace.to_json()))
+    assert same(once_more.func, s.func)
+
+
+def test_the_padded_product_has_no_conditions() -> None:
+    _, s = scheduled("pad-register-tiles-of-any-height")
+    text = str(s.func)
+    assert "block dot(vi = io*6 + ii, vj = jo*16 + ji, reduce vk = k):" in text
+    assert "h[vi//6, vj//16, vi%6, vj%16] += x[min(vi, m - 1), vk] * w.cache[vj//16, vk, vj%16]" in text
+
+
+WRONG: list[tuple[str, Steps]] = []
+
+
+def wrong(text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        WRONG.append((text, steps))
+        return steps
+
+    return keep
+
+
+@wrong(MATMUL)
+def a_buffer_that_is_written_beside(s: tw.Schedule) -> object:
+    return s.cache_read("dot", "h")
+
+
+@wrong(MATMUL)
+def a_buffer_that_is_not_read(s: tw.Schedule) -> object:
+    return s.cache_read("dot", "y")
+
+
+@wrong(MATMUL)
+def a_buffer_that_is_not_there(s: tw.Schedule) -> object:
+    return s.cache_read("dot", "z")
+
+
+@wrong(MATMUL)
+def a_scope_that_is_not_local(s: tw.Schedule) -> object:
+    return s.cache_read("dot", "w", scope="argument")
+
+
+@wrong(MATMUL)
+def registers_of_unknown_number(s: tw.Schedule) -> object:
+    return s.cache_read("dot", "x", scope="register")
+
+
+@wrong(TILE)
+def a_buffer_of_one_iteration(s: tw.Schedule) -> object:
+    return s.cache_read("y", "t")
+
+
+@wrong("func f(x: f32[8], y: f32[8]):\n  view v: f32[8] = y\n  for i in 0..8:\n    block b(vi = i): v[vi] = y[7 - vi]")
+def a_buffer_that_is_written_under_another_name(s: tw.Schedule) -> object:
+    return s.cache_read("b", "y")
+
+
+@wrong(MATMUL)
+def a_parameter(s: tw.Schedule) -> object:
+    return s.transform_layout("w", "k, j -> j, k")
+
+
+@wrong(MATMUL)
+def padding_that_nobody_writes(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> j // 16, i, j % 16", pad=0)
+
+
+@wrong(MATMUL)
+def too_few_indices(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i -> i // 4, i % 4")
+
+
+@wrong(MATMUL)
+def no_arrow(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "j, i")
+
+
+@wrong(MATMUL)
+def no_digit(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> i*2, j")
+
+
+@wrong(MATMUL)
+def an_index_left_out(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> i")
+
+
+@wrong(MATMUL)
+def a_digit_left_out(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> i, j % 16")
+
+
+@wrong(MATMUL)
+def digits_that_do_not_fit(s: tw.Schedule) -> object:
+    return s.transform_layout("h", lambda i, j: (i, j // 16, j % 8))
+
+
+@wrong(MATMUL)
+def an_index_twice(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> i, j, j // 4")
+
+
+@wrong(MATMUL)
+def an_unknown_index(s: tw.Schedule) -> object:
+    return s.transform_layout("h", "i, j -> i, k")
+
+
+@wrong("func f(y: f32[8]):\n  alloc t: f32[8] in arena\n  view v: f32[2, 4] = t\n  for i in 0..8: y[i] = t[i]")
+def a_buffer_with_two_names(s: tw.Schedule) -> object:
+    return s.transform_layout("t", "i -> i // 4, i % 4")
+
+
+@wrong(MATMUL)
+def no_condition(s: tw.Schedule) -> object:
+    return s.pad("dot")
+
+
+@wrong(MATMUL)
+def a_result_of_the_caller(s: tw.Schedule) -> object:
+    s.split("j1", 16, tail="mask")
+    return s.pad("y")
+
+
+@wrong(MATMUL)
+def elements_that_are_not_there(s: tw.Schedule) -> object:
+    s.split("j", 16, tail="mask")
+    return s.pad("dot")
+
+
+@wrong(MATMUL)
+def terms_of_a_sum(s: tw.Schedule) -> object:
+    s.split("k", 16, tail="mask")
+    return s.pad("dot")
+
+
+@wrong(TILE.replace("where vi < m and vj < 13", "where vi < m and vj < 14").replace("13]", "16]"))
+def a_reader_of_more(s: tw.Schedule) -> object:
+    s.pad("relu")
+    return s.pad("dot") or s.pad("dot")
+
+
+@wrong(TILE.replace(BESIDE, OUTLIVES).replace(" and ji < 13:", ":"))
+def a_tile_that_outlives_an_iteration(s: tw.Schedule) -> object:
+    """What is stored beyond the end could be read in the next iteration."""
+    return s.pad("dot")
+
+
+@wrong(TILE.replace("w[vk, vj]", "w[vk, vj] * x[vi - 1 + vj % 2, vk]"))
+def a_load_before_the_beginning(s: tw.Schedule) -> object:
+    return s.pad("dot")
+
+
+@wrong(TILE)
+def a_loop_of_no_condition(s: tw.Schedule) -> object:
+    return s.pad("dot", s.get_loop("k"))
+
+
+@wrong(TILE.replace("    alloc", "    let c = io*6\n    alloc"))
+def a_value_with_a_name(s: tw.Schedule) -> object:
+    return s.pad("dot")
+
+
+@pytest.mark.parametrize("which", range(len(WRONG)), ids=[steps.__name__ for _, steps in WRONG])
+def test_refusal_leaves_the_schedule(which: int) -> None:
+    text, steps = WRONG[which]
+    s = tw.Schedule(parse(text))
+    with pytest.raises(UserError):
+        steps(s)
+    verify(s.func)
+
+
+def test_messages(request: pytest.FixtureRequest) -> None:
+    messages = []
+    for text, steps in WRONG:
+        with pytest.raises(UserError) as error:
+            steps(tw.Schedule(parse(text)))
+        messages.append(f"# {steps.__name__}\n{error.value}")
+    check(request, "layout/errors.txt", "\n\n".join(messages))
+
+
+def test_every_program_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
+    check_folder(request, "layout", [*(f"{name}.loops" for name in CASES), "errors.txt"])

@@ -1,0 +1,282 @@
+"""widen, pad_sum: programs before and after with the steps and why they are legal; that both compute the same, in the
+evaluator and in machine code; and what each says where it may not be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from golden_files import check, check_folder
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import Function
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.loops.verify import verify
+from tilewright.report.errors import UserError
+from tilewright.schedule.trace import Trace
+
+Array = np.ndarray[Any, Any]
+
+BYTES = """
+func matmul[m](x: i8[m, 9], w: u8[9, 11], y: i32[m, 11]):
+  for i in 0..m, j in 0..11, k in 0..9:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0
+      y[vi, vj] += i32(x[vi, vk]) * i32(w[vk, vj])
+"""
+ANY_DEPTH = BYTES.replace("[m](x: i8[m, 9], w: u8[9,", "[m](x: i8[5, m], w: u8[m,").replace("y: i32[m", "y: i32[5")
+ANY_DEPTH = ANY_DEPTH.replace("i in 0..m", "i in 0..5").replace("k in 0..9", "k in 0..m")
+HALVES = BYTES.replace("i8", "bf16").replace("u8", "bf16").replace("i32", "f32").replace(" = 0\n", " = 0.0\n")
+CHAIN = """
+func chain[n](x: i8[n], y: i8[n], z: f32[n]):
+  alloc t: i8[n] in arena
+  for i in 0..n:
+    block t(vi = i):
+      t[vi] = x[vi] * 3
+  for i in 0..n:
+    block y(vi = i):
+      y[vi] = t[vi] + 1
+  for i in 0..n:
+    block z(vi = i):
+      z[vi] = f32(t[vi]) * 0.5 + f32(u8(t[vi]))
+"""
+
+Steps = Callable[[tw.Schedule], object]
+CASES: dict[str, tuple[str, Steps]] = {}
+
+
+def case(name: str, text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        CASES[name] = text, steps
+        return steps
+
+    return keep
+
+
+@case("widen-a-copy", BYTES)
+def widen_a_copy(s: tw.Schedule) -> None:
+    s.widen(s.cache_read("dot", "x"), "i16")
+    s.widen(s.cache_read("dot", "w"), "i16")
+
+
+@case("widen-what-wraps-around", CHAIN)
+def widen_what_wraps_around(s: tw.Schedule) -> None:
+    """Values are stored and read as before; only where they lie is wider."""
+    s.widen("t", "i32")
+
+
+@case("widen-to-floats", CHAIN)
+def widen_to_floats(s: tw.Schedule) -> None:
+    s.widen("t", "f32")
+
+
+@case("widen-halves", HALVES)
+def widen_halves(s: tw.Schedule) -> None:
+    """After a change of layout as well as before."""
+    for buffer in ("x", "w"):
+        copy = s.cache_read("dot", buffer)
+        s.transform_layout(copy, "a, b -> b, a")
+        s.widen(copy, "f32")
+
+
+def two_at_a_time(s: tw.Schedule, buffers: str) -> None:
+    """Copies of operands in pairs of terms, filled up with zeros."""
+    for buffer in buffers:
+        copy = s.cache_read("dot", buffer)
+        s.transform_layout(copy, "a, b -> a, b // 2, b % 2" if buffer == "x" else "a, b -> a // 2, b, a % 2", pad=0)
+    s.split("k", 2, tail="mask")
+    s.pad_sum("dot", "ki")
+
+
+@case("pad-sum-one-factor", BYTES)
+def pad_sum_one_factor(s: tw.Schedule) -> None:
+    """The other factor is loaded from its end."""
+    two_at_a_time(s, "w")
+
+
+@case("pad-sum-both-factors", HALVES)
+def pad_sum_both_factors(s: tw.Schedule) -> None:
+    two_at_a_time(s, "xw")
+
+
+@case("pad-sum-any-depth", ANY_DEPTH)
+def pad_sum_any_depth(s: tw.Schedule) -> None:
+    two_at_a_time(s, "xw")
+
+
+@case("pad-sum-widened", BYTES)
+def pad_sum_widened(s: tw.Schedule) -> None:
+    """A condition on rows stays."""
+    s.split("i", 4, tail="mask")
+    two_at_a_time(s, "x")
+    s.widen("x.cache", "i16")
+
+
+@pytest.fixture(autouse=True)
+def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
+
+
+def scheduled(name: str) -> tuple[Function, tw.Schedule]:
+    text, steps = CASES[name]
+    before = parse(text)
+    assert isinstance(before, Function)
+    s = tw.Schedule(before)
+    steps(s)
+    return before, s
+
+
+def results(run: Callable[[list[Array]], object], function: Function, n: int) -> list[Array]:
+    generator = np.random.default_rng(n)
+    shapes = [[n if str(d) in ("m", "n") else int(str(d)) for d in p.shape] for p in function.params]
+    arrays = [
+        generator.integers(0 if p.dtype.kind == "u" else -128, 128, s).astype(p.dtype.numpy)
+        for p, s in zip(function.params, shapes, strict=True)
+    ]
+    run(arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs(request: pytest.FixtureRequest, name: str) -> None:
+    before, s = scheduled(name)
+    verify(s.func)
+    assert same(parse(str(s.func)), s.func)
+    steps = s.trace.explain().replace("\n", "\n# ")
+    check(request, f"narrow/{name}.loops", f"{before}\n\n# {steps}\n\n{s.func}")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_stay(name: str) -> None:
+    """In the evaluator and in machine code: sums of these numbers are exact in f32, too."""
+    before, s = scheduled(name)
+    kernel = tw.build(s.func)
+    for n in (0, 1, 6, 13):
+        expected = results(lambda arrays: evaluate(before, arrays), before, n)
+        for run in (lambda arrays: evaluate(s.func, arrays), lambda arrays: kernel(*arrays)):
+            for a, b in zip(results(run, before, n), expected, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replay(name: str) -> None:
+    before, s = scheduled(name)
+    again = tw.Schedule(before)
+    exec(str(s.trace), {"s": again})
+    assert same(again.func, s.func)
+    once_more = tw.Schedule(before)
+    once_more.replay(Trace.from_json(s.trace.to_json()))
+    assert same(once_more.func, s.func)
+
+
+def test_infinities_beside_what_is_filled_up() -> None:
+    _, s = scheduled("pad-sum-both-factors")
+    x, w = np.full((5, 9), np.inf, ml_dtypes.bfloat16), np.ones((9, 11), ml_dtypes.bfloat16)
+    y = np.zeros((5, 11), np.float32)
+    tw.build(s.func)(x, w, y)
+    assert (y == np.inf).all()
+
+
+WRONG: list[tuple[str, Steps]] = []
+
+
+def wrong(text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        WRONG.append((text, steps))
+        return steps
+
+    return keep
+
+
+@wrong(CHAIN)
+def a_type_that_is_none(s: tw.Schedule) -> object:
+    return s.widen("t", "i12")
+
+
+@wrong(CHAIN)
+def a_type_without_negative_numbers(s: tw.Schedule) -> object:
+    return s.widen("t", "u16")
+
+
+@wrong(CHAIN)
+def the_type_that_it_has(s: tw.Schedule) -> object:
+    return s.widen("t", "i8")
+
+
+@wrong(CHAIN)
+def a_buffer_of_the_caller(s: tw.Schedule) -> object:
+    return s.widen("x", "i16")
+
+
+@wrong("func f(y: i8[8]):\n  alloc t: i8[8] in arena\n  view v: i8[2, 4] = t\n  for i in 0..8: y[i] = t[i]")
+def a_buffer_with_two_names(s: tw.Schedule) -> object:
+    return s.widen("t", "i16")
+
+
+@wrong(BYTES)
+def no_condition(s: tw.Schedule) -> object:
+    return s.pad_sum("dot", "k")
+
+
+@wrong(BYTES)
+def a_loop_of_no_condition(s: tw.Schedule) -> object:
+    s.split("k", 2, tail="mask")
+    return s.pad_sum("dot", "i")
+
+
+@wrong(BYTES)
+def no_zeros(s: tw.Schedule) -> object:
+    s.split("k", 2, tail="mask")
+    return s.pad_sum("dot", "ki")
+
+
+@wrong(HALVES)
+def zeros_in_one_factor_of_floats(s: tw.Schedule) -> object:
+    two_at_a_time(s, "w")
+    return None
+
+
+@wrong(BYTES)
+def zeros_too_late(s: tw.Schedule) -> object:
+    """What is filled up to a multiple of 4 holds zeros from 9 on; the sum ends at 9 as well, but rows do not."""
+    s.split("i", 2, tail="mask")
+    return s.pad_sum("dot", "ii")
+
+
+@wrong(
+    BYTES.replace("= 0\n", "= 1\n").replace(
+        "y[vi, vj] += i32(x[vi, vk]) * i32(w[vk, vj])", "y[vi, vj] = max(y[vi, vj], i32(x[vi, vk]))"
+    )
+)
+def no_sum(s: tw.Schedule) -> object:
+    s.split("k", 2, tail="mask")
+    return s.pad_sum("dot", "ki")
+
+
+@wrong(BYTES)
+def other_padding(s: tw.Schedule) -> object:
+    s.cache_read("dot", "w")
+    s.transform_layout("w.cache", "a, b -> a // 2, b, a % 2", pad=1)
+    s.split("k", 2, tail="mask")
+    return s.pad_sum("dot", "ki")
+
+
+@pytest.mark.parametrize("n", range(len(WRONG)))
+def test_refusals(request: pytest.FixtureRequest, n: int) -> None:
+    text, steps = WRONG[n]
+    program = parse(text)
+    assert isinstance(program, Function)
+    with pytest.raises(UserError) as raised:
+        steps(tw.Schedule(program))
+    name = getattr(steps, "__name__", "").replace("_", "-")
+    check(request, f"narrow/refused-{name}.txt", str(raised.value))
+
+
+def test_every_file_belongs_to_a_test(request: pytest.FixtureRequest) -> None:
+    refused = {f"refused-{getattr(s, '__name__', '').replace('_', '-')}.txt" for _, s in WRONG}
+    check_folder(request, "narrow", {*refused, *(f"{name}.loops" for name in CASES)})

@@ -1,0 +1,399 @@
+"""blockize, tensorize, annotate, prefetch: programs before and after with the steps and why they are legal; that both
+compute the same, in the evaluator and in machine code; and what each says where it may not be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_files import check, check_folder
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import Function
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.loops.verify import verify
+from tilewright.report.errors import UserError
+from tilewright.schedule.trace import Trace
+from tilewright.target import native
+
+Array = np.ndarray[Any, Any]
+
+SUM = """
+func sum(x: f32[8, 32], y: f32[8]):
+  for i in 0..8, k in 0..32:
+    block sum(vi = i, reduce vk = k):
+      init: y[vi] = 0
+      y[vi] += x[vi, vk]
+"""
+CHAIN = """
+func chain[n](x: f32[n, 6], y: f32[n, 6]):
+  for i in 0..n:
+    alloc t: f32[6] in stack
+    for j in 0..6:
+      block t(vi = i, vj = j):
+        t[vj] = x[vi, vj] + 1
+    for j in 0..6:
+      block y(vi = i, vj = j):
+        y[vi, vj] = t[vj] * t[5 - vj]
+"""
+MATMUL = """
+func matmul(x: {a}[6, 16], w: {b}[16, 32], y: {c}[6, 32]):
+  for i in 0..6, j in 0..32:
+    block zero(vi = i, vj = j):
+      y[vi, vj] = 0
+  for i in 0..6, j in 0..32, k in 0..16:
+    block dot(vi = i, vj = j, reduce vk = k):
+      y[vi, vj] += {value}
+"""
+WHOLE = "i32(x[vi, vk]) * i32(w[vk, vj])"
+INTEGERS = MATMUL.format(a="i16", b="i16", c="i32", value=WHOLE)
+NARROW = MATMUL.format(a="i8", b="i8", c="i32", value=WHOLE)
+FLOATS = MATMUL.format(a="f32", b="f32", c="f32", value="x[vi, vk] * w[vk, vj]")
+STARTED = """
+func started(x: f32[6, 16], w: f32[16, 32], y: f32[6, 32]):
+  for i in 0..6, j in 0..32, k in 0..16:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
+"""
+VECTOR = """
+func vector[n](x: u8[64], w: u8[n, 64], y: i32[n, 8]):
+  for i in 0..n, ko in 0..4, l in 0..8, q in 0..2:
+    block dot(vi = i, vl = l, reduce vk = ko*16 + l*2 + q):
+      y[vi, vl] += i32(w[vi, vk]) * i32(x[vk])
+"""
+
+Steps = Callable[[tw.Schedule], object]
+CASES: dict[str, tuple[str, Steps]] = {}
+
+
+def case(name: str, text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        CASES[name] = text, steps
+        return steps
+
+    return keep
+
+
+@case("blockize-sum", SUM)
+def blockize_sum(s: tw.Schedule) -> None:
+    """What starts the sum goes to the outer block."""
+    io, ii = s.split("i", 4)
+    ko, ki = s.split("k", 8)
+    s.reorder(io, ko, ii, ki)
+    s.blockize(ii)
+
+
+@case("blockize-whole-sum", SUM)
+def blockize_whole_sum(s: tw.Schedule) -> None:
+    """The whole sum is inside: its init stays where it is."""
+    s.blockize("k")
+
+
+@case("blockize-masked-sum", SUM)
+def blockize_masked_sum(s: tw.Schedule) -> None:
+    io, ii = s.split("i", 3, tail="mask")
+    ko, ki = s.split("k", 5, tail="mask")
+    s.reorder(ko, io, ii, ki)
+    s.blockize(ii)
+
+
+@case("blockize-two-blocks", CHAIN)
+def blockize_two_blocks(s: tw.Schedule) -> None:
+    s.blockize(s.get_loops("y")[-1])
+    s.blockize(s.get_loops("t")[-1])
+
+
+def packed(s: tw.Schedule, lanes: int, depth: int) -> tuple[Any, ...]:
+    """The right operand in panels of lanes, with the terms that one instruction adds next to each other."""
+    s.cache_read("dot", "w")
+    s.transform_layout("w.cache", f"k, j -> j // {lanes}, k // {depth}, j % {lanes}, k % {depth}")
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, lanes)
+    ko, ki = s.split(k, depth)
+    s.reorder(jo, i, ko, ji, ki)
+    return jo, i, ko, ji
+
+
+@case("tensorize-dot", INTEGERS)
+def tensorize_dot(s: tw.Schedule) -> None:
+    _, i, _, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i16")
+    s.unroll(i)
+
+
+@case("tensorize-narrow-dot", NARROW)
+def tensorize_narrow_dot(s: tw.Schedule) -> None:
+    *_, ji = packed(s, 8, 2)
+    s.vectorize(ji)
+    s.tensorize(ji, "x86.avx2.dot_i8")
+
+
+@case("tensorize-multiply-add", FLOATS)
+def tensorize_multiply_add(s: tw.Schedule) -> None:
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, 8)
+    s.reorder(i, jo, k, ji)
+    s.tensorize(ji, "x86.fma.fma_f32")
+
+
+@case("tensorize-started-sum", STARTED)
+def tensorize_started_sum(s: tw.Schedule) -> None:
+    """What starts the sum stays with the block: it runs before the loop outside the nest."""
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, 8)
+    s.reorder(i, jo, k, ji)
+    s.tensorize(ji, "x86.fma.fma_f32")
+
+
+@case("tensorize-guarded", FLOATS)
+def tensorize_guarded(s: tw.Schedule) -> None:
+    """A condition that holds or not for all of the nest: rows that are not there."""
+    i, j, k = s.get_loops("dot")
+    io, ii = s.split(i, 4, tail="mask")
+    jo, ji = s.split(j, 8)
+    s.reorder(jo, io, k, ii, ji)
+    s.tensorize(ji, "x86.fma.fma_f32")
+    s.unroll(ii)
+
+
+@case("tensorize-two-vectors", VECTOR)
+def tensorize_two_vectors(s: tw.Schedule) -> None:
+    """Both registers are filled from memory that lies one element after the other."""
+    s.tensorize("l", "x86.avx2.dot_u8")
+
+
+@case("prefetch", INTEGERS)
+def prefetch(s: tw.Schedule) -> None:
+    _, i, ko, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i16")
+    s.prefetch("w.cache", ko, 4)
+    s.prefetch("x", i)
+
+
+@case("prefetch-rows", CHAIN)
+def prefetch_rows(s: tw.Schedule) -> None:
+    s.prefetch("x", "i", 2)
+    s.prefetch("y", "i", 2)
+
+
+@case("annotate-grain", SUM)
+def annotate_grain(s: tw.Schedule) -> None:
+    s.parallel("i")
+    s.annotate("i", "grain", 4)
+
+
+def scheduled(name: str) -> tuple[Function, tw.Schedule]:
+    text, steps = CASES[name]
+    before = parse(text)
+    s = tw.Schedule(before)
+    steps(s)
+    return before, s
+
+
+def arrays_for(function: Function, n: int) -> list[Array]:
+    random = np.random.default_rng(n)
+    result = []
+    for p in function.params:
+        low = 0 if p.dtype.kind == "u" else -9
+        shape = [n if str(d) == "n" else int(str(d)) for d in p.shape]
+        result.append(random.integers(low, 9, shape).astype(p.dtype.numpy))
+    return result
+
+
+def results(run: Callable[[list[Array]], object], function: Function, n: int) -> Array:
+    arrays = arrays_for(function, n)
+    run(arrays)
+    return arrays[-1]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs(request: pytest.FixtureRequest, name: str) -> None:
+    before, s = scheduled(name)
+    verify(s.func)
+    assert same(parse(str(s.func)), s.func)
+    check(request, f"tensorize/{name}.loops", f"{before}\n\n# {_commented(s.trace.explain())}\n\n{s.func}")
+
+
+def _commented(text: str) -> str:
+    return text.replace("\n", "\n# ")
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+@pytest.mark.parametrize("name", CASES)
+def test_results_stay(name: str, n: int) -> None:
+    before, s = scheduled(name)
+    expected = results(lambda arrays: evaluate(before, arrays), before, n)
+    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, n), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_machine_code(name: str) -> None:
+    if "avx2" not in native().features:
+        pytest.skip("the instructions of these programs need AVX2")
+    before, s = scheduled(name)
+    kernel = tw.build(s.func)
+    for n in (0, 1, 5):
+        expected = results(lambda arrays: evaluate(before, arrays), before, n)
+        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, n), expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replay(name: str) -> None:
+    before, s = scheduled(name)
+    again = tw.Schedule(before)
+    exec(str(s.trace), {"s": again})
+    assert same(again.func, s.func)
+    once_more = tw.Schedule(before)
+    once_more.replay(Trace.from_json(s.trace.to_json()))
+    assert same(once_more.func, s.func)
+
+
+WRONG: list[tuple[str, Steps]] = []
+
+
+def wrong(text: str) -> Callable[[Steps], Steps]:
+    def keep(steps: Steps) -> Steps:
+        WRONG.append((text, steps))
+        return steps
+
+    return keep
+
+
+@wrong(INTEGERS)
+def an_unknown_instruction(s: tw.Schedule) -> object:
+    return s.tensorize("k", "x86.dot")
+
+
+@wrong(INTEGERS)
+def loops_of_other_extents(s: tw.Schedule) -> object:
+    return s.tensorize("k", "x86.avx2.dot_i16")
+
+
+@wrong(INTEGERS)
+def an_operand_that_is_not_packed(s: tw.Schedule) -> object:
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, 8)
+    ko, ki = s.split(k, 2)
+    s.reorder(i, jo, ko, ji, ki)
+    return s.tensorize(ji, "x86.avx2.dot_i16")
+
+
+@wrong(INTEGERS)
+def other_element_types(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    return s.tensorize(ji, "x86.avx2.dot_i8")
+
+
+@wrong(INTEGERS.replace(" * ", " - "))
+def another_operator(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    return s.tensorize(ji, "x86.avx2.dot_i16")
+
+
+@wrong(SUM)
+def a_sum_that_is_started(s: tw.Schedule) -> object:
+    return s.tensorize("i", "x86.fma.fma_f32")
+
+
+@wrong(INTEGERS.replace("32", "30").replace("i30", "i32"))
+def a_masked_block(s: tw.Schedule) -> object:
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, 8, tail="mask")
+    ko, ki = s.split(k, 2)
+    s.reorder(jo, i, ko, ji, ki)
+    return s.tensorize(ji, "x86.avx2.dot_i16")
+
+
+@wrong(VECTOR.replace("y[vi, vl] +=", "y[vi, 0] +="))
+def an_accumulator_that_stands_still(s: tw.Schedule) -> object:
+    return s.tensorize("l", "x86.avx2.dot_u8")
+
+
+@wrong("func f(y: f32[64]):\n  for l in 0..8: y[l] += y[l + 8] * y[l + 16]")
+def what_is_read_is_stored_to(s: tw.Schedule) -> object:
+    return s.tensorize("l", "x86.fma.fma_f32")
+
+
+@wrong("func f(y: f32[8]):\n  view x: f32[8] = y\n  for l in 0..8: y[l] += x[7 - l + 2*l - 7] * x[l]")
+def two_names_of_the_same_memory(s: tw.Schedule) -> object:
+    return s.tensorize("l", "x86.fma.fma_f32")
+
+
+@wrong(VECTOR)
+def a_loop_of_an_instruction(s: tw.Schedule) -> object:
+    s.tensorize("l", "x86.avx2.dot_u8")
+    return s.split("q", 2)
+
+
+@wrong("func f(x: f32[8]):\n  for i in 0..8: x[i] = 0")
+def a_block_of_nothing(s: tw.Schedule) -> object:
+    return s.blockize("i")
+
+
+@wrong(
+    """
+func f(x: f32[8], y: f32[8]):
+  for i in 0..8:
+    y[i] = x[i]
+    block z(v = i):
+      y[v] = y[v] + 1
+"""
+)
+def a_store_of_no_block(s: tw.Schedule) -> object:
+    return s.blockize("i")
+
+
+@wrong(SUM)
+def an_unknown_note(s: tw.Schedule) -> object:
+    return s.annotate("i", "unroll", 4)
+
+
+@wrong(SUM)
+def a_grain_of_a_serial_loop(s: tw.Schedule) -> object:
+    return s.annotate("i", "grain", 4)
+
+
+@wrong(SUM)
+def a_grain_of_nothing(s: tw.Schedule) -> object:
+    s.parallel("i")
+    return s.annotate("i", "grain", 0)
+
+
+@wrong(SUM)
+def a_buffer_that_stands_still(s: tw.Schedule) -> object:
+    return s.prefetch("y", "k")
+
+
+@wrong(CHAIN)
+def a_buffer_of_the_iteration(s: tw.Schedule) -> object:
+    return s.prefetch("t", "i")
+
+
+@wrong(SUM)
+def an_iteration_before(s: tw.Schedule) -> object:
+    return s.prefetch("x", "k", -1)
+
+
+@wrong(SUM)
+def lanes_do_not_come_later(s: tw.Schedule) -> object:
+    _, ii = s.split("i", 4)
+    s.vectorize(ii)
+    return s.prefetch("x", ii)
+
+
+def test_errors(request: pytest.FixtureRequest) -> None:
+    messages = []
+    for text, steps in WRONG:
+        with pytest.raises(UserError) as raised:
+            steps(tw.Schedule(parse(text)))
+        messages.append(f"# {steps.__name__.replace('_', ' ')}\n{raised.value}")
+    check(request, "tensorize/errors.txt", "\n\n".join(messages))
+
+
+def test_every_program_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
+    check_folder(request, "tensorize", [*(f"{name}.loops" for name in CASES), "errors.txt"])
