@@ -140,6 +140,115 @@ def test_schedules_of_any_function(data: st.DataObject, function: Function, n: i
     check_replay(function, s)
 
 
+REFUSED = {
+    "a condition on the terms becomes one on results": (
+        "conv",
+        """
+ao, ai = s.split("a", 4, tail="mask")
+s.rfactor("conv", ai, axis=2)
+s.fuse("c", ao)
+""",
+    ),
+    "a cut that moves with a sum": (
+        "padded",
+        """
+ao, ai = s.split("a", 2, tail="mask")
+s.rfactor("conv", ai, axis=1)
+s.partition(ai)
+""",
+    ),
+    "a sum that is begun outside the loop": (
+        "dense",
+        """
+s.compute_at("dot", s.get_loops("relu")[0])
+s.stage("b", "k")
+""",
+    ),
+    "a sum that goes on outside the nest": (
+        "conv",
+        """
+ao, ai = s.split("a", 4, tail="mask")
+s.reorder(ao, s.get_loop("o"), s.get_loop("i"), s.get_loop("c"))
+s.decompose_reduction("conv", ao)
+s.stage("y", "o", scope="arena")
+s.rfactor("conv", "c")
+""",
+    ),
+    "partial results of other lengths": (
+        "triangle",
+        """
+s.blockize("j")
+s.rfactor("add", "j")
+""",
+    ),
+    "an instruction of which a part goes elsewhere": (
+        "integers",
+        """
+s.cache_read("dot", "w")
+s.transform_layout("w.cache", "k, j -> j // 8, k // 2, j % 8, k % 2")
+s.tensorize("ji", "x86.avx2.dot_i16")
+s.inline("w.cache")
+""",
+    ),
+    "a tail that would begin the sum again": ("softmax", 's.split(s.get_loops("top")[1], 2, tail="peel")'),
+}
+"""Steps of which the last would change what the program computes."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_step_that_would_change_the_result_is_refused(name: str) -> None:
+    program, text = REFUSED[name]
+    s = tw.Schedule(next(f for f in PROGRAMS if f.name == program))
+    *first, last = text.strip().splitlines()
+    around: dict[str, Any] = {"s": s}
+    exec("\n".join(first), around)
+    before = s.func
+    with pytest.raises(UserError):
+        exec(last, around)
+    assert s.func is before
+
+
+KEPT = {
+    "a part in which only inits run": ("padded", 's.partition("i", 4)'),
+    "a nest in a block": (
+        "matmul",
+        """
+k = s.get_loop("k")
+io, ii = s.split("i", 2, tail="mask")
+s.reorder(io, k, ii, s.get_loop("j"))
+s.blockize(ii)
+s.split(k, 8, tail="mask")
+""",
+    ),
+    "a bound by a fused loop": (
+        "conv",
+        """
+co, ci = s.split("c", 4, tail="mask")
+s.rfactor("conv", co)
+s.fuse(ci, s.get_loop("a"))
+s.partition(co, 1)
+""",
+    ),
+}
+"""Steps that are legal, where it takes care."""
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", KEPT)
+def test_results_stay(name: str, n: int) -> None:
+    program, text = KEPT[name]
+    function = next(f for f in PROGRAMS if f.name == program)
+    s = tw.Schedule(function)
+    exec(text, {"s": s})
+    verify(s.func)
+    arrays = inputs_for(function, n, 7)
+    expected = outcome(function, arrays)
+    tw.build(s.func)(*arrays)
+    for found in (outcome(s.func, inputs_for(function, n, 7)), arrays):
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_every_primitive_can_be_drawn(name: str) -> None:
     given_first = 2 if name in SPECIAL else 0

@@ -17,7 +17,7 @@ from tilewright.core.walk import transform
 from tilewright.expr.linear import affine_in, expression, polynomial
 from tilewright.expr.nodes import Expr, Ramp, Var, const
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads
+from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Block, Buffer, For, If, Let, Prefetch, Seq, Stmt, Store, While
 
 
@@ -100,7 +100,8 @@ class _Collector:
 
     def block(self, block: Block, place: _Place) -> Iterator[Access]:
         for axis in block.axes:
-            yield from self.loads((axis.binding,), block, place)
+            if self.reads(axis.binding):
+                yield from self.loads((axis.binding,), block, place)
             self.stands_for(axis.var, axis.binding)
         if block.where is not None:
             yield from self.loads((block.where,), block, place)
@@ -115,19 +116,21 @@ class _Collector:
         return transform(e, lambda node: node, self.values)
 
     def loads(self, roots: tuple[Expr, ...], stmt: Stmt, place: _Place) -> Iterator[Access]:
-        for node in dict.fromkeys(node for r in roots if self.reads(r) for node in loads(self.resolve(r))):
+        reading = [r for r in roots if self.reads(r)]
+        for node in dict.fromkeys(node for r in reading for node in loads_of(self.resolve(r))) if reading else ():
             yield Access(node.buffer, node.indices, False, place.loops, place.guarded, stmt)
 
     def reads(self, e: Expr) -> bool:
         """Whether there are loads in an expression, or in what its variables stand for."""
-        return next(loads(e), None) is not None or not self.reading.isdisjoint(variables_of(e))
+        return bool(loads_of(e)) or (bool(self.reading) and not self.reading.isdisjoint(variables_of(e)))
 
     def stands_for(self, var: Var, value: Expr) -> None:
         self.values[var] = resolved = self.resolve(value)
-        if next(loads(resolved), None) is not None:
+        if loads_of(resolved):
             self.reading.add(var)
 
 
+@lru_cache(maxsize=1 << 12)
 def flat_index(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Expr:
     """The row-major index of an element."""
     total: Expr = const(0)

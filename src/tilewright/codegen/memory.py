@@ -94,7 +94,7 @@ class Memory(Masked):
     pointers: dict[Buffer, str]
     allocas: list[str]
     origins: dict[Expr, frozenset[Source]]
-    readers: dict[str, dict[Expr, Source]]
+    readers: dict[str, set[tuple[Expr, Source]]]
 
     def emit(self, root: Expr) -> str:
         """The value of an expression (see expressions.py)."""
@@ -105,7 +105,7 @@ class Memory(Masked):
         self.loaded[e] = value
         self.origins[e] = sources
         for source in sources:
-            self.readers.setdefault(source[0], {})[e] = source
+            self.readers.setdefault(source[0], set()).add((e, source))
 
     def forget(self) -> None:
         """Forgets what came out of memory."""
@@ -113,11 +113,11 @@ class Memory(Masked):
 
     def overwritten(self, place: Source) -> None:
         """Forgets what came from these elements: something was stored there."""
-        readers = self.readers.get(place[0], {})
-        for e, source in list(readers.items()):
-            if source[1] <= place[2] and place[1] <= source[2]:
-                del readers[e]
-                self.loaded.pop(e, None)
+        readers = self.readers.get(place[0], set())
+        changed = [(e, source) for e, source in readers if source[1] <= place[2] and place[1] <= source[2]]
+        readers.difference_update(changed)
+        for e, _ in changed:
+            self.loaded.pop(e, None)
 
     def source(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Source:
         """The elements that an access may touch."""

@@ -44,12 +44,18 @@ def preorder(roots: Node | Iterable[Node]) -> Iterator[Node]:
             stack.extend(reversed(node.children()))
 
 
-def transform(root: N, change: Callable[[Node], Node], memo: dict[Node, Node] | None = None) -> N:
+def transform(
+    root: N,
+    change: Callable[[Node], Node],
+    memo: dict[Node, Node] | None = None,
+    stays: Callable[[Node], bool] | None = None,
+) -> N:
     """Rewrites bottom-up: `change` sees each distinct node once, its children already rewritten.
 
     `change` returns its argument for "no change"; where nothing changes below the root, the root itself is returned.
     `memo` maps nodes to what became of them; giving one shares work between calls, and its entries are taken as they
-    are. The result is of the root's kind if `change` keeps kinds, which is the caller's promise.
+    are. Of a node that `stays`, neither it nor anything in it is looked at. The result is of the root's kind if
+    `change` keeps kinds, which is the caller's promise.
     """
     memo = {} if memo is None else memo
     stack: list[Node] = [root]
@@ -57,6 +63,9 @@ def transform(root: N, change: Callable[[Node], Node], memo: dict[Node, Node] | 
         node = stack[-1]
         if node in memo:
             stack.pop()
+            continue
+        if stays is not None and stays(node):
+            memo[stack.pop()] = node
             continue
         children = node.children()
         waiting = [c for c in children if c not in memo]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable
+from typing import ClassVar
 
 from tilewright.core.node import Interned, derived, scalar_key
 from tilewright.expr import dtypes, meaning
@@ -34,9 +35,13 @@ Number = int | float | bool
 class Expr(Interned):
     """An expression of element type `dtype` and `lanes` lanes; `serial` orders expressions by first construction."""
 
+    __slots__ = ("_variables",)
+
     dtype: DType = derived()
     lanes: int = derived()
     serial: int = derived()
+
+    _variables: ClassVar[frozenset[Var]]  # a slot of each expression, filled by variables.py
 
     def _typed(self, dtype: DType, lanes: int = 1) -> None:
         object.__setattr__(self, "dtype", dtype)

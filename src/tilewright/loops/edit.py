@@ -46,12 +46,13 @@ def expressions(root: Stmt) -> Iterator[Expr]:
 def loads(root: Node) -> Iterator[Load]:
     """Every distinct load in a statement or expression."""
     if isinstance(root, Expr):
-        return iter(_loads(root))
+        return iter(loads_of(root))
     return (node for node in preorder(root) if isinstance(node, Load))
 
 
 @lru_cache(maxsize=1 << 13)
-def _loads(root: Expr) -> tuple[Load, ...]:
+def loads_of(root: Expr) -> tuple[Load, ...]:
+    """Every distinct load in an expression."""
     return tuple([node for node in preorder(root) if isinstance(node, Load)])
 
 
@@ -138,12 +139,11 @@ def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     memo: dict[Node, Node] = {name: value for name, value in values.items()}  # noqa: C416  (another key type)
     variables = {v for v in values if isinstance(v, Var)}
 
-    def change(e: Expr) -> Expr:
-        if len(variables) == len(values) and variables.isdisjoint(variables_of(e)):
-            return e
-        return transform(e, lambda n: n, memo)
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and variables.isdisjoint(variables_of(node))
 
-    return map_expressions(root, change) if values else root
+    only_variables = len(variables) == len(values)
+    return map_expressions(root, lambda e: transform(e, lambda n: n, memo, stays if only_variables else None))
 
 
 def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:

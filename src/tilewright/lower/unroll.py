@@ -42,7 +42,10 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
             return select(cond, node.a, node.b) if isinstance(cond, Const) else node
         return node
 
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and loop.var not in variables_of(node)
+
     def replace(e: Expr) -> Expr:
-        return transform(e, fold, memo) if loop.var in variables_of(e) else e
+        return transform(e, fold, memo, stays)
 
     return map_expressions(body, replace)

@@ -7,7 +7,7 @@ what the matrices can make of them: relative to the sum of |w| times the largest
     u * (√C + R) * growth        growth = max of |Aᵀ| (sum over c of |G w Gᵀ|) ⊙ (|Bᵀ| 1 |B|) |A| / sum of |w|
 
 with u = 2⁻²⁴ and R the roundings of the transforms. With random filters, growth is about 3.5 for tiles of 2 x 2 and 140
-for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by less than a hundredth of the bound.
+for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by a hundredth of it.
 
 Times. Multiply-adds at a share of the peak, the transforms by cycles a vector of tiles, what lies between the kernels
 and the filters by bandwidths.

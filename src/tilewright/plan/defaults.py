@@ -8,6 +8,7 @@ then, for each loop nest: register tiles, lanes along a reduce axis, or plain ve
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 
 from tilewright.expr import dtypes
@@ -29,24 +30,34 @@ from tilewright.schedule.inline import inline_all
 from tilewright.schedule.merge import merge_neighbours
 from tilewright.schedule.nests import has_branches
 from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 
 def default_schedule(function: Function, target: Target) -> Function:
     """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
-    transform = schedule_winograd(function, target)
-    if transform is not None:
-        return transform.func
-    tiled = schedule_dots(function, target) or schedule_contraction(function, target)
-    if tiled is not None:
-        return _around_tiles(tiled.func, target)
+    for template in (schedule_winograd, schedule_dots, schedule_contraction):
+        made = _applied(template, function, target)
+        if made is not None:
+            return made.func if template is schedule_winograd else _around_tiles(made.func, target)
     function = inline_all(function)
     function = _accumulate_locally(function)
     function = pull_producers(function)
     function = decompose(function)
-    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
-    return function.replace(body=seq(*merge_neighbours(made)))
+    scheduled = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
+    return function.replace(body=seq(*merge_neighbours(scheduled)))
+
+
+def _applied(
+    template: Callable[[Function, Target], Schedule | None], function: Function, target: Target
+) -> Schedule | None:
+    """The schedule that a template makes; None where it is not for this kernel, or a step of it cannot prove what it
+    needs: sizes that only a call knows can be any expression."""
+    try:
+        return template(function, target)
+    except UserError:
+        return None
 
 
 def _around_tiles(function: Function, target: Target) -> Function:

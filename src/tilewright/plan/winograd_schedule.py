@@ -1,8 +1,8 @@
-"""The schedules of Winograd's transforms: a channel at a time, tiles in lanes, what lies between two stages on the stack.
+"""The schedules of Winograd's transforms: a channel at a time, tiles in lanes, stages meet on the stack.
 
     for n, c:                                               input
       padded = the channel with its zeros
-      half = Bᵀ d                                           of all rows of tiles, or, in large channels, of one at a time
+      half = Bᵀ d                                           of all rows of tiles; in large channels, of one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
 
     for n, o:                                               output
@@ -128,10 +128,7 @@ def _edges(block: Block, axis: Var) -> list[int]:
 
 def _output(s: Schedule, target: Target) -> Schedule:
     """The steps for the output transform and its epilogue."""
-    block = "winograd_output"
-    while readers := s.get_consumers(block):
-        s.inline(block)
-        (block,) = readers
+    block = _with_epilogue(s)
     _, o, _, column = s.get_loops(block)
     s.compute_at("winograd_tiles", o)
     s.compact("whole")
@@ -150,6 +147,20 @@ def _output(s: Schedule, target: Target) -> Schedule:
         s.set_scope(buffer, "stack")
     s.vectorize(s.split(column, _lanes(s, column, target), tail="shift")[1])
     return s
+
+
+def _with_epilogue(s: Schedule) -> str:
+    """Inlines the output into what follows it, and so on to the end; returns the last block's name."""
+    pending, last = ["winograd_output"], "winograd_output"
+    while pending:
+        block = pending.pop(0)
+        readers = s.get_consumers(block)
+        if readers:
+            s.inline(block)
+            pending += [r for r in readers if r not in pending]
+        else:
+            last = block
+    return last
 
 
 def _lanes(s: Schedule, loop: Var, target: Target) -> int:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
@@ -106,6 +107,7 @@ def _paths(root: Stmt) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
         stack.extend((*path, c) for c in path[-1].children() if isinstance(c, Stmt))
 
 
+@lru_cache(maxsize=1 << 8)
 def elements(touch: Touch, shared: int = 0) -> Elements:
     """The elements that an access touches while the first `shared` statements around it stay in one iteration."""
     values = _meanings(touch.path)

@@ -63,7 +63,8 @@ def _mend(loop: For, found: Dependence, otherwise: str) -> str:
         inside = set(statements(block))
         if block.reduce and found.first.statement in inside and found.second.statement in inside:
             name = loop.var.name
-            return f"{name} accumulates into {found.first.buffer.name}: rfactor({name}) first, or take a spatial loop"
+            total = found.first.buffer.name
+            return f'{name} accumulates into {total}: rfactor("{block.name}", {name}) first, or take a spatial loop'
     return otherwise
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const, maximum, minimum
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
@@ -22,9 +21,8 @@ from tilewright.loops.edit import (
     replace,
     statements,
     substitute_expressions,
-    transform_statements,
 )
-from tilewright.loops.nodes import Block, For, Function, If, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import InternalError
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_reorder
@@ -71,6 +69,7 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
     proof = f"{factor} divides {extent}"
     if not divides and tail == "mask":
         body = guarded(body, Lt(place, found.end))
+        _require_starts_inside(function, found, body, what)
         proof = f"blocks run only where {place} < {found.end}"
     elif not divides and tail == "shift":
         proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
@@ -142,23 +141,41 @@ def _peel(function: Function, loop: For, factor: int, extent: Expr, divides: boo
 
 
 def guarded(stmt: Stmt, cond: Expr) -> Stmt:
-    """The statement with its blocks run only where `cond` holds; stores outside blocks are put under an `if`."""
-
-    def change(node: Node) -> Node:
-        if isinstance(node, Block):
-            return node.replace(where=cond if node.where is None else And(node.where, cond))
-        return node
-
-    inside = blocks(stmt)
-    if inside and not _stores_outside_blocks(stmt):
-        return transform_statements(stmt, change)
-    return If(cond, stmt)
+    """The statement with its blocks run only where `cond` holds; all of it is put under an `if` where it does anything
+    outside blocks."""
+    return _in_blocks(stmt, cond) if blocks(stmt) and _acts_in_blocks(stmt) else If(cond, stmt)
 
 
-def _stores_outside_blocks(stmt: Stmt) -> bool:
+def _in_blocks(stmt: Stmt, cond: Expr) -> Stmt:
+    """The condition goes to the outermost blocks."""
     if isinstance(stmt, Block):
-        return False
-    return isinstance(stmt, Store) or any(_stores_outside_blocks(c) for c in stmt.children() if isinstance(c, Stmt))
+        return stmt.replace(where=cond if stmt.where is None else And(stmt.where, cond))
+    made = stmt.rebuild(tuple([_in_blocks(c, cond) if isinstance(c, Stmt) else c for c in stmt.children()]))
+    assert isinstance(made, Stmt)
+    return made
+
+
+def _acts_in_blocks(stmt: Stmt) -> bool:
+    """Whether nothing outside blocks reads or writes memory."""
+    match stmt:
+        case Block() | Alloc() | Prefetch():
+            return True
+        case Seq() | For() | If() | Let():
+            parts = stmt.children()
+            quiet = not any(True for c in parts if isinstance(c, Expr) for _ in loads(c))
+            return quiet and all(_acts_in_blocks(c) for c in parts if isinstance(c, Stmt))
+    return False
+
+
+def _require_starts_inside(function: Function, loop: For, body: Stmt, what: str) -> None:
+    """Refuses to put a block under an `if` that its init, outside the loops it sums over, would not stand under."""
+    inner = {s.var for s in statements(body) if isinstance(s, For)}
+    for block in blocks(body) if isinstance(body, If) else ():
+        outside = summed_loops(block) - inner
+        if block.init is not None and outside:
+            name = next(iter(outside)).name
+            why = f"the init of {block.name} runs outside {name}, and would not stand under the condition"
+            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
 
 
 def fuse(function: Function, outer: Var, inner: Var) -> Step:

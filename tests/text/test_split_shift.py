@@ -1,0 +1,97 @@
+"""split(…, tail="shift"): the last inner loop ends where the whole ends; refused where twice is not once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.parse import parse
+from tilewright.loops.verify import verify
+from tilewright.report.errors import UserError
+
+DOUBLE = """
+func double(x: f32[2, 10], y: f32[2, 10]):
+  for i in 0..2, j in 0..10:
+    block double(vi = i, vj = j):
+      y[vi, vj] = x[vi, vj] * 2.0
+"""
+SHIFTED = """\
+func double(x: f32[2, 10], y: f32[2, 10]):
+  for i in 0..2, jo in 0..3, ji in 0..4:
+    block double(vi = i, vj = min(jo*4, 6) + ji):
+      y[vi, vj] = x[vi, vj] * 2.0"""
+TOTAL = """
+func total(x: f32[10], y: f32[10]):
+  for j in 0..10:
+    block total(vj = j):
+      y[vj] = y[vj] + x[vj]
+"""
+OPEN = """
+func copy[n](x: f32[n], y: f32[n]):
+  for j in 0..n:
+    block copy(vj = j):
+      y[vj] = x[vj]
+"""
+
+
+def test_text_and_meaning() -> None:
+    before = parse(DOUBLE)
+    s = tw.Schedule(before)
+    _, inner = s.split("j", 4, tail="shift")
+    s.vectorize(inner)
+    verify(s.func)
+    x, results = np.random.default_rng(0).standard_normal((2, 10)).astype(np.float32), []
+    for function in (before, s.func):
+        y = np.zeros((2, 10), np.float32)
+        evaluate(function, {"x": x, "y": y})
+        results.append(y)
+    y = np.zeros((2, 10), np.float32)
+    tw.build(s.func)(x, y)
+    np.testing.assert_array_equal(results[0], results[1])
+    np.testing.assert_array_equal(results[0], y)
+
+
+def test_shown() -> None:
+    s = tw.Schedule(parse(DOUBLE))
+    s.split("j", 4, tail="shift")
+    assert str(s.func).strip() == SHIFTED
+
+
+def test_what_divides_stays_plain() -> None:
+    shifted, exact = tw.Schedule(parse(DOUBLE)), tw.Schedule(parse(DOUBLE))
+    shifted.split("j", 5, tail="shift")
+    exact.split("j", 5)
+    assert str(shifted.func) == str(exact.func)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            TOTAL,
+            "",
+            'why:  an iteration that runs twice must not read what the loop stores\nmend: split(j, 4, tail="peel")',
+        ),
+        (
+            OPEN,
+            "",
+            'why:  the inner loop of 4 iterations cannot be moved back into n\nmend: split(j, 4, tail="mask")',
+        ),
+        (
+            DOUBLE,
+            "parallel",
+            "why:  iterations of a parallel loop may run at the same time, and some would run twice\n"
+            "mend: split it while it is serial",
+        ),
+    ],
+)
+def test_refused(text: str, kind: str, message: str) -> None:
+    s = tw.Schedule(parse(text))
+    if kind:
+        s.parallel("j")
+    with pytest.raises(UserError) as error:
+        s.split("j", 4, tail="shift")
+    assert str(error.value).endswith(message)
+    assert str(error.value).startswith("cannot split loop j by 4\n")
