@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
+from primitive_checks import Steps, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
-from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-from tilewright.schedule.trace import Trace
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +75,6 @@ func columns(x: f32[8, 9], w: f32[9, 16], y: f32[12, 13]):
         y[vi, vj] = t[ii, ji]
 """
 
-Steps = Callable[[tw.Schedule], object]
 CASES: dict[str, tuple[str, Steps]] = {}
 
 
@@ -213,10 +211,7 @@ def results(run: Callable[[list[Array]], object], function: Function, n: int) ->
 @pytest.mark.parametrize("name", CASES)
 def test_programs(request: pytest.FixtureRequest, name: str) -> None:
     before, s = scheduled(name)
-    verify(s.func)
-    assert same(parse(str(s.func)), s.func)
-    steps = s.trace.explain().replace("\n", "\n# ")
-    check(request, f"layout/{name}.loops", f"{before}\n\n# {steps}\n\n{s.func}")
+    check_program(request, f"layout/{name}.loops", before, s)
 
 
 @pytest.mark.parametrize("n", [0, 1, 6, 13])
@@ -239,12 +234,7 @@ def test_machine_code(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_replay(name: str) -> None:
     before, s = scheduled(name)
-    again = tw.Schedule(before)
-    exec(str(s.trace), {"s": again})
-    assert same(again.func, s.func)
-    once_more = tw.Schedule(before)
-    once_more.replay(Trace.from_json(s.trace.to_json()))
-    assert same(once_more.func, s.func)
+    check_replay(before, s)
 
 
 def test_the_padded_product_has_no_conditions() -> None:
@@ -257,12 +247,7 @@ def test_the_padded_product_has_no_conditions() -> None:
 WRONG: list[tuple[str, Steps]] = []
 
 
-def wrong(text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        WRONG.append((text, steps))
-        return steps
-
-    return keep
+wrong = collector(WRONG)
 
 
 @wrong(MATMUL)

@@ -10,15 +10,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 from golden_files import check, check_folder
+from primitive_checks import Steps, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
-from tilewright.loops.same import same
-from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-from tilewright.schedule.trace import Trace
 
 Array = np.ndarray[Any, Any]
 
@@ -46,7 +44,6 @@ func chain[n](x: i8[n], y: i8[n], z: f32[n]):
       z[vi] = f32(t[vi]) * 0.5 + f32(u8(t[vi]))
 """
 
-Steps = Callable[[tw.Schedule], object]
 CASES: dict[str, tuple[str, Steps]] = {}
 
 
@@ -145,10 +142,7 @@ def results(run: Callable[[list[Array]], object], function: Function, n: int) ->
 @pytest.mark.parametrize("name", CASES)
 def test_programs(request: pytest.FixtureRequest, name: str) -> None:
     before, s = scheduled(name)
-    verify(s.func)
-    assert same(parse(str(s.func)), s.func)
-    steps = s.trace.explain().replace("\n", "\n# ")
-    check(request, f"narrow/{name}.loops", f"{before}\n\n# {steps}\n\n{s.func}")
+    check_program(request, f"narrow/{name}.loops", before, s)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,12 +160,7 @@ def test_results_stay(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_replay(name: str) -> None:
     before, s = scheduled(name)
-    again = tw.Schedule(before)
-    exec(str(s.trace), {"s": again})
-    assert same(again.func, s.func)
-    once_more = tw.Schedule(before)
-    once_more.replay(Trace.from_json(s.trace.to_json()))
-    assert same(once_more.func, s.func)
+    check_replay(before, s)
 
 
 def test_infinities_beside_what_is_filled_up() -> None:
@@ -185,12 +174,7 @@ def test_infinities_beside_what_is_filled_up() -> None:
 WRONG: list[tuple[str, Steps]] = []
 
 
-def wrong(text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        WRONG.append((text, steps))
-        return steps
-
-    return keep
+wrong = collector(WRONG)
 
 
 @wrong(CHAIN)

@@ -13,16 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
+from primitive_checks import Steps, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
-from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-from tilewright.schedule.trace import Trace
 
 Array = np.ndarray[Any, Any]
 
@@ -85,7 +84,6 @@ def of_size(text: str, m: int) -> str:
     return re.sub(r"\bm\b", str(m), text.replace("[m](", "("))
 
 
-Steps = Callable[[tw.Schedule], object]
 CASES: dict[str, tuple[str, Steps]] = {}
 
 
@@ -254,10 +252,7 @@ def results(run: Callable[[list[Array]], object], function: Function, m: int) ->
 @pytest.mark.parametrize("name", CASES)
 def test_programs(request: pytest.FixtureRequest, name: str) -> None:
     before, s = scheduled(name)
-    verify(s.func)
-    assert same(parse(str(s.func)), s.func)
-    told = s.trace.explain().replace("\n", "\n# ")
-    check(request, f"placement/{name}.loops", f"{before}\n\n# {told}\n\n{s.func}")
+    check_program(request, f"placement/{name}.loops", before, s)
 
 
 @pytest.mark.parametrize("m", [0, 1, 3, 4, 5, 13])
@@ -281,12 +276,7 @@ def test_machine_code(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_replay(name: str) -> None:
     before, s = scheduled(name)
-    again = tw.Schedule(before)
-    exec(str(s.trace), {"s": again})
-    assert same(again.func, s.func)
-    once_more = tw.Schedule(before)
-    once_more.replay(Trace.from_json(s.trace.to_json()))
-    assert same(once_more.func, s.func)
+    check_replay(before, s)
 
 
 def random_step(s: tw.Schedule, draw: random.Random) -> bool:
@@ -333,12 +323,7 @@ def test_random_schedules(text: str) -> None:
 WRONG: list[tuple[str, Steps]] = []
 
 
-def wrong(text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        WRONG.append((text, steps))
-        return steps
-
-    return keep
+wrong = collector(WRONG)
 
 
 @wrong(MATMUL)

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
+from primitive_checks import Steps, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.edit import blocks
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
-from tilewright.loops.same import same
-from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-from tilewright.schedule.trace import Trace
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +82,6 @@ func skewed(x: f32[5, 6], y: f32[6]):
       y[5 - vj] = y[5 - vj] + x[vi, vj]
 """
 
-Steps = Callable[[tw.Schedule], object]
 CASES: dict[str, tuple[str, Steps]] = {}
 
 
@@ -269,11 +266,8 @@ def results(run: Callable[[list[Array]], object], function: Function, n: int) ->
 @pytest.mark.parametrize("name", CASES)
 def test_programs(request: pytest.FixtureRequest, name: str) -> None:
     before, s = scheduled(name)
-    verify(s.func)
-    assert same(parse(str(s.func)), s.func)
     assert len({b.name for b in blocks(s.func.body)}) == len(blocks(s.func.body))
-    told = s.trace.explain().replace("\n", "\n# ")
-    check(request, f"reduction/{name}.loops", f"{before}\n\n# {told}\n\n{s.func}")
+    check_program(request, f"reduction/{name}.loops", before, s)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 13])
@@ -296,23 +290,13 @@ def test_machine_code(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_replay(name: str) -> None:
     before, s = scheduled(name)
-    again = tw.Schedule(before)
-    exec(str(s.trace), {"s": again})
-    assert same(again.func, s.func)
-    once_more = tw.Schedule(before)
-    once_more.replay(Trace.from_json(s.trace.to_json()))
-    assert same(once_more.func, s.func)
+    check_replay(before, s)
 
 
 WRONG: list[tuple[str, Steps]] = []
 
 
-def wrong(text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        WRONG.append((text, steps))
-        return steps
-
-    return keep
+wrong = collector(WRONG)
 
 
 @wrong(SKEWED.replace("y[5 - vj] = y[5 - vj]", "y[vj] = y[5 - vj]"))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
+from primitive_checks import Steps, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
@@ -17,7 +18,6 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-from tilewright.schedule.trace import Trace
 from tilewright.target import native
 
 Array = np.ndarray[Any, Any]
@@ -67,7 +67,6 @@ func vector[n](x: u8[64], w: u8[n, 64], y: i32[n, 8]):
       y[vi, vl] += i32(w[vi, vk]) * i32(x[vk])
 """
 
-Steps = Callable[[tw.Schedule], object]
 CASES: dict[str, tuple[str, Steps]] = {}
 
 
@@ -245,23 +244,13 @@ def test_machine_code(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_replay(name: str) -> None:
     before, s = scheduled(name)
-    again = tw.Schedule(before)
-    exec(str(s.trace), {"s": again})
-    assert same(again.func, s.func)
-    once_more = tw.Schedule(before)
-    once_more.replay(Trace.from_json(s.trace.to_json()))
-    assert same(once_more.func, s.func)
+    check_replay(before, s)
 
 
 WRONG: list[tuple[str, Steps]] = []
 
 
-def wrong(text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        WRONG.append((text, steps))
-        return steps
-
-    return keep
+wrong = collector(WRONG)
 
 
 @wrong(INTEGERS)

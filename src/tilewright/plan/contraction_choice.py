@@ -14,6 +14,10 @@ PANEL_SHARE = 6
 FEW_TERMS = 16
 """The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
 
+ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 48
+"""From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
+memory, and one that lies in vectors already."""
+
 NEAR = 8192
 """Bytes of a result that stay in the first cache while block after block of terms is added to them."""
 
@@ -38,7 +42,7 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     columns, depth = known(found.extents[found.columns]), found.depth
     if columns < 2:
         return None
-    pays = found.vector.is_constant or (rows >= 16 and (step != 1 or rows >= 48))
+    pays = found.vector.is_constant or rows >= (ROWS_OF_SPREAD if step != 1 else ROWS_OF_VECTORS)
     pack_vector = found.vector.is_plain() and pays
     if not pack_vector and step not in (1, 2):
         return None
