@@ -14,7 +14,7 @@ from typing import TypeVar
 from benchmarks.engines import Call, open_ours, open_peers, set_threads
 from benchmarks.limits import Limit
 from benchmarks.problems import Problem, WrongResult
-from benchmarks.timing import Ratio, Samples, compare, race
+from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare, race
 from tilewright.report.errors import InternalError, UserError
 
 PEERS = ("numpy", "torch", "onnxruntime", "openvino")
@@ -110,7 +110,8 @@ def hold(
     peers = open_peers(problem, threads)
     references = refer(problem)
     programs = {"ours": ours} | {f"as {n}": r.call for n, r in references.items()} | peers
-    taken = race(programs, options.rounds, options.turn_seconds)
+    pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS
+    taken = race(programs, options.rounds, options.turn_seconds, pause)
     return Outcome(
         taken["ours"],
         {n: taken[f"as {n}"].scaled(r.scale) for n, r in references.items()},

@@ -13,7 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 PAUSE_SECONDS = 0.001
-"""Before each turn of a race: the threads of the program before go to sleep."""
+"""Before each turn of a race between programs of one thread."""
+THREADS_PAUSE_SECONDS = 0.04
+"""Before each turn of a race between programs of several threads: as long as any waits awake for more work, on a core
+that the next program needs."""
 HOPELESS = 8
 """A program this many times slower than the fastest, and of `HOPELESS_SECONDS` or more a call, leaves a race."""
 HOPELESS_SECONDS = 0.1
@@ -59,7 +62,9 @@ def compare(longer: Samples, shorter: Samples) -> Ratio:
     return Ratio(best, statistics.median(a / b for a, b in rounds))
 
 
-def race(programs: Mapping[str, Callable[[], object]], rounds: int, turn_seconds: float) -> dict[str, Samples]:
+def race(
+    programs: Mapping[str, Callable[[], object]], rounds: int, turn_seconds: float, pause_seconds: float = PAUSE_SECONDS
+) -> dict[str, Samples]:
     """Samples of one call of each program, one a round: the best call of its turn.
 
     A turn is a pause, a call that does not count and brings the program's data back into the caches, then calls for
@@ -78,12 +83,13 @@ def race(programs: Mapping[str, Callable[[], object]], rounds: int, turn_seconds
     for n in range(rounds):
         for turn in range(len(runners)):
             name = runners[(turn + n) % len(runners)]
-            taken[name].append(_take_turn(programs[name], counts[name], warming[name] < turn_seconds))
+            warm = warming[name] < turn_seconds
+            taken[name].append(_take_turn(programs[name], counts[name], warm, pause_seconds))
     return {name: Samples(tuple(seconds)) for name, seconds in taken.items()}
 
 
-def _take_turn(program: Callable[[], object], calls: int, warm: bool) -> float:
-    time.sleep(PAUSE_SECONDS)
+def _take_turn(program: Callable[[], object], calls: int, warm: bool, pause_seconds: float) -> float:
+    time.sleep(pause_seconds)
     if warm:
         program()
     return min(_time(program, 1) for _ in range(calls))

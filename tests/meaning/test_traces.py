@@ -190,6 +190,15 @@ s.tensorize("ji", "x86.avx2.dot_i16")
 s.inline("w.cache")
 """,
     ),
+    "a serial loop fused with a parallel one": (
+        "matmul",
+        """
+s.decompose_reduction("dot", "j")
+s.reorder("k", "j")
+s.parallel("i")
+s.fuse("i", "k")
+""",
+    ),
     "a tail that would begin the sum again": ("softmax", 's.split(s.get_loops("top")[1], 2, tail="peel")'),
 }
 """Steps of which the last would change what the program computes."""

@@ -2,21 +2,40 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_registers, tiles_in_block
+from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_registers
 from tilewright.target import Target
 
-PANEL_SHARE = 6
+PANEL_SHARE = 1 / 2
 """A panel of the vector operand may take this part of the second cache; sums over more terms are cut into blocks."""
+
+FEW_ROWS = 144
+"""As many rows are worked on together whatever cache their operand stays in: each panel serves all of them."""
+
+ROWS_SHARE, LEAST_ROWS = 0.3, 24
+"""Of more rows, those whose operand takes this part of the second cache while panels stream by; at least so many."""
+
+NEAR_SHARE = 1 / 16
+"""Panels that are worked on before others are may take this part of the last cache, which other cores use, too."""
+
+PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
+"""Panels that a call packs together may take this part of the second cache, and have so many terms."""
+
+MANY_ROWS = 2 << 20
+"""Bytes of the broadcast operand that are too many to stream by group after group of packed panels."""
 
 FEW_TERMS = 16
 """The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
 
-ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 48
+ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
 """From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
-memory, and one that lies in vectors already."""
+memory, and one that lies in vectors already, far apart."""
+
+SPREAD_REGISTERS = 6
+"""What putting a vector together from elements that lie apart takes beside the vector."""
 
 NEAR = 8192
 """Bytes of a result that stay in the first cache while block after block of terms is added to them."""
@@ -24,14 +43,18 @@ NEAR = 8192
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`block_tiles` tiles of rows make a cache block (of columns, where there are no rows); sums are cut into blocks of
-    `block_terms` terms, or None; and the operands that are packed."""
+    """`block_tiles` tiles of rows make a cache block (of columns, where there are no rows); `block_panels` panels are
+    worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
+    into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
+    second cache while panels stream by, or panels do while rows stream by."""
 
     tile: RegisterTile
     block_tiles: int
     block_terms: int | None
     pack_vector: bool
     pack_broadcast: bool
+    block_panels: int | None = None
+    rows_stay: bool = True
 
 
 def choose(found: Contraction, target: Target) -> Choice | None:
@@ -42,31 +65,94 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     columns, depth = known(found.extents[found.columns]), found.depth
     if columns < 2:
         return None
-    pays = found.vector.is_constant or rows >= (ROWS_OF_SPREAD if step != 1 else ROWS_OF_VECTORS)
-    pack_vector = found.vector.is_plain() and pays
+    pack_vector = found.vector.is_plain() and _packing_pays(found, rows, step, target)
     if not pack_vector and step not in (1, 2):
         return None
-    tile = choose_register_tile(rows, columns, depth, tile_registers(target), lanes)
+    registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
+    tile = choose_register_tile(rows, columns, depth, registers, lanes)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
-    terms = _block_terms(found, tile, pack_vector, target)
+    rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
+    terms = _block_terms(found, tile, pack_vector, rows_stay, target)
     if found.rows is None and terms is not None:
         return Choice(tile, max(NEAR // (tile.columns * found.out.dtype.bytes), 1), terms, pack_vector, pack_broadcast)
-    together = -(-rows // tile.rows)
-    if not pack_vector or found.vector.is_constant or terms is not None:
-        together = tiles_in_block(tile, rows, terms or depth, size, target)
-    return Choice(tile, together, terms, pack_vector, pack_broadcast)
+    if pack_vector and not rows_stay:
+        near = _packed_together(found, tile, terms or depth, target) if step == 1 else None
+        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, near, rows_stay)
+    together = rows_in_cache(tile, rows, terms or depth, size, target)
+    near = None
+    if pack_vector and terms is None and together * tile.rows < rows:
+        near = _panels_near(found, tile, target)
+    return Choice(tile, together, terms, pack_vector, pack_broadcast, near)
 
 
-def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, target: Target) -> int | None:
+def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:
+    """Whether an operand is packed: one that is known for nothing, one whose vectors are spread or whose panels do not
+    stay in the first cache as they lie for as many rows as pay for it."""
+    if found.vector.is_constant:
+        return True
+    if step != 1:
+        return rows >= ROWS_OF_SPREAD
+    return rows >= ROWS_OF_VECTORS and not _lies_near(found, target)
+
+
+def _lies_near(found: Contraction, target: Target) -> bool:
+    """Whether the rows of a panel, which lie apart in memory, meet few enough others in the sets of the first cache."""
+    cache = target.caches[0]
+    apart = known(found.vector.buffer.shape[-1]) * found.vector.buffer.dtype.bytes
+    steps = apart // cache.line if apart % cache.line == 0 else 1
+    sets = cache.sets // math.gcd(steps, cache.sets)
+    return found.depth <= sets * cache.ways // 2
+
+
+def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
+    """How many tiles of rows are worked on before the next column panel is: all of few; of many as many as stay in the
+    second cache while panels stream by, in blocks of about equal size."""
+    tiles = -(-rows // tile.rows)
+    if rows <= FEW_ROWS:
+        return tiles
+    most = max(int(_second_cache(target) * ROWS_SHARE / max(depth * bytes_each, 1)), LEAST_ROWS) // tile.rows
+    return -(-tiles // -(-tiles // max(most, 1)))
+
+
+def _panels_near(found: Contraction, tile: RegisterTile, target: Target) -> int | None:
+    """How many panels stay in the last cache while block after block of rows passes by; None where all do."""
+    room = int(target.caches[-1].bytes * NEAR_SHARE)
+    return _panels_in(room, found, tile, found.depth)
+
+
+def _packed_together(found: Contraction, tile: RegisterTile, terms: int, target: Target) -> int | None:
+    """How many panels of an operand that a call packs stay in the second cache while tile after tile of rows passes by.
+    They are packed together, so that its rows are read in longer pieces."""
+    return _panels_in(int(_second_cache(target) * PACKED_SHARE), found, tile, terms)
+
+
+def _panels_in(room: int, found: Contraction, tile: RegisterTile, terms: int) -> int | None:
+    """How many panels of so many terms take `room` bytes; None where they should not be parted. Groups that are packed
+    by a call are of one size."""
+    panels = -(-known(found.extents[found.columns]) // tile.columns)
+    most = max(room // (tile.columns * terms * found.vector.buffer.dtype.bytes), 1)
+    if found.vector.is_constant:
+        return None if panels <= most else -(-panels // -(-panels // most))
+    together = max(n for n in range(1, min(most, panels) + 1) if panels % n == 0)
+    return together if together > 1 else None
+
+
+def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, rows_stay: bool, target: Target) -> int | None:
     """The terms of a block: few where one row of the result is made of an operand as it lies; where panels are packed,
     so many that a panel leaves room in the second cache; None where a sum is best left whole."""
     if len(found.reduce) != 1:
         return None
     if found.rows is None and not packed and found.vector.is_plain():
         return FEW_TERMS if found.depth > FEW_TERMS else None
-    cache = target.caches[1].bytes if len(target.caches) > 1 else target.caches[0].bytes
-    most = cache // PANEL_SHARE // (tile.columns * found.out.dtype.bytes)
-    if not packed or found.rows is None or found.depth <= most:
+    most = int(_second_cache(target) * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
+    if not packed or found.rows is None:
+        return None
+    most = most if rows_stay else min(most, PACKED_TERMS)
+    if found.depth <= most:
         return None
     return -(-found.depth // -(-found.depth // most))
+
+
+def _second_cache(target: Target) -> int:
+    return target.caches[min(1, len(target.caches) - 1)].bytes

@@ -23,7 +23,7 @@ def without_dead_vectors(
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. Returns the
     names of further copies of the contraction's block."""
     tile, extent = choice.tile, found.extents[found.columns]
-    if not isinstance(extent, Const):
+    if not isinstance(extent, Const) or choice.block_panels is not None:
         return []
     whole, rest = divmod(int(extent.value), tile.columns)
     alive = -(-rest // tile.lanes)

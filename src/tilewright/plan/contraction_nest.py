@@ -19,10 +19,12 @@ MOST_WRITTEN_OUT = 120
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """The loops of a tiled contraction: the outermost; over cache blocks, over blocks of terms (None where a sum is
-    not cut), over column panels, over tiles, over the rows, the vectors and the lanes of a tile."""
+    """The loops of a tiled contraction: the outermost; over panels that stay near, where these are not all; over cache
+    blocks, over blocks of terms (None where a sum is not cut), over column panels, over tiles, over the rows, the
+    vectors and the lanes of a tile."""
 
     outer: Var
+    near: Var | None
     blocks: Var | None
     terms: Var | None
     panels: Var
@@ -43,10 +45,14 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     panels = -(-known(found.extents[found.columns]) // tile.columns)
     row: Var | None = None
     cache: Var | None = None
+    near: Var | None = None
     io = jo
     if found.rows is not None:
         tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
         cache, io = s.split(tiles, choice.block_tiles, tail="clip")
+        if choice.block_panels is not None:
+            near, jo = s.split(jo, choice.block_panels, tail="clip")
+            s.reorder(near, cache, io, row, jo)
         outer[cache] = -(-known(found.extents[found.rows]) // (tile.rows * choice.block_tiles))
         inner = [jo, io]
     elif choice.block_terms is not None:
@@ -55,21 +61,26 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         outer[cache] = -(-panels // choice.block_tiles)
     else:
         inner = []
+    tile_order = [*([row] if row is not None else []), jv, jl]
+    if near is not None and not choice.rows_stay:
+        inner = [io, jo]
     cut: Var | None = None
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-        order = _order(outer)
-        s.reorder(*order, cut, *inner, *terms, *([row] if row is not None else []), jv, jl)
+    if cut is None and near is None:
+        order = [*_order(outer | {jo: panels}), *inner[1:]]
     else:
-        outer[jo] = panels
         order = _order(outer)
-        s.reorder(*order, *([io] if io is not jo else []), *terms, *([row] if row is not None else []), jv, jl)
+        if near is not None and cache is not None:
+            order.insert(order.index(cache), near)
+        order += [*([cut] if cut is not None else []), *inner]
+    s.reorder(*order, *terms, *tile_order)
     s.vectorize(jl)
     for loop in (jv, row):
         if loop is not None:
             s.unroll(loop)
     _unroll_taps(s, found, terms, tile)
-    return Nest(order[0], cache, cut, jo, io, row, jv, jl)
+    return Nest(order[0], near, cache, cut, jo, inner[-1] if inner else jo, row, jv, jl)
 
 
 def _order(outer: dict[Var, int]) -> list[Var]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Const, Var
-from tilewright.loops.edit import allocations
+from tilewright.expr.nodes import Const, Expr, Select, Var
+from tilewright.loops.edit import allocations, blocks
+from tilewright.loops.nodes import Store
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 
 STACK_BYTES = 256 * 1024
@@ -35,9 +37,9 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
     return name
 
 
-def panel_in_cache(s: Schedule, panel: str, panels: Var) -> None:
-    """A panel of an operand that only the call knows is packed right before its tiles, and stays in cache for them."""
-    s.compute_at(panel, panels)
+def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
+    """Panels of an operand that only the call knows are packed right before their tiles, and stay in cache for them."""
+    s.compute_at(panel, loop)
     s.compact(panel)
     (buffer,) = (b for b in allocations(s.func.body) if b.name == panel)
     size = 1
@@ -45,5 +47,19 @@ def panel_in_cache(s: Schedule, panel: str, panels: Var) -> None:
         size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
     if size * buffer.dtype.bytes <= STACK_BYTES:
         s.set_scope(panel, "stack")
-    inner = s.get_loops(panel)[-1]
-    s.vectorize(inner)
+    *_, panels, terms, inner = s.get_loops(panel)
+    if loop is not panels:
+        s.reorder(terms, panels)
+    copies = [panel]
+    if isinstance(only_store(s, panel), Select):
+        before = {b.name for b in blocks(s.func.body)}
+        s.partition(panels)
+        copies += [b.name for b in blocks(s.func.body) if b.name not in before]
+    for copy in copies:
+        s.vectorize(s.get_loops(copy)[-1])
+
+
+def only_store(s: Schedule, block: str) -> Expr | None:
+    """What a block that is one store stores."""
+    body = find_block(s.func, block).body
+    return body.value if isinstance(body, Store) else None

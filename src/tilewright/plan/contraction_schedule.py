@@ -12,13 +12,14 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
+from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, without_dead_vectors
-from tilewright.plan.contraction_nest import tile_loops, write_out
-from tilewright.plan.contraction_packing import pack, panel_in_cache
+from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
+from tilewright.plan.contraction_packing import pack, panels_in_cache
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -73,34 +74,52 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         s.reverse_compute_at(block, nest.tiles)
     s.compact(sums)
     s.set_scope(sums, "register")
-    if panel is not None and not found.vector.is_constant:
-        panel_in_cache(s, panel, nest.panels)
+    together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
+    if panel is not None and not found.vector.is_constant and together is not None:
+        panels_in_cache(s, panel, together)
     vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     vectors[dot] = nest.vectors
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
     if nest.outer is not nest.tiles:
-        s.parallel(nest.outer)
+        _share(s, found, choice, nest)
     return s
+
+
+def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
+    """The outermost loop is parallel. Blocks of rows share one with the groups of panels around them, which are few;
+    of a number of rows that only a call knows that would be a division in each iteration."""
+    if nest.near is None or nest.blocks is None or not choice.rows_stay:
+        s.parallel(nest.outer)
+        return
+    if nest.outer is not nest.near:
+        s.parallel(nest.outer)
+    s.parallel(nest.blocks)
+    if found.vector.is_constant and found.rows is not None and isinstance(found.extents[found.rows], Const):
+        s.parallel(nest.near)
+        s.fuse(nest.near, nest.blocks)
 
 
 def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     results = list(s.get_consumers(dot))
-    _pack_operands(s, found, choice)
+    panel = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
     s.decompose_reduction(dot, nest.terms)
     s.stage(found.out.name, nest.tiles, scope="register")
     for block in (f"{found.out.name}.load", f"{found.out.name}.store"):
         write_out(s, block, nest.tiles, choice.tile)
+    around = next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
     for block in results:
-        s.reverse_compute_at(block, nest.blocks if nest.blocks is not None else nest.outer)
+        s.reverse_compute_at(block, around)
         *_, j = s.get_loops(block)
         _, jl = s.split(j, choice.tile.lanes, tail="mask")
         s.vectorize(jl)
+    if panel is not None and nest.near is not None and not choice.rows_stay:
+        panels_in_cache(s, panel, nest.terms)
     settle_edges(s, found, choice, nest, dot)
     s.parallel(nest.outer)
     return s

@@ -21,7 +21,7 @@ FMA_LATENCY = 4
 LOAD_CYCLES = 0.75
 """Cycles for a load, measured: two a cycle at best, and some cross cache lines."""
 
-ROW_TRAFFIC, VECTOR_TRAFFIC = 0.06, 0.12
+ROW_TRAFFIC, VECTOR_TRAFFIC = 0.03, 0.2
 """What bringing an element, or a vector, from the second cache adds to each term."""
 
 STORE_CYCLES = 2

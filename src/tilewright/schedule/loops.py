@@ -190,6 +190,9 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
         raise refusal(function, what, second, why=why, mend="reorder the loops first")
     if first.var in variables_of(second.begin) | variables_of(second.end):
         raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
+    if first.kind is not second.kind:
+        why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
+        raise refusal(function, what, second, why=why, mend="give both the same kind first")
     for block in blocks(second):
         if block.init is not None and _mixes(block, first.var, second.var):
             why = (

@@ -11,7 +11,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
-from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
+from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import map_expressions, statements
@@ -112,7 +112,7 @@ def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
             kept = [settle(s, known) for s in body]
             return stmt if all(a is b for a, b in zip(kept, body, strict=True)) else seq(*kept)
         case For():
-            inner = {**known, stmt.var: (stmt.begin, simplify(stmt.end - 1))}
+            inner = {**known, stmt.var: (stmt.begin, simplify(_end(stmt) - 1))}
             held = settle(stmt.body, inner)
             return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
         case Block():
@@ -128,6 +128,16 @@ def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
             rest = settle(otherwise, known) if otherwise is not None else None
             return If(cond, settle(then, known), rest)
     return stmt
+
+
+def _end(loop: For) -> Expr:
+    """The end of a loop that runs: of one at max(x, begin) it is x."""
+    match loop.end:
+        case Max(a, b) if a is loop.begin:
+            return b
+        case Max(a, b) if b is loop.begin:
+            return a
+    return loop.end
 
 
 def _told(block: Block) -> list[Expr]:

@@ -1,0 +1,138 @@
+"""Blocks of contractions: on a machine with caches so small that small products have every kind of block."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.expr.nodes import Select
+from tilewright.loops.edit import blocks, statements
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import For, Function, LoopKind, Store
+from tilewright.loops.parse import parse
+from tilewright.loops.verify import verify
+from tilewright.plan import contraction_choice
+from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.schedule.inline import inline_all
+from tilewright.target import Target, native
+from tilewright.target.host import Cache
+
+SMALL = (Cache(1, 1 << 10, 4, 64, 1), Cache(2, 16 << 10, 8, 64, 1), Cache(3, 64 << 10, 8, 64, 2))
+PRODUCT = """
+func product(x: f32[{m}, {k}], w: f32[{k}, {n}]{constant}, b: f32[{n}], y: f32[{m}, {n}]):
+  alloc h: f32[{m}, {n}] in arena
+  for i in 0..{m}, j in 0..{n}, k in 0..{k}:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: h[vi, vj] = 0.0
+      h[vi, vj] += x[vi, vk] * w[vk, vj]
+  for i in 0..{m}, j in 0..{n}:
+    block out(vi = i, vj = j):
+      y[vi, vj] = max(h[vi, vj] + b[vj], 0.0)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A product of m x k by k x n, and what is chosen for it."""
+
+    m: int | str
+    n: int
+    k: int
+    constant: bool
+    near: bool
+    cut: bool
+    rows_stay: bool = True
+
+    def function(self) -> Function:
+        text = PRODUCT.format(m=self.m, n=self.n, k=self.k, constant=" in constant" if self.constant else "")
+        return parse(text.replace("product(", "product[m](") if self.m == "m" else text)
+
+
+CASES = {
+    "all at once": Case(13, 33, 9, True, near=False, cut=False),
+    "panels near": Case(151, 112, 24, True, near=True, cut=False),
+    "panels near, with an edge": Case(151, 105, 24, True, near=True, cut=False),
+    "panels near, any rows": Case("m", 112, 24, True, near=True, cut=False),
+    "sums cut": Case(31, 40, 200, True, near=False, cut=True),
+    "packed by the call": Case(150, 64, 27, False, near=True, cut=False),
+    "packed by the call, with an edge": Case(150, 63, 27, False, near=True, cut=False),
+    "packed at once": Case(150, 16, 27, False, near=False, cut=False),
+    "packed in groups": Case(13, 96, 29, False, near=True, cut=False, rows_stay=False),
+    "packed in groups, with an edge": Case(13, 90, 29, False, near=True, cut=False, rows_stay=False),
+    "packed in groups, sums cut": Case(14, 90, 70, False, near=True, cut=True, rows_stay=False),
+    "packed panel by panel": Case(13, 16 * 7, 100, False, near=False, cut=True, rows_stay=False),
+}
+
+
+@pytest.fixture(autouse=True)
+def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
+    monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
+
+
+def small(target: Target) -> Target:
+    return dataclasses.replace(target, caches=SMALL)
+
+
+def choice_of(function: Function) -> Choice:
+    found = find_contraction(inline_all(function))
+    assert found is not None
+    choice = choose(found, small(native()))
+    assert choice is not None
+    return choice
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_compute_the_product(name: str) -> None:
+    case = CASES[name]
+    function = case.function()
+    choice = choice_of(function)
+    assert (choice.block_panels is not None, choice.block_terms is not None) == (case.near, case.cut)
+    assert choice.rows_stay == case.rows_stay
+    s = schedule_contraction(function, small(native()))
+    assert s is not None
+    verify(s.func)
+    rng = np.random.default_rng(3)
+    kernel = tw.build(s.func)
+    for m in (1, 6, 150) if isinstance(case.m, str) else (case.m,):
+        x, w = (rng.standard_normal(shape, np.float32) for shape in ((m, case.k), (case.k, case.n)))
+        b, y = rng.standard_normal(case.n, np.float32), np.full((m, case.n), np.nan, np.float32)
+        kernel(x, w, b, y)
+        np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["packed in groups, with an edge", "packed by the call, with an edge"])
+def test_the_evaluator_agrees(name: str) -> None:
+    case = dataclasses.replace(CASES[name], m=13)
+    s = schedule_contraction(case.function(), small(native()))
+    assert s is not None
+    rng = np.random.default_rng(4)
+    x, w = (rng.standard_normal(shape, np.float32) for shape in ((13, case.k), (case.k, case.n)))
+    b, y = rng.standard_normal(case.n, np.float32), np.full((13, case.n), np.nan, np.float32)
+    evaluate(s.func, [x, w, b, y])
+    np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_copies_inside_an_edge_are_plain() -> None:
+    """Only the panel over the edge chooses element by element what it copies."""
+    s = schedule_contraction(CASES["packed in groups, with an edge"].function(), small(native()))
+    assert s is not None
+    stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
+    assert [isinstance(value, Select) for value in stored] == [False, True]
+
+
+def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:
+    s = schedule_contraction(CASES["panels near"].function(), small(native()))
+    assert s is not None
+    loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
+    choice = choice_of(CASES["panels near"].function())
+    assert choice.block_panels is not None
+    groups = -(-112 // (choice.tile.columns * choice.block_panels))
+    rows = -(-151 // (choice.tile.rows * choice.block_tiles))
+    assert [str(f.end) for f in loops] == [str(groups * rows)]
