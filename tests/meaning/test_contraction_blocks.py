@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.expr.nodes import Select
-from tilewright.loops.edit import blocks, statements
+from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, LoopKind, Store
 from tilewright.loops.parse import parse
@@ -66,6 +66,10 @@ CASES = {
     "packed in groups": Case(13, 96, 29, False, near=True, cut=False, rows_stay=False),
     "packed in groups, with an edge": Case(13, 90, 29, False, near=True, cut=False, rows_stay=False),
     "packed in groups, sums cut": Case(14, 90, 70, False, near=True, cut=True, rows_stay=False),
+    "one row": Case(1, 128, 40, True, near=False, cut=False),
+    "one row, with an edge": Case(1, 101, 40, True, near=False, cut=False),
+    "one row of a call": Case(1, 130, 40, False, near=False, cut=True),
+    "one row of a call, whole vectors": Case(1, 120, 37, False, near=False, cut=True),
     "packed panel by panel": Case(13, 16 * 7, 100, False, near=False, cut=True, rows_stay=False),
 }
 
@@ -125,6 +129,15 @@ def test_copies_inside_an_edge_are_plain() -> None:
     assert s is not None
     stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
     assert [isinstance(value, Select) for value in stored] == [False, True]
+
+
+def test_one_row_is_read_from_several_panels_at_once() -> None:
+    choice = choice_of(CASES["one row"].function())
+    assert (choice.tile.columns, choice.panel_columns) == (64, 16)
+    s = schedule_contraction(CASES["one row"].function(), small(native()))
+    assert s is not None
+    (panels,) = [b for b in allocations(s.func.body) if b.name == "w.cache"]
+    assert [str(e) for e in panels.shape] == ["8", "40", "16"]
 
 
 def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:

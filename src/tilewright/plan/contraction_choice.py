@@ -27,7 +27,7 @@ PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
 MANY_ROWS = 2 << 20
 """Bytes of the broadcast operand that are too many to stream by group after group of packed panels."""
 
-FEW_TERMS = 16
+FEW_TERMS = 8
 """The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
 
 ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
@@ -37,7 +37,7 @@ memory, and one that lies in vectors already, far apart."""
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
 
-NEAR = 8192
+NEAR = 16384
 """Bytes of a result that stay in the first cache while block after block of terms is added to them."""
 
 
@@ -46,7 +46,7 @@ class Choice:
     """`block_tiles` tiles of rows make a cache block (of columns, where there are no rows); `block_panels` panels are
     worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
-    second cache while panels stream by, or panels do while rows stream by."""
+    second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once."""
 
     tile: RegisterTile
     block_tiles: int
@@ -55,6 +55,12 @@ class Choice:
     pack_broadcast: bool
     block_panels: int | None = None
     rows_stay: bool = True
+    streams: int = 1
+
+    @property
+    def panel_columns(self) -> int:
+        """The columns of a panel of the packed vector operand."""
+        return self.tile.columns // self.streams
 
 
 def choose(found: Contraction, target: Target) -> Choice | None:
@@ -83,7 +89,15 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     near = None
     if pack_vector and terms is None and together * tile.rows < rows:
         near = _panels_near(found, tile, target)
-    return Choice(tile, together, terms, pack_vector, pack_broadcast, near)
+    streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
+    return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams)
+
+
+def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
+    """How many panels, a cache line wide, a tile of one row reads at once: what comes from memory for one use comes
+    faster in a few streams than in one."""
+    line = max(target.caches[0].line // found.vector.buffer.dtype.bytes, tile.lanes)
+    return tile.columns // line if tile.columns % line == 0 else 1
 
 
 def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:

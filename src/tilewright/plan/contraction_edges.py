@@ -23,7 +23,7 @@ def without_dead_vectors(
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. Returns the
     names of further copies of the contraction's block."""
     tile, extent = choice.tile, found.extents[found.columns]
-    if not isinstance(extent, Const) or choice.block_panels is not None:
+    if not isinstance(extent, Const) or choice.block_panels is not None or choice.streams > 1:
         return []
     whole, rest = divmod(int(extent.value), tile.columns)
     alive = -(-rest // tile.lanes)
@@ -46,6 +46,21 @@ def without_dead_vectors(
     for loop in tails.values():
         s.partition(loop, alive)
     return [name for name in tails if name != found.block.name and name.startswith(found.block.name)]
+
+
+def whole_panels_apart(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> list[str]:
+    """Panels of an operand as it lies, where no column is beyond the edge, in a loop of their own: only the others look
+    at each. Returns the name of the further copy of the contraction's block."""
+    extent = found.extents[found.columns]
+    if choice.pack_vector or not isinstance(extent, Const) or extent.value % choice.tile.columns == 0:
+        return []
+    before = {b.name for b in blocks(s.func.body)}
+    s.partition(nest.panels)
+    tails = [b for b in blocks(s.func.body) if b.name not in before]
+    alive = -(-(int(extent.value) % choice.tile.columns) // choice.tile.lanes)
+    for block in tails if alive < choice.tile.vectors else []:
+        s.partition(s.get_loops(block.name)[-2], alive)
+    return [b.name for b in tails if b.reduce]
 
 
 def settle_edges(s: Schedule, contraction: Contraction, choice: Choice, nest: Nest, block: str) -> None:

@@ -40,6 +40,7 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     loops = s.get_loops(found.block.name)
     jo, ji = s.split(loops[found.columns], tile.columns, tail="mask")
     jv, jl = s.split(ji, tile.lanes)
+    js, jv = s.split(jv, tile.vectors // choice.streams) if choice.streams > 1 else (None, jv)
     outer = {loops[n]: known(found.extents[n]) for n in found.batch}
     terms = [loops[n] for n in found.reduce]
     panels = -(-known(found.extents[found.columns]) // tile.columns)
@@ -61,7 +62,7 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         outer[cache] = -(-panels // choice.block_tiles)
     else:
         inner = []
-    tile_order = [*([row] if row is not None else []), jv, jl]
+    tile_order = [loop for loop in (row, js, jv, jl) if loop is not None]
     if near is not None and not choice.rows_stay:
         inner = [io, jo]
     cut: Var | None = None
@@ -76,9 +77,8 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         order += [*([cut] if cut is not None else []), *inner]
     s.reorder(*order, *terms, *tile_order)
     s.vectorize(jl)
-    for loop in (jv, row):
-        if loop is not None:
-            s.unroll(loop)
+    for loop in tile_order[-2::-1]:
+        s.unroll(loop)
     _unroll_taps(s, found, terms, tile)
     return Nest(order[0], near, cache, cut, jo, inner[-1] if inner else jo, row, jv, jl)
 

@@ -47,7 +47,7 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
         size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
     if size * buffer.dtype.bytes <= STACK_BYTES:
         s.set_scope(panel, "stack")
-    *_, panels, terms, inner = s.get_loops(panel)
+    panels, terms = s.get_loops(panel)[-3:-1]
     if loop is not panels:
         s.reorder(terms, panels)
     copies = [panel]

@@ -17,7 +17,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
-from tilewright.plan.contraction_edges import settle_edges, without_dead_vectors
+from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panels_in_cache
 from tilewright.schedule.find import find_block
@@ -82,7 +82,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
-    if nest.outer is not nest.tiles:
+    if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
     return s
 
@@ -120,14 +120,15 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         s.vectorize(jl)
     if panel is not None and nest.near is not None and not choice.rows_stay:
         panels_in_cache(s, panel, nest.terms)
-    settle_edges(s, found, choice, nest, dot)
+    for block in (dot, *whole_panels_apart(s, found, choice, nest)):
+        settle_edges(s, found, choice, nest, block)
     s.parallel(nest.outer)
     return s
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> str | None:
     """Packs what the choice says; returns the name of the vector operand's panels."""
-    panel = pack(s, found, found.vector, found.columns, choice.tile.columns) if choice.pack_vector else None
+    panel = pack(s, found, found.vector, found.columns, choice.panel_columns) if choice.pack_vector else None
     if choice.pack_broadcast and found.rows is not None:
         pack(s, found, found.broadcast, found.rows, choice.tile.rows)
     return panel
