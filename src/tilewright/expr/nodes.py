@@ -44,9 +44,9 @@ class Expr(Interned):
     _variables: ClassVar[frozenset[Var]]  # a slot of each expression, filled by variables.py
 
     def _typed(self, dtype: DType, lanes: int = 1) -> None:
-        object.__setattr__(self, "dtype", dtype)
-        object.__setattr__(self, "lanes", lanes)
-        object.__setattr__(self, "serial", next(_serials))
+        _set_dtype(self, dtype)
+        _set_lanes(self, lanes)
+        _set_serial(self, next(_serials))
 
     def __add__(self, other: Expr | Number) -> Expr:
         return binary(Add, self, other)
@@ -89,6 +89,9 @@ class Expr(Interned):
 
     def __str__(self) -> str:
         return printer[0](self)
+
+
+_set_dtype, _set_lanes, _set_serial = (Expr.__dict__[slot].__set__ for slot in ("dtype", "lanes", "serial"))
 
 
 class Const(Expr):
