@@ -41,7 +41,7 @@ def preorder(roots: Node | Iterable[Node]) -> Iterator[Node]:
         if node not in seen:
             seen.add(node)
             yield node
-            stack.extend(reversed(node.children()))
+            stack += node.children()[::-1]
 
 
 def transform(
@@ -58,19 +58,22 @@ def transform(
     `change` keeps kinds, which is the caller's promise.
     """
     memo = {} if memo is None else memo
+    if root not in memo and stays is not None and stays(root):
+        memo[root] = root
     stack: list[Node] = [root]
     while stack:
         node = stack[-1]
         if node in memo:
             stack.pop()
             continue
-        if stays is not None and stays(node):
-            memo[stack.pop()] = node
-            continue
         children = node.children()
         waiting = [c for c in children if c not in memo]
+        if stays is not None and waiting:
+            memo.update({c: c for c in waiting if stays(c)})
+            waiting = [c for c in waiting if c not in memo]
         if waiting:
-            stack.extend(reversed(waiting))
+            waiting.reverse()
+            stack += waiting
             continue
         stack.pop()
         changed = tuple([memo[c] for c in children])

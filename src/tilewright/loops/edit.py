@@ -116,34 +116,43 @@ def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     return result
 
 
-def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """`root` with every whole expression (an index, a value, a bound, a condition) replaced by change(expression)."""
+def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[[Stmt], bool] | None = None) -> Stmt:
+    """`root` with every whole expression (an index, a value, a bound, a condition) replaced by change(expression).
+    Statements that `stay` are not looked into."""
+    if stays is not None and stays(root):
+        return root
+    children = root.children()
+    inner = [map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in children]
+    made = [c if isinstance(c, Stmt) else _changed(c, change) for c in inner]
+    return root.rebuild(tuple(made))
 
-    def step(node: Node) -> Node:
-        children = node.children()
-        return node.rebuild(tuple([change(c) if isinstance(c, Expr) else c for c in children]))
 
-    def deep(node: Node) -> Node:
-        if isinstance(node, Block):
-            bindings = [change(a.binding) for a in node.axes]
-            if any(b is not a.binding for a, b in zip(node.axes, bindings, strict=True)):
-                axes = [Axis(a.var, a.kind, b) for a, b in zip(node.axes, bindings, strict=True)]
-                node = node.replace(axes=tuple(axes))
-        return step(node)
-
-    return transform_statements(root, deep)
+def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
+    """What a statement holds besides statements: expressions and axes."""
+    if isinstance(part, Expr):
+        return change(part)
+    if isinstance(part, Axis):
+        binding = change(part.binding)
+        return part if binding is part.binding else Axis(part.var, part.kind, binding)
+    return part
 
 
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     """`root` with variables (or whole expressions) replaced wherever they are used."""
     memo: dict[Node, Node] = {name: value for name, value in values.items()}  # noqa: C416  (another key type)
-    variables = {v for v in values if isinstance(v, Var)}
+    variables = frozenset([v for v in values if isinstance(v, Var)])
+    if len(variables) < len(values):
+        return map_expressions(root, lambda e: transform(e, _same, memo))
+    apart = variables.isdisjoint
 
     def stays(node: Node) -> bool:
-        return isinstance(node, Expr) and variables.isdisjoint(variables_of(node))
+        return isinstance(node, Expr) and apart(variables_of(node))
 
-    only_variables = len(variables) == len(values)
-    return map_expressions(root, lambda e: transform(e, lambda n: n, memo, stays if only_variables else None))
+    return map_expressions(root, lambda e: transform(e, _same, memo, stays), lambda s: apart(s.variables()))
+
+
+def _same(node: Node) -> Node:
+    return node
 
 
 def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:

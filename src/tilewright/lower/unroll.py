@@ -48,4 +48,4 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
     def replace(e: Expr) -> Expr:
         return transform(e, fold, memo, stays)
 
-    return map_expressions(body, replace)
+    return map_expressions(body, replace, lambda stmt: loop.var not in stmt.variables())
