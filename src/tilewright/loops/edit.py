@@ -12,7 +12,7 @@ from itertools import chain
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import variables_of
+from tilewright.expr.variables import kinds_in, variables_of
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -45,21 +45,48 @@ def expressions(root: Stmt) -> Iterator[Expr]:
 
 def loads(root: Node) -> Iterator[Load]:
     """Every distinct load in a statement or expression."""
-    if isinstance(root, Expr):
-        return iter(loads_of(root))
-    return (node for node in preorder(root) if isinstance(node, Load))
+    return iter(loads_of(root) if isinstance(root, Expr) else _loads_inside(root))
+
+
+@lru_cache(maxsize=1 << 11)
+def _loads_inside(root: Node) -> tuple[Load, ...]:
+    found: dict[Load, None] = {}
+    for child in root.children():
+        found.update(dict.fromkeys(loads_of(child) if isinstance(child, Expr) else _loads_inside(child)))
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
+    if Load not in kinds_in(root):
+        return ()
     return tuple([node for node in preorder(root) if isinstance(node, Load)])
 
 
+@lru_cache(maxsize=1 << 11)
+def kinds_inside(root: Node) -> frozenset[type[Expr]]:
+    """The classes of the expressions in a statement."""
+    parts = [kinds_in(c) if isinstance(c, Expr) else kinds_inside(c) for c in root.children()]
+    return frozenset[type[Expr]]().union(*parts)
+
+
 def blocks(root: Stmt) -> list[Block]:
-    return [s for s in statements(root) if isinstance(s, Block)]
+    return list(_blocks(root))
 
 
+@lru_cache(maxsize=1 << 10)
+def _blocks(root: Stmt) -> tuple[Block, ...]:
+    return tuple([s for s in statements(root) if isinstance(s, Block)])
+
+
+@lru_cache(maxsize=1 << 10)
+def loops_inside(root: Stmt) -> tuple[For, ...]:
+    """Every loop in `root`, outer before inner, in program order."""
+    return tuple([s for s in statements(root) if isinstance(s, For)])
+
+
+@lru_cache(maxsize=1 << 10)
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
     """The statements from `root` down to and including `target`; empty when it is not there."""
     path = [root]
@@ -217,8 +244,10 @@ __all__ = [
     "defines",
     "expressions",
     "fresh_copy",
+    "kinds_inside",
     "loads",
     "loops_around",
+    "loops_inside",
     "map_expressions",
     "map_statements",
     "path_to",

@@ -18,7 +18,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.edit import loops_around, map_expressions, replace, statements, transform_statements
+from tilewright.loops.edit import loads_of, loops_around, map_expressions, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.domain import is_one, touched, within
 from tilewright.schedule.find import find_buffer
@@ -94,7 +94,7 @@ def _touches(stmt: Stmt, buffer: Buffer) -> bool:
     if isinstance(stmt, Store) and stmt.buffer is buffer:
         return True
     own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return any(isinstance(e, Load) and e.buffer is buffer for e in preorder(own))
+    return any(load.buffer is buffer for e in own for load in loads_of(e))
 
 
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:

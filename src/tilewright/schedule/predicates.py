@@ -14,7 +14,7 @@ from tilewright.expr.linear import Polynomial, affine_in, expression, plus, poly
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import map_expressions, statements
+from tilewright.loops.edit import kinds_inside, map_expressions, statements
 from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
 
 Ranges = dict[Var, tuple[Expr, Expr]]
@@ -61,6 +61,8 @@ def _conditions(block: Block) -> list[Expr]:
 def _decisions(block: Block) -> list[Expr]:
     """The selections and minima in what a block computes."""
     parts = (block.body,) if block.init is None else (block.body, block.init)
+    if all(kinds_inside(part).isdisjoint((Select, Min)) for part in parts):
+        return []
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
