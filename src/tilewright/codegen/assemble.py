@@ -13,7 +13,7 @@ import llvmlite.binding as llvm
 from tilewright.report.errors import InternalError
 from tilewright.target import Target
 
-_PASSES = ("sroa", "instruction_combine", "simplify_cfg", "new_gvn", "instruction_combine", "aggressive_dce")
+_PASSES = ("sroa", "simplify_cfg", "new_gvn", "instruction_combine")
 """Accumulators into registers, clean instructions, each load once. LLVM's whole O2 takes three times as long and,
 with its vectorizers and unroller off as schedules need them, ends in the same inner loops."""
 

@@ -265,6 +265,10 @@ class Node(metaclass=NodeMeta):
             raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
         if all(map(operator.is_, old, children)):
             return self
+        return self.refilled(children)
+
+    def refilled(self, children: tuple[Node, ...]) -> Self:
+        """A node like this one with other children, as many as it has."""
         return cast(Self, type(self)._refill(self, children))
 
     def replace(self, **changes: object) -> Self:

@@ -68,16 +68,18 @@ def transform(
             continue
         children = node.children()
         waiting = [c for c in children if c not in memo]
-        if stays is not None and waiting:
-            memo.update({c: c for c in waiting if stays(c)})
-            waiting = [c for c in waiting if c not in memo]
+        if waiting and stays is not None:
+            kept = [c for c in waiting if stays(c)]
+            if kept:
+                memo.update(zip(kept, kept, strict=True))
+                waiting = [c for c in waiting if c not in memo]
         if waiting:
             waiting.reverse()
             stack += waiting
             continue
         stack.pop()
         changed = tuple([memo[c] for c in children])
-        memo[node] = change(node if changed == children else node.rebuild(changed))
+        memo[node] = change(node if changed == children else node.refilled(changed))
     return cast(N, memo[root])
 
 

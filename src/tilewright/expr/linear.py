@@ -12,6 +12,7 @@ not to overflow when sizes are bound).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeGuard
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const
@@ -54,7 +55,7 @@ def _computed(root: Expr) -> Polynomial:
     return root._polynomial
 
 
-def _is_arithmetic(node: Node) -> bool:
+def _is_arithmetic(node: Node) -> TypeGuard[Expr]:
     return type(node) in _ARITHMETIC or (isinstance(node, Call) and node.fn.name == "neg")
 
 

@@ -175,7 +175,10 @@ def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     def stays(node: Node) -> bool:
         return isinstance(node, Expr) and apart(variables_of(node))
 
-    return map_expressions(root, lambda e: transform(e, _same, memo, stays), lambda s: apart(s.variables()))
+    def replaced(e: Expr) -> Expr:
+        return e if apart(variables_of(e)) else transform(e, _same, memo, stays)
+
+    return map_expressions(root, replaced, lambda s: apart(s.variables()))
 
 
 def _same(node: Node) -> Node:
