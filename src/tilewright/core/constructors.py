@@ -36,7 +36,7 @@ class Layout:
 def sources(layout: Layout) -> str:
     """The source of `construct`, `values`, `find_children` and `refill`.
 
-    It names, from the scope it runs in: `absent`, `by_name`, `make`, `Node`, `collect`, `refilled`; `set_FIELD` and
+    It names, from the scope it runs in: `absent`, `by_name`, `make`, `classes`, `collect`, `refilled`; `set_FIELD` and
     `default_FIELD`; for interned classes `find`, `publish`, `make_key`.
     """
     return "\n".join([*_construct(layout), *_values(layout), *_find_children(layout), *_refill(layout)])
@@ -81,13 +81,13 @@ def _find_children(layout: Layout) -> list[str]:
         return [*lines, "    return ()"]
     lines += [f"    {f} = _node.{f}" for f in fields]
     if layout.tuple_fields.isdisjoint(fields):
-        all_are = " and ".join([f"isinstance({f}, Node)" for f in fields])
+        all_are = " and ".join([f"{f}.__class__ in classes" for f in fields])
         return [*lines, f"    if {all_are}:", f"        return ({_listed(fields)})", *_picked(fields)]
     return [*lines, "    _found = []", f"    collect(({_listed(fields)}), _found)", "    return tuple(_found)"]
 
 
 def _picked(fields: Sequence[str]) -> list[str]:
-    return [f"    return tuple([_v for _v in ({_listed(fields)}) if isinstance(_v, Node)])"]
+    return [f"    return tuple([_v for _v in ({_listed(fields)}) if _v.__class__ in classes])"]
 
 
 def _refill(layout: Layout) -> list[str]:
@@ -97,7 +97,7 @@ def _refill(layout: Layout) -> list[str]:
         if f in layout.child_fields:
             lines.append(f"    {f} = _node.{f}")
             other = f"refilled({f}, _source)" if f in layout.tuple_fields else f
-            given.append(f"next(_source) if isinstance({f}, Node) else {other}")
+            given.append(f"next(_source) if {f}.__class__ in classes else {other}")
         else:
             given.append(f"_node.{f}")
     return [*lines, f"    return _node.__class__({', '.join(given)})"]

@@ -96,7 +96,7 @@ class Stmt(Node):
             return self._inside
         except AttributeError:
             found: list[Stmt] = []
-            for child in self.children():
+            for child in self.children() if type(self) in _COMPOUND else ():
                 if isinstance(child, Stmt):
                     found.append(child)
                     found += child.inside()
@@ -254,6 +254,10 @@ class CallFunction(Stmt):
     callee: str
     symbols: tuple[Expr, ...]
     arguments: tuple[Buffer, ...] = reference()
+
+
+_COMPOUND = frozenset((Seq, For, Block, If, While))
+"""The statements that hold others."""
 
 
 class Function(Node):
