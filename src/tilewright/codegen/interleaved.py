@@ -66,10 +66,12 @@ def stored_together(run: Sequence[Stmt]) -> list[Store] | None:
     if len(stores) != APART:
         return None
     buffer = stores[0].buffer
+    first = address(buffer.shape, stores[0].indices)
+    if not _suits(buffer, first):
+        return None
     places = [address(s.buffer.shape, s.indices) for s in stores]
-    first = places[0]
     wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(APART)]
-    if places != wanted or any(s.buffer is not buffer for s in stores) or not _suits(buffer, first):
+    if places != wanted or any(s.buffer is not buffer for s in stores):
         return None
     reads = any(load.buffer is buffer for s in stores for load in loads_of(s.value))
     return None if reads else stores

@@ -154,6 +154,22 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     return root.rebuild(tuple(made))
 
 
+def map_loads(root: Stmt, change: Callable[[Load], Expr], memo: dict[Node, Node] | None = None) -> Stmt:
+    """`root` with every load replaced by change(load), its indices first. One `memo` may serve several calls."""
+    known: dict[Node, Node] = {} if memo is None else memo
+
+    def of_node(node: Node) -> Node:
+        return change(node) if isinstance(node, Load) else node
+
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and Load not in kinds_in(node)
+
+    def of_expression(e: Expr) -> Expr:
+        return transform(e, of_node, known, stays) if Load in kinds_in(e) else e
+
+    return map_expressions(root, of_expression, lambda stmt: Load not in kinds_inside(stmt))
+
+
 def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
     """What a statement holds besides statements: expressions and axes."""
     if isinstance(part, Expr):
@@ -188,10 +204,8 @@ def _same(node: Node) -> Node:
 def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
     """`root` with buffers replaced by others of the same rank wherever they are read, written or passed."""
 
-    def of_expression(e: Node) -> Node:
-        return e.replace(buffer=values[e.buffer]) if isinstance(e, Load) and e.buffer in values else e
-
-    memo: dict[Node, Node] = {}
+    def of_load(e: Load) -> Expr:
+        return e.replace(buffer=values[e.buffer]) if e.buffer in values else e
 
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store | Alloc) and node.buffer in values:
@@ -203,7 +217,7 @@ def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
             return node.replace(arguments=tuple(values.get(b, b) for b in node.arguments))
         return node
 
-    return transform_statements(map_expressions(root, lambda e: transform(e, of_expression, memo)), of_statement)
+    return transform_statements(map_loads(root, of_load), of_statement)
 
 
 def defines(root: Stmt) -> bool:
@@ -252,6 +266,7 @@ __all__ = [
     "loops_around",
     "loops_inside",
     "map_expressions",
+    "map_loads",
     "map_statements",
     "path_to",
     "replace",

@@ -318,7 +318,12 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
     if not written.exact:
         return False
     fixed = [*around, *(s for s in store.path[:shared] if isinstance(s, For))]
-    return contains(written, elements(load, shared), Known(fixed), load.access.buffer.shape)
+    return contains(written, elements(load, shared), _known_in(tuple(fixed)), load.access.buffer.shape)
+
+
+@lru_cache(maxsize=1 << 7)
+def _known_in(loops: tuple[For, ...]) -> Known:
+    return Known(loops)
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute, transform
+from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Lt, Var, conjunction, const, minimum, select
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
@@ -21,7 +21,7 @@ from tilewright.loops.edit import (
     loads,
     loads_of,
     loops_around,
-    map_expressions,
+    map_loads,
     replace,
     statements,
     transform_statements,
@@ -126,16 +126,15 @@ def _moved(body: Stmt, old: Buffer, made: Buffer, layout: IndexMap) -> Stmt:
     def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    def of_expression(node: Node) -> Node:
-        return Load(made, place(node.indices)) if isinstance(node, Load) and node.buffer is old else node
+    def of_load(node: Load) -> Expr:
+        return Load(made, place(node.indices)) if node.buffer is old else node
 
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store) and node.buffer is old:
             return Store(made, place(node.indices), node.value)
         return Alloc(made) if isinstance(node, Alloc) and node.buffer is old else node
 
-    memo: dict[Node, Node] = {}
-    return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
+    return transform_statements(map_loads(body, of_load), of_statement)
 
 
 @dataclass(frozen=True, slots=True)

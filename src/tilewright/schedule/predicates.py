@@ -13,6 +13,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import kinds_in
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import kinds_inside, map_expressions, statements
 from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
@@ -205,6 +206,9 @@ def _decided(block: Block, known: _Known) -> Block:
                 return a if known.never_negative(spare) else node
         return node
 
-    made = map_expressions(block, lambda e: transform(e, change, memo))
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and kinds_in(node).isdisjoint((Select, Min))
+
+    made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
     assert isinstance(made, Block)
     return made
