@@ -23,6 +23,7 @@ from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
+from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.lower.bufferize import bufferize
@@ -114,7 +115,16 @@ def legalise(target: Target) -> list[Pass[Module]]:
 
 
 def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
-    """Compiles loops functions for this machine and runs each once on its inputs. Returns their outputs."""
+    """Runs each loops function once on its inputs, and returns their outputs. Those that copy elements are evaluated;
+    all others are compiled for this machine, together."""
+    copied = [evaluate_copies(function, inputs) for function, inputs in tasks]
+    compiled = iter(_run_compiled([task for task, made in zip(tasks, copied, strict=True) if made is None]))
+    return [next(compiled) if made is None else made for made in copied]
+
+
+def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
+    if not tasks:
+        return []
     machine = native()
     ports: list[Port] = []
     arrays: list[Array] = []

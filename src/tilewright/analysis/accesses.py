@@ -58,12 +58,19 @@ def _accesses(root: Stmt) -> tuple[Access, ...]:
     return tuple(_Collector().statement(root, _Place()))
 
 
+@lru_cache(maxsize=1 << 10)
+def _inside_block(block: Block) -> tuple[Access, ...]:
+    """The accesses of a block that no named value is visible to: while steps change the loops around it, they stay."""
+    return tuple(_Collector().block(block, _Place()))
+
+
 class _Collector:
     """Walks statements; remembers what axes and `let` variables stand for."""
 
     def __init__(self) -> None:
         self.values: dict[Node, Node] = {}
         self.reading: set[Var] = set()
+        self.has_names = False
 
     def statement(self, stmt: Stmt, place: _Place) -> Iterator[Access]:
         match stmt:
@@ -73,8 +80,12 @@ class _Collector:
             case For():
                 yield from self.loads((stmt.begin, stmt.end), stmt, place)
                 yield from self.statement(stmt.body, _Place((*place.loops, stmt), place.guarded))
-            case Block():
+            case Block() if self.has_names:
                 yield from self.block(stmt, place)
+            case Block():
+                for a in _inside_block(stmt):
+                    loops, guarded = (*place.loops, *a.loops), place.guarded or a.guarded
+                    yield Access(a.buffer, a.indices, a.is_store, loops, guarded, a.statement)
             case Store(buffer, indices, value):
                 yield from self.loads((*indices, value), stmt, place)
                 where = tuple(self.resolve(i) for i in indices)
@@ -82,6 +93,7 @@ class _Collector:
             case Let(var, value):
                 yield from self.loads((value,), stmt, place)
                 self.stands_for(var, value)
+                self.has_names = True
             case If(cond, then, otherwise):
                 yield from self.loads((cond,), stmt, place)
                 inner = _Place(place.loops, True)
@@ -99,6 +111,7 @@ class _Collector:
                 yield from self.loads(exprs, stmt, place)
 
     def block(self, block: Block, place: _Place) -> Iterator[Access]:
+        had_names, self.has_names = self.has_names, True
         for axis in block.axes:
             if self.reads(axis.binding):
                 yield from self.loads((axis.binding,), block, place)
@@ -109,6 +122,7 @@ class _Collector:
         if block.init is not None:
             yield from self.statement(block.init, _Place(place.loops, True))
         yield from self.statement(block.body, place)
+        self.has_names = had_names
 
     def resolve(self, e: Expr) -> Expr:
         if variables_of(e).isdisjoint(self.values):

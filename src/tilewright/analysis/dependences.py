@@ -18,12 +18,12 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.analysis.vectors import distance_along, longest
-from tilewright.core.walk import preorder
 from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Mod, Var
 from tilewright.expr.simplify import Facts
-from tilewright.loops.edit import allocations, statements
-from tilewright.loops.nodes import For, Load, Store
+from tilewright.expr.variables import kinds_in
+from tilewright.loops.edit import allocations, loads_of, statements
+from tilewright.loops.nodes import For, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
     found: list[tuple[Expr, Expr]] = []
     for n, extent in list(enumerate(first.buffer.shape))[1:]:
         sides = (first.indices[n], second.indices[n])
-        if isinstance(extent, Const) and all(any(isinstance(e, Mod) for e in preorder(s)) for s in sides):
+        if isinstance(extent, Const) and all(Mod in kinds_in(s) for s in sides):
             whole = (a.indices[n - 1] * extent + a.indices[n] for a in (first, second))
             one, two = (expression(joined(polynomial(e))) for e in whole)
             found.append((one, two))
@@ -111,7 +111,7 @@ class _Dimension:
 
     def compare(self, a: Expr, b: Expr) -> int | _Never | None:
         """The one distance at which the indices meet, NEVER, or None for anything else."""
-        if any(isinstance(n, Load) and n.buffer in self.stored for n in preorder((a, b))):
+        if any(load.buffer in self.stored for e in (a, b) for load in loads_of(e)):
             return None  # what the index is may change from one iteration to the next
         if self._apart(a, b):
             return NEVER

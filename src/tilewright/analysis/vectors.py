@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of, settled
-from tilewright.core.walk import preorder
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Min, Var
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import allocations
-from tilewright.loops.nodes import For, Load
+from tilewright.loops.edit import allocations, loads_of
+from tilewright.loops.nodes import For
 
 Vector = tuple[int | None, ...]
 
@@ -91,7 +90,7 @@ def _dimension(a: Expr, b: Expr, reach: Mapping[Var, int | None]) -> dict[Var, i
 
     c1*d1 + c2*d2 + … = gap, the largest factor first: where what the others can reach leaves one value to d1, it is
     that; where it leaves none, the indices never meet (mixed radix, as in i*4 + j with j below 4)."""
-    if a.lanes != 1 or b.lanes != 1 or any(isinstance(n, Load) for n in preorder((a, b))):
+    if a.lanes != 1 or b.lanes != 1 or loads_of(a) or loads_of(b):
         return {}
     one, two = polynomial(a), polynomial(b)
     gap = plus(one, two, -1)

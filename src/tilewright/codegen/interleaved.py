@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.memory import Address, address
 from tilewright.codegen.types import memory_type, vector_of
-from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr
+from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Buffer, Load, Stmt, Store
 
 APART = 4
@@ -43,7 +43,7 @@ def runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
 def _suits(buffer: Buffer, place: Address) -> bool:
     """Whether an access is one of whole registers' worth of elements, four apart."""
     stride = isinstance(place.stride, Const) and place.stride.value == APART
-    plain = not place.index and not any(isinstance(e, Load) for e in preorder(place.base))
+    plain = not place.index and not loads_of(place.base)
     return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
 
 
@@ -51,13 +51,12 @@ def load_groups(run: Sequence[Stmt]) -> list[tuple[Buffer, Address, Group]]:
     """The loads of a run that may belong together."""
     found: dict[tuple[Buffer, Expr, int], Group] = {}
     places: dict[tuple[Buffer, Expr, int], Address] = {}
-    for e in dict.fromkeys(preorder([s.value for s in run if isinstance(s, Store)])):
-        if isinstance(e, Load):
-            place = address(e.buffer.shape, e.indices)
-            if _suits(e.buffer, place):
-                key = (e.buffer, place.base, place.lanes)
-                found.setdefault(key, {})[place.offset] = e
-                places[key] = place
+    for e in dict.fromkeys(load for s in run if isinstance(s, Store) for load in loads_of(s.value)):
+        place = address(e.buffer.shape, e.indices)
+        if _suits(e.buffer, place):
+            key = (e.buffer, place.base, place.lanes)
+            found.setdefault(key, {})[place.offset] = e
+            places[key] = place
     return [(key[0], places[key], found[key]) for key in found if len(found[key]) >= APART]
 
 
@@ -67,12 +66,14 @@ def stored_together(run: Sequence[Stmt]) -> list[Store] | None:
     if len(stores) != APART:
         return None
     buffer = stores[0].buffer
-    places = [address(s.buffer.shape, s.indices) for s in stores]
-    first = places[0]
-    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(APART)]
-    if places != wanted or any(s.buffer is not buffer for s in stores) or not _suits(buffer, first):
+    first = address(buffer.shape, stores[0].indices)
+    if not _suits(buffer, first):
         return None
-    reads = any(isinstance(e, Load) and e.buffer is buffer for e in preorder([s.value for s in stores]))
+    places = [address(s.buffer.shape, s.indices) for s in stores]
+    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(APART)]
+    if places != wanted or any(s.buffer is not buffer for s in stores):
+        return None
+    reads = any(load.buffer is buffer for s in stores for load in loads_of(s.value))
     return None if reads else stores
 
 

@@ -37,8 +37,11 @@ import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, dataclass_transform
 
+from tilewright.core.constructors import Layout, functions
+
 _lock = threading.RLock()  # re-entrant: a collection inside the guarded region runs `_forget` on the same thread
 _missing = object()
+_classes: set[type] = set()  # of nodes: to ask whether a class is among them takes a quarter of `isinstance`'s time
 _number_annotation = re.compile(r"\b(?:float|complex|bool)\b")
 _leaf_annotation = re.compile(r"(?:int|float|bool|str|bytes|None|tuple|[\s|,.\[\]])*")
 
@@ -85,15 +88,14 @@ class NodeMeta(type):
 
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
-    _setters: tuple[Callable[[object, object], None], ...]
     _child_fields: tuple[str, ...]
     _number_fields: frozenset[str]
     _tuple_fields: frozenset[str]
-    _holds_children_alone: bool
     _interned: bool
     _table: dict[Hashable, _Entry]
-    _make_key: Callable[..., Hashable] | None
-    _has_post_init: bool
+    _values: Callable[[Node], tuple[Any, ...]]
+    _find_children: Callable[[Node], tuple[Node, ...]]
+    _refill: Callable[[Node, tuple[Node, ...]], Node]
 
     def __new__(
         meta, name: str, bases: tuple[type, ...], namespace: dict[str, Any], interned: bool | None = None
@@ -107,8 +109,8 @@ class NodeMeta(type):
         cls._describe_fields(hints, given)
         cls._interned = getattr(cls, "_interned", False) if interned is None else interned
         cls._table = {}
-        cls._make_key = getattr(cls, "_key", cls._key_by_numbers if cls._number_fields else None)
-        cls._has_post_init = hasattr(cls, "__post_init__")
+        type.__setattr__(cls, "__new__", staticmethod(_first))
+        _classes.add(cls)
         return cls
 
     def __init__(
@@ -146,27 +148,31 @@ class NodeMeta(type):
         cls._fields = tuple(fields)
         type.__setattr__(cls, "__match_args__", cls._fields)
         cls._defaults = defaults
-        cls._setters = tuple(getattr(cls, field).__set__ for field in fields)
         cls._number_fields = frozenset(numbers)
         cls._tuple_fields = frozenset(tuples)
         cls._child_fields = tuple(f for f in fields if f not in childless)
-        cls._holds_children_alone = cls._child_fields == cls._fields and not tuples
 
-    if not TYPE_CHECKING:  # a checker reads the constructor off the fields
-
-        def __call__(cls, *args, **kwargs):
-            if kwargs or len(args) != len(cls._setters):
-                args = cls._bind(args, kwargs)
-            if not cls._interned:
-                return cls._build(args)
-            make_key = cls._make_key
-            key = args if make_key is None else make_key(*args)
-            entry = cls._table.get(key)
-            if entry is not None:
-                node = entry()
-                if node is not None:
-                    return node
-            return cls._publish(key, cls._build(args))
+    def _specialise(cls) -> None:
+        """Gives the class the functions that are made from its fields: when its first node is made."""
+        make_key = getattr(cls, "_key", cls._key_by_numbers if cls._number_fields else None)
+        scope: dict[str, Any] = {
+            **{f"set_{field}": getattr(cls, field).__set__ for field in cls._fields},
+            **{f"default_{field}": value for field, value in cls._defaults.items()},
+            "absent": _missing,
+            "by_name": _by_name,
+            "make": object.__new__,
+            "classes": _classes,
+            "collect": _collect,
+            "refilled": _refilled,
+            "make_key": make_key,
+            "find": cls._table.get,
+            "publish": cls._publish,
+        }
+        children, tuples = cls._child_fields, cls._tuple_fields
+        has_check = hasattr(cls, "__post_init__")
+        layout = Layout(cls._fields, cls._defaults, children, tuples, cls._interned, make_key is not None, has_check)
+        construct, cls._values, cls._find_children, cls._refill = functions(layout, scope)
+        type.__setattr__(cls, "__new__", staticmethod(construct))
 
     def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
         """All fields in order, from positional and named arguments and the defaults."""
@@ -191,26 +197,31 @@ class NodeMeta(type):
         numbers = cls._number_fields
         return tuple([_exact(v) if f in numbers else v for f, v in zip(cls._fields, args, strict=True)])
 
-    def _build(cls, args: tuple[object, ...]) -> Node:
-        node: Node = object.__new__(cast(type[Node], cls))
-        for store, value in zip(cls._setters, args, strict=True):
-            store(node, value)
-        if cls._has_post_init:
-            node.__post_init__()  # type: ignore[attr-defined]
-        return node
-
     def _publish(cls, key: Hashable, node: Node) -> Node:
         """Enters a new node in the table, unless another thread was first: then that one's node is the answer."""
         entry = _Entry(node, _forget)
         entry.key = key
         entry.table = cls._table
         with _lock:
-            present = cls._table.get(key)
-            first = None if present is None else present()
+            present = cls._table.setdefault(key, entry)
+            if present is entry:
+                return node
+            first = present()
             if first is not None:
                 return first
             cls._table[key] = entry
         return node
+
+
+def _first(cls: NodeMeta, /, *args: object, **named: object) -> object:
+    """The constructor of a class that has no nodes yet."""
+    cls._specialise()
+    return cls(*args, **named)
+
+
+def _by_name(cls: NodeMeta, given: tuple[object, ...], named: dict[str, object]) -> object:
+    """The node of fields that are not all given in order."""
+    return cls(*cls._bind(tuple([v for v in given if v is not _missing]), named))
 
 
 class Node(metaclass=NodeMeta):
@@ -235,7 +246,7 @@ class Node(metaclass=NodeMeta):
 
     def field_values(self) -> tuple[Any, ...]:
         """The values of all fields, in the order of the constructor."""
-        return tuple([getattr(self, field) for field in type(self)._fields])
+        return type(self)._values(self)
 
     def children(self) -> tuple[Node, ...]:
         """The nodes held by the fields, also inside (nested) tuples, in order and with repetitions.
@@ -245,19 +256,9 @@ class Node(metaclass=NodeMeta):
         try:
             return self._found
         except AttributeError:
-            result = self._find_children()
-            object.__setattr__(self, "_found", result)
+            result = type(self)._find_children(self)
+            _set_found(self, result)
             return result
-
-    def _find_children(self) -> tuple[Node, ...]:
-        found: list[Node] = []
-        for field in type(self)._child_fields:
-            value = getattr(self, field)
-            if isinstance(value, Node):
-                found.append(value)
-            elif type(value) is tuple:
-                _collect(value, found)
-        return tuple(found)
 
     def rebuild(self, children: tuple[Node, ...]) -> Self:
         """This node with other children, given in the order of `children()`; itself when all are the same objects."""
@@ -266,24 +267,23 @@ class Node(metaclass=NodeMeta):
             raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
         if all(map(operator.is_, old, children)):
             return self
-        cls = type(self)
-        if cls._holds_children_alone and len(children) == len(cls._fields):
-            return cls(*children)
-        source = iter(children)
-        child_fields = cls._child_fields
-        values = [
-            _refill(value, source) if field in child_fields else value
-            for field, value in zip(cls._fields, self.field_values(), strict=True)
-        ]
-        return cls(*values)
+        return self.refilled(children)
+
+    def refilled(self, children: tuple[Node, ...]) -> Self:
+        """A node like this one with other children, as many as it has."""
+        return cast(Self, type(self)._refill(self, children))
 
     def replace(self, **changes: object) -> Self:
         """This node with some fields changed, by name."""
-        values = dict(zip(type(self)._fields, self.field_values(), strict=True))
-        return type(self)(**{**values, **changes})
+        cls = type(self)
+        values = [changes.pop(f) if f in changes else v for f, v in zip(cls._fields, self.field_values(), strict=True)]
+        return cls(*values, **changes)
 
     def __repr__(self) -> str:
         return _brief(self, 3)
+
+
+_set_found = Node.__dict__["_found"].__set__
 
 
 class Interned(Node, interned=True):
@@ -294,17 +294,17 @@ class Interned(Node, interned=True):
 
 def _collect(values: tuple[object, ...], found: list[Node]) -> None:
     for value in values:
-        if isinstance(value, Node):
-            found.append(value)
+        if value.__class__ in _classes:
+            found.append(cast(Node, value))
         elif type(value) is tuple:
             _collect(value, found)
 
 
-def _refill(value: object, source: Iterator[Node]) -> object:
+def _refilled(value: object, source: Iterator[Node]) -> object:
     if isinstance(value, Node):
         return next(source)
     if type(value) is tuple:
-        return tuple([_refill(part, source) for part in value])
+        return tuple([next(source) if part.__class__ in _classes else _refilled(part, source) for part in value])
     return value
 
 

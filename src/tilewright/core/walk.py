@@ -41,7 +41,7 @@ def preorder(roots: Node | Iterable[Node]) -> Iterator[Node]:
         if node not in seen:
             seen.add(node)
             yield node
-            stack.extend(reversed(node.children()))
+            stack += node.children()[::-1]
 
 
 def transform(
@@ -58,23 +58,28 @@ def transform(
     `change` keeps kinds, which is the caller's promise.
     """
     memo = {} if memo is None else memo
+    if root not in memo and stays is not None and stays(root):
+        memo[root] = root
     stack: list[Node] = [root]
     while stack:
         node = stack[-1]
         if node in memo:
             stack.pop()
             continue
-        if stays is not None and stays(node):
-            memo[stack.pop()] = node
-            continue
         children = node.children()
         waiting = [c for c in children if c not in memo]
+        if waiting and stays is not None:
+            kept = [c for c in waiting if stays(c)]
+            if kept:
+                memo.update(zip(kept, kept, strict=True))
+                waiting = [c for c in waiting if c not in memo]
         if waiting:
-            stack.extend(reversed(waiting))
+            waiting.reverse()
+            stack += waiting
             continue
         stack.pop()
         changed = tuple([memo[c] for c in children])
-        memo[node] = change(node if changed == children else node.rebuild(changed))
+        memo[node] = change(node if changed == children else node.refilled(changed))
     return cast(N, memo[root])
 
 

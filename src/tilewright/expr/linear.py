@@ -12,8 +12,9 @@ not to overflow when sizes are bound).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from typing import TypeGuard
 
+from tilewright.core.node import Node
 from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const
 
 Monomial = tuple[Expr, ...]
@@ -32,51 +33,58 @@ def are_moderate(p: Polynomial) -> bool:
     return not p or (max(p.values()) <= LARGEST and min(p.values()) >= -LARGEST)
 
 
-@lru_cache(maxsize=1 << 14)
 def polynomial(root: Expr) -> Polynomial:
-    """The polynomial of an integer expression. It is remembered: callers do not change it."""
-    made: dict[Expr, Polynomial] = {}
-    for node in _arithmetic(root):
-        match node:
-            case Const(value, _):
-                made[node] = {(): int(value)} if value else {}
-            case Add(a, b):
-                made[node] = plus(made[a], made[b])
-            case Sub(a, b):
-                made[node] = plus(made[a], made[b], -1)
-            case Mul(a, b):
-                high = _degree(made[a]) + _degree(made[b]) > HIGHEST_DEGREE
-                made[node] = {(node,): 1} if high else times(made[a], made[b])
-            case Call(fn, (a,)) if fn.name == "neg":
-                made[node] = plus({}, made[a], -1)
-            case _:
-                made[node] = {(node,): 1}
-    return made[root]
+    """The polynomial of an integer expression. Those of sums and products are kept in them: callers do not change
+    what they get."""
+    try:
+        return root._polynomial
+    except AttributeError:
+        return _computed(root) if _is_arithmetic(root) else _of_atom(root)
+
+
+def _computed(root: Expr) -> Polynomial:
+    stack: list[Expr] = [root]
+    while stack:
+        node = stack[-1]
+        waiting = [c for c in node.children() if not hasattr(c, "_polynomial") and _is_arithmetic(c)]
+        if waiting:
+            stack += waiting
+            continue
+        stack.pop()
+        object.__setattr__(node, "_polynomial", _of_parts(node))
+    return root._polynomial
+
+
+def _is_arithmetic(node: Node) -> TypeGuard[Expr]:
+    return type(node) in _ARITHMETIC or (isinstance(node, Call) and node.fn.name == "neg")
+
+
+_ARITHMETIC = frozenset((Add, Sub, Mul))
+
+
+def _of_parts(node: Expr) -> Polynomial:
+    """The polynomial of a sum, a difference, a product or a negation."""
+    match node:
+        case Add(a, b):
+            return plus(polynomial(a), polynomial(b))
+        case Sub(a, b):
+            return plus(polynomial(a), polynomial(b), -1)
+        case Mul(a, b):
+            one, two = polynomial(a), polynomial(b)
+            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else times(one, two)
+        case Call(_, (a,)):
+            return plus({}, polynomial(a), -1)
+    return _of_atom(node)
+
+
+def _of_atom(node: Expr) -> Polynomial:
+    if isinstance(node, Const):
+        return {(): int(node.value)} if node.value else {}
+    return {(node,): 1}
 
 
 def _degree(p: Polynomial) -> int:
-    return max((len(m) for m in p), default=0)
-
-
-def _arithmetic(root: Expr) -> list[Expr]:
-    """The nodes of the arithmetic part of `root` in postorder: the walk stops at atoms."""
-    if not isinstance(root, Add | Sub | Mul | Call):
-        return [root]
-    order: list[Expr] = []
-    seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False)]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if isinstance(node, Add | Sub | Mul):
-                stack += [(node.b, False), (node.a, False)]
-            elif isinstance(node, Call) and node.fn.name == "neg":
-                stack.append((node.args[0], False))
-    return order
+    return max([len(m) for m in p], default=0)
 
 
 def plus(a: Polynomial, b: Polynomial, factor: int = 1) -> Polynomial:

@@ -35,18 +35,20 @@ Number = int | float | bool
 class Expr(Interned):
     """An expression of element type `dtype` and `lanes` lanes; `serial` orders expressions by first construction."""
 
-    __slots__ = ("_variables",)
+    __slots__ = ("_kinds", "_polynomial", "_variables")
 
     dtype: DType = derived()
     lanes: int = derived()
     serial: int = derived()
 
     _variables: ClassVar[frozenset[Var]]  # a slot of each expression, filled by variables.py
+    _kinds: ClassVar[frozenset[type[Expr]]]  # likewise
+    _polynomial: ClassVar[dict[tuple[Expr, ...], int]]  # a slot of sums, differences and products: see linear.py
 
     def _typed(self, dtype: DType, lanes: int = 1) -> None:
-        object.__setattr__(self, "dtype", dtype)
-        object.__setattr__(self, "lanes", lanes)
-        object.__setattr__(self, "serial", next(_serials))
+        _set_dtype(self, dtype)
+        _set_lanes(self, lanes)
+        _set_serial(self, next(_serials))
 
     def __add__(self, other: Expr | Number) -> Expr:
         return binary(Add, self, other)
@@ -89,6 +91,9 @@ class Expr(Interned):
 
     def __str__(self) -> str:
         return printer[0](self)
+
+
+_set_dtype, _set_lanes, _set_serial = (Expr.__dict__[slot].__set__ for slot in ("dtype", "lanes", "serial"))
 
 
 class Const(Expr):
@@ -323,25 +328,25 @@ def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:
 
 def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number) -> Expr:
     """`cls(a, b)` with numbers coerced to the other side's type, constants and neutral elements folded."""
-    if not isinstance(a, Expr):
-        assert isinstance(b, Expr)
-        a = const(a, b.dtype)
-    if not isinstance(b, Expr):
+    if type(b) is int or not isinstance(b, Expr):
+        assert isinstance(a, Expr)
         b = const(b, a.dtype)
-    if isinstance(b, Const):
-        if isinstance(a, Const):
+    elif type(a) is int or not isinstance(a, Expr):
+        a = const(a, b.dtype)
+    if type(b) is Const:
+        if type(a) is Const:
             folded = cls(a, b)
             return const(meaning.fold(cls.__name__, a.value, b.value, a.dtype), folded.dtype)
-    elif not isinstance(a, Const):
+    elif type(a) is not Const:
         return cls(a, b)
-    neutral = _neutral(cls, a, b) if a.dtype.is_int else None
+    neutral = _neutral(cls, a, b) if a.dtype.kind in "iu" else None
     return cls(a, b) if neutral is None else neutral
 
 
 def _neutral(cls: type, a: Expr, b: Expr) -> Expr | None:
     """x+0, 0+x, x-0, x*1, 1*x, x*0, 0*x, x//1 of integers."""
-    av = a.value if isinstance(a, Const) else None
-    bv = b.value if isinstance(b, Const) else None
+    av = a.value if type(a) is Const else None
+    bv = b.value if type(b) is Const else None
     if cls is Add:
         return b if av == 0 else a if bv == 0 else None
     if cls is Sub and bv == 0:

@@ -12,7 +12,7 @@ from itertools import chain
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import variables_of
+from tilewright.expr.variables import kinds_in, variables_of
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -45,21 +45,48 @@ def expressions(root: Stmt) -> Iterator[Expr]:
 
 def loads(root: Node) -> Iterator[Load]:
     """Every distinct load in a statement or expression."""
-    if isinstance(root, Expr):
-        return iter(loads_of(root))
-    return (node for node in preorder(root) if isinstance(node, Load))
+    return iter(loads_of(root) if isinstance(root, Expr) else _loads_inside(root))
+
+
+@lru_cache(maxsize=1 << 11)
+def _loads_inside(root: Node) -> tuple[Load, ...]:
+    found: dict[Load, None] = {}
+    for child in root.children():
+        found.update(dict.fromkeys(loads_of(child) if isinstance(child, Expr) else _loads_inside(child)))
+    return tuple(found)
 
 
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
+    if Load not in kinds_in(root):
+        return ()
     return tuple([node for node in preorder(root) if isinstance(node, Load)])
 
 
+@lru_cache(maxsize=1 << 11)
+def kinds_inside(root: Node) -> frozenset[type[Expr]]:
+    """The classes of the expressions in a statement."""
+    parts = [kinds_in(c) if isinstance(c, Expr) else kinds_inside(c) for c in root.children()]
+    return frozenset[type[Expr]]().union(*parts)
+
+
 def blocks(root: Stmt) -> list[Block]:
-    return [s for s in statements(root) if isinstance(s, Block)]
+    return list(_blocks(root))
 
 
+@lru_cache(maxsize=1 << 10)
+def _blocks(root: Stmt) -> tuple[Block, ...]:
+    return tuple([s for s in statements(root) if isinstance(s, Block)])
+
+
+@lru_cache(maxsize=1 << 10)
+def loops_inside(root: Stmt) -> tuple[For, ...]:
+    """Every loop in `root`, outer before inner, in program order."""
+    return tuple([s for s in statements(root) if isinstance(s, For)])
+
+
+@lru_cache(maxsize=1 << 10)
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
     """The statements from `root` down to and including `target`; empty when it is not there."""
     path = [root]
@@ -116,43 +143,69 @@ def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     return result
 
 
-def map_expressions(root: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
-    """`root` with every whole expression (an index, a value, a bound, a condition) replaced by change(expression)."""
+def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[[Stmt], bool] | None = None) -> Stmt:
+    """`root` with every whole expression (an index, a value, a bound, a condition) replaced by change(expression).
+    Statements that `stay` are not looked into."""
+    if stays is not None and stays(root):
+        return root
+    children = root.children()
+    inner = [map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in children]
+    made = [c if isinstance(c, Stmt) else _changed(c, change) for c in inner]
+    return root.rebuild(tuple(made))
 
-    def step(node: Node) -> Node:
-        children = node.children()
-        return node.rebuild(tuple([change(c) if isinstance(c, Expr) else c for c in children]))
 
-    def deep(node: Node) -> Node:
-        if isinstance(node, Block):
-            bindings = [change(a.binding) for a in node.axes]
-            if any(b is not a.binding for a, b in zip(node.axes, bindings, strict=True)):
-                axes = [Axis(a.var, a.kind, b) for a, b in zip(node.axes, bindings, strict=True)]
-                node = node.replace(axes=tuple(axes))
-        return step(node)
+def map_loads(root: Stmt, change: Callable[[Load], Expr], memo: dict[Node, Node] | None = None) -> Stmt:
+    """`root` with every load replaced by change(load), its indices first. One `memo` may serve several calls."""
+    known: dict[Node, Node] = {} if memo is None else memo
 
-    return transform_statements(root, deep)
+    def of_node(node: Node) -> Node:
+        return change(node) if isinstance(node, Load) else node
+
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and Load not in kinds_in(node)
+
+    def of_expression(e: Expr) -> Expr:
+        return transform(e, of_node, known, stays) if Load in kinds_in(e) else e
+
+    return map_expressions(root, of_expression, lambda stmt: Load not in kinds_inside(stmt))
+
+
+def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
+    """What a statement holds besides statements: expressions and axes."""
+    if isinstance(part, Expr):
+        return change(part)
+    if isinstance(part, Axis):
+        binding = change(part.binding)
+        return part if binding is part.binding else Axis(part.var, part.kind, binding)
+    return part
 
 
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
     """`root` with variables (or whole expressions) replaced wherever they are used."""
     memo: dict[Node, Node] = {name: value for name, value in values.items()}  # noqa: C416  (another key type)
-    variables = {v for v in values if isinstance(v, Var)}
+    variables = frozenset([v for v in values if isinstance(v, Var)])
+    if len(variables) < len(values):
+        return map_expressions(root, lambda e: transform(e, _same, memo))
+    apart = variables.isdisjoint
 
     def stays(node: Node) -> bool:
-        return isinstance(node, Expr) and variables.isdisjoint(variables_of(node))
+        return isinstance(node, Expr) and apart(variables_of(node))
 
-    only_variables = len(variables) == len(values)
-    return map_expressions(root, lambda e: transform(e, lambda n: n, memo, stays if only_variables else None))
+    def replaced(e: Expr) -> Expr:
+        return e if apart(variables_of(e)) else transform(e, _same, memo, stays)
+
+    return map_expressions(root, replaced, lambda s: apart(s.variables()))
+
+
+def _same(node: Node) -> Node:
+    return node
 
 
 def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
     """`root` with buffers replaced by others of the same rank wherever they are read, written or passed."""
 
-    def of_expression(e: Node) -> Node:
-        return e.replace(buffer=values[e.buffer]) if isinstance(e, Load) and e.buffer in values else e
-
-    memo: dict[Node, Node] = {}
+    def of_load(e: Load) -> Expr:
+        return e.replace(buffer=values[e.buffer]) if e.buffer in values else e
 
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store | Alloc) and node.buffer in values:
@@ -164,7 +217,7 @@ def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
             return node.replace(arguments=tuple(values.get(b, b) for b in node.arguments))
         return node
 
-    return transform_statements(map_expressions(root, lambda e: transform(e, of_expression, memo)), of_statement)
+    return transform_statements(map_loads(root, of_load), of_statement)
 
 
 def defines(root: Stmt) -> bool:
@@ -208,9 +261,12 @@ __all__ = [
     "defines",
     "expressions",
     "fresh_copy",
+    "kinds_inside",
     "loads",
     "loops_around",
+    "loops_inside",
     "map_expressions",
+    "map_loads",
     "map_statements",
     "path_to",
     "replace",

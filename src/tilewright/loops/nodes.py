@@ -20,6 +20,7 @@ from typing import ClassVar
 from tilewright.core.node import Node, reference
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.variables import variables_of
 from tilewright.report.errors import InternalError
 from tilewright.target.instructions import Instruction
 from tilewright.types.scopes import Scope
@@ -81,9 +82,10 @@ class AxisKind(Enum):
 class Stmt(Node):
     """A statement."""
 
-    __slots__ = ("_inside",)
+    __slots__ = ("_inside", "_variables")
 
     _inside: ClassVar[tuple[Stmt, ...]]  # a slot of each statement, filled when it is first asked for
+    _variables: ClassVar[frozenset[Var]]  # likewise
 
     def inside(self) -> tuple[Stmt, ...]:
         """The statements inside this one, outer before inner, in program order.
@@ -94,13 +96,30 @@ class Stmt(Node):
             return self._inside
         except AttributeError:
             found: list[Stmt] = []
-            for child in self.children():
+            for child in self.children() if type(self) in _COMPOUND else ():
                 if isinstance(child, Stmt):
                     found.append(child)
                     found += child.inside()
             result = tuple(found)
             object.__setattr__(self, "_inside", result)
             return result
+
+    def variables(self) -> frozenset[Var]:
+        """The variables in the expressions of this statement and of those inside it. The answer is kept, too."""
+        try:
+            return self._variables
+        except AttributeError:
+            result = frozenset[Var]().union(*[_variables_of_part(c) for c in self.children()])
+            object.__setattr__(self, "_variables", result)
+            return result
+
+
+def _variables_of_part(part: Node) -> frozenset[Var]:
+    if isinstance(part, Expr):
+        return variables_of(part)
+    if isinstance(part, Stmt):
+        return part.variables()
+    return variables_of(part.binding) if isinstance(part, Axis) else frozenset()
 
 
 class Seq(Stmt):
@@ -235,6 +254,10 @@ class CallFunction(Stmt):
     callee: str
     symbols: tuple[Expr, ...]
     arguments: tuple[Buffer, ...] = reference()
+
+
+_COMPOUND = frozenset((Seq, For, Block, If, While))
+"""The statements that hold others."""
 
 
 class Function(Node):

@@ -6,10 +6,9 @@ y[f // m, f % m]   of shape [n, m]     =>     y[f]   of shape [n*m]
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
 from tilewright.expr.linear import Polynomial, expression, polynomial
 from tilewright.expr.nodes import Expr, FloorDiv, Mod, const
-from tilewright.loops.edit import map_expressions, statements, transform_statements
+from tilewright.loops.edit import map_loads, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Store, View
 
 
@@ -20,10 +19,8 @@ def flatten_buffers(function: Function) -> Function:
         if isinstance(s, Alloc | View):
             flat[s.buffer] = _flat(s.buffer)
 
-    def of_expression(node: Node) -> Node:
-        if isinstance(node, Load):
-            return Load(flat[node.buffer], (address(node.buffer, node.indices),))
-        return node
+    def of_load(node: Load) -> Expr:
+        return Load(flat[node.buffer], (address(node.buffer, node.indices),))
 
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store):
@@ -32,9 +29,7 @@ def flatten_buffers(function: Function) -> Function:
             return View(flat[node.buffer], flat[node.source])
         return node.replace(buffer=flat[node.buffer]) if isinstance(node, Alloc) else node
 
-    memo: dict[Node, Node] = {}
-    body = map_expressions(function.body, lambda e: transform(e, of_expression, memo))
-    body = transform_statements(body, of_statement)
+    body = transform_statements(map_loads(function.body, of_load), of_statement)
     return function.replace(body=body, params=tuple(flat[b] for b in function.params))
 
 

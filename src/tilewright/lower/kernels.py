@@ -30,17 +30,16 @@ def make_kernels(module: Module, plan: Plan) -> Module:
             used_by.setdefault(value, []).append(node)
     fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
-    known: dict[str, str] = {}
+    known = _Programs()
     calls: dict[Node, Node] = {}
     for group in plan.groups:
         inputs, outputs = _boundary(group, used_by, graph)
         function = _function(_unique(_name(group), functions), group, inputs, outputs, fixed)
-        key = str(function.replace(name="kernel", source=()))
-        if key not in known:
-            known[key] = function.name
-            functions[function.name] = function
+        name = known.name_of(function)
+        if name == function.name:
+            functions[name] = function
         types = tuple(v.type for v in outputs)
-        attrs = Call(known[key], function.symbols, types)
+        attrs = Call(name, function.symbols, types)
         source = ", ".join(function.source)
         calls[group.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
     grouped = {node for group in plan.groups for node in group.nodes}
@@ -50,6 +49,29 @@ def make_kernels(module: Module, plan: Plan) -> Module:
     for function in functions.values():
         made = made.with_function(function)
     return made
+
+
+class _Programs:
+    """The programs met so far. Texts tell them apart; one is printed when another looks like it."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[object, ...], list[Function]] = {}
+        self._texts: dict[Function, str] = {}
+
+    def name_of(self, function: Function) -> str:
+        """The name of the first function that is the same program."""
+        outline = tuple((b.name, b.dtype, len(b.shape), b.scope) for b in function.params)
+        alike = self._alike.setdefault((outline, len(function.body.inside())), [])
+        for other in alike:
+            if self._text(other) == self._text(function):
+                return other.name
+        alike.append(function)
+        return function.name
+
+    def _text(self, function: Function) -> str:
+        if function not in self._texts:
+            self._texts[function] = str(function.replace(name="kernel", source=()))
+        return self._texts[function]
 
 
 def _is_kept(node: Node, used_by: dict[Value, list[Node]], graph: GraphFunction) -> bool:

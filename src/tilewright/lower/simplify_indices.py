@@ -9,10 +9,11 @@ taken to be far from overflow; what is computed from loaded integers is data, wh
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import postorder, transform
+from tilewright.core.walk import transform
 from tilewright.expr.nodes import And, Const, Expr, Not, Or, Select, Var
 from tilewright.expr.rules import rules_for
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import kinds_in
 from tilewright.loops.edit import substitute_expressions
 from tilewright.loops.nodes import (
     Alloc,
@@ -49,14 +50,13 @@ class _Scope:
     def __init__(self, ranges: Ranges) -> None:
         self.facts = Facts(ranges)
         self.values: dict[Node, Node] = {}
-        self.loaded: dict[Node, bool] = {}
 
     def index(self, e: Expr) -> Expr:
         return simplify(e, self.facts)
 
     def value(self, e: Expr) -> Expr:
         """A value: the indices of its loads and the parts without loads are simplified, and what is then decided."""
-        if not self.reads(e):
+        if Load not in kinds_in(e):
             return simplify(e, self.facts)
         stack: list[Expr] = [e]
         seen: set[Expr] = set()
@@ -67,18 +67,11 @@ class _Scope:
             seen.add(node)
             if isinstance(node, Load):
                 self.values[node] = Load(node.buffer, tuple(self.index(i) for i in node.indices))
-            elif not self.reads(node):
+            elif Load not in kinds_in(node):
                 self.values[node] = simplify(node, self.facts)
             else:
                 stack.extend(c for c in node.children() if isinstance(c, Expr))
         return transform(e, self.decided, self.values)
-
-    def reads(self, e: Expr) -> bool:
-        """Whether an expression loads anything."""
-        for node in [e] if e in self.loaded else postorder(e):
-            if node not in self.loaded and isinstance(node, Expr):
-                self.loaded[node] = isinstance(node, Load) or any(self.loaded[c] for c in node.children())
-        return self.loaded[e]
 
     def decided(self, node: Node) -> Node:
         """The node, or what is left of it when a condition in it is known."""

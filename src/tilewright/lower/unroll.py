@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
-from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr, Select, binary, const, select
+from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr, Select, Var, binary, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt, seq
@@ -30,22 +29,48 @@ def unroll(function: Function) -> Function:
 def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
     """The body for one value of the loop variable. Arithmetic on constants is done on the way (indices of register
     buffers must be numbers), and what a number decides is decided."""
-    memo: dict[Node, Node] = {loop.var: const(value)}
+    var = loop.var
+    memo: dict[Node, Node] = {var: const(value)}
 
-    def fold(node: Node) -> Node:
-        if isinstance(node, Binary) and node.lanes == 1 and node.dtype.is_int:
-            return binary(type(node), node.a, node.b)
-        if isinstance(node, Compare) and node.lanes == 1 and node.a.dtype.is_int:
-            return binary(type(node), node.a, node.b)
-        if isinstance(node, Select):
-            cond = node.cond.a if isinstance(node.cond, Broadcast) else node.cond
-            return select(cond, node.a, node.b) if isinstance(cond, Const) else node
-        return node
+    def settled(root: Expr) -> Expr:
+        if var not in variables_of(root):
+            return root
+        stack: list[Node] = [root]
+        while stack:
+            node = stack[-1]
+            if node in memo:
+                stack.pop()
+                continue
+            waiting = [c for c in node.children() if c not in memo and isinstance(c, Expr) and _names(c, var, memo)]
+            if waiting:
+                stack += waiting[::-1]
+                continue
+            memo[stack.pop()] = _folded(node, tuple([memo[c] for c in node.children()]))
+        found = memo[root]
+        assert isinstance(found, Expr)
+        return found
 
-    def stays(node: Node) -> bool:
-        return isinstance(node, Expr) and loop.var not in variables_of(node)
+    return map_expressions(body, settled, lambda stmt: var not in stmt.variables())
 
-    def replace(e: Expr) -> Expr:
-        return transform(e, fold, memo, stays)
 
-    return map_expressions(body, replace)
+def _names(e: Expr, var: Var, memo: dict[Node, Node]) -> bool:
+    """Whether an expression is over the variable; what is not becomes itself."""
+    if type(e) is not Var and var in variables_of(e):
+        return True
+    memo[e] = e
+    return False
+
+
+def _folded(node: Node, parts: tuple[Node, ...]) -> Node:
+    match node:
+        case Binary(a) | Compare(a) if node.lanes == 1 and a.dtype.is_int:
+            first, second = parts
+            assert isinstance(first, Expr)
+            assert isinstance(second, Expr)
+            return binary(type(node), first, second)
+        case Select():
+            cond, then, otherwise = parts
+            decided = cond.a if isinstance(cond, Broadcast) else cond
+            if isinstance(decided, Const):
+                return then if decided.value else otherwise
+    return node.rebuild(parts)

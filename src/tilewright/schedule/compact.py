@@ -15,10 +15,10 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, cover
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute, transform
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.edit import loops_around, map_expressions, replace, statements, transform_statements
+from tilewright.loops.edit import loads_of, loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.domain import is_one, touched, within
 from tilewright.schedule.find import find_buffer
@@ -94,7 +94,7 @@ def _touches(stmt: Stmt, buffer: Buffer) -> bool:
     if isinstance(stmt, Store) and stmt.buffer is buffer:
         return True
     own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return any(isinstance(e, Load) and e.buffer is buffer for e in preorder(own))
+    return any(load.buffer is buffer for e in own for load in loads_of(e))
 
 
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:
@@ -146,10 +146,10 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:
         )
 
     def expressions_in(s: Stmt, bound: Mapping[Expr, Node], seen: dict[Node, Node]) -> Stmt:
-        def of_load(e: Node) -> Node:
-            return Load(small, local(e.indices, bound)) if isinstance(e, Load) and e.buffer is buffer else e
+        def of_load(e: Load) -> Expr:
+            return Load(small, local(e.indices, bound)) if e.buffer is buffer else e
 
-        return map_expressions(s, lambda e: transform(e, of_load, seen))
+        return map_loads(s, of_load, seen)
 
     def stores_in(s: Stmt, bound: Mapping[Expr, Node]) -> Stmt:
         def of_store(node: Node) -> Node:

@@ -16,13 +16,13 @@ from functools import lru_cache
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, ranges_of, region
-from tilewright.core.walk import preorder, substitute
+from tilewright.core.walk import substitute
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import expressions, substitute_expressions
-from tilewright.loops.nodes import Axis, AxisKind, Block, For, Load, LoopKind, Stmt
+from tilewright.loops.edit import expressions, loads_of, substitute_expressions
+from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjunction, conjuncts, resolved
 
@@ -64,7 +64,7 @@ def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:
         used = (variables_of(loop.begin) | variables_of(loop.end)) & moving
         if used:
             return f"the bounds of {loop.var.name} depend on {', '.join(sorted(v.name for v in used))}"
-    if any(isinstance(e, Load) for e in preorder([e for loop in loops for e in (loop.begin, loop.end)])):
+    if any(loads_of(e) for loop in loops for e in (loop.begin, loop.end)):
         return f"memory is read to know where loops of {block.name} end"
     where = conjunction([*conjuncts(block.where), *clips])
     return _box(block.replace(where=where) if clips else block, whole, tuple(reduce))
@@ -178,7 +178,7 @@ def _steps_by(p: Polynomial, loop: For, span: Polynomial) -> bool:
 
 def _on_axes(cond: Expr, block: Block, gone: set[Var]) -> Expr | None:
     """A condition by axes in place of the loops they are bound to; None where it reads memory, or cannot be told so."""
-    if any(isinstance(e, Load) for e in preorder(cond)):
+    if loads_of(cond):
         return None
     if not mentions(cond, gone):
         return cond

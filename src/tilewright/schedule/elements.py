@@ -20,13 +20,14 @@ from tilewright.analysis.intervals import Range, Ranges, facts_of
 from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import Region, cover, ranges_of, region
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, transform
+from tilewright.core.walk import transform
 from tilewright.expr import dtypes
 from tilewright.expr.linear import Monomial, Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import Expr, Le, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.nodes import Block, Buffer, For, If, Let, Load, Seq, Stmt, While
+from tilewright.loops.edit import loads_of
+from tilewright.loops.nodes import Block, Buffer, For, If, Let, Seq, Stmt, While
 from tilewright.schedule.domain import covered, exchanged, unclipped
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts
@@ -121,7 +122,7 @@ def elements(touch: Touch, shared: int = 0) -> Elements:
     access = touch.access
     whole = region(access.indices, access.buffer.shape, ranges_of(loops))
     places = [*access.indices, *(e for loop in loops for e in (loop.begin, loop.end))]
-    steady = not any(isinstance(e, Load) for e in preorder(places))
+    steady = not any(loads_of(e) for e in places)
     box = whole.ranges if steady else tuple(Range(const(0), extent) for extent in access.buffer.shape)
     exact = whole.exact and steady and _fills(access, loops)
     conditions: list[Expr] = []
@@ -189,7 +190,7 @@ def _told(cond: Expr, access: Access, moving: set[Var]) -> Polynomial | None:
     """A condition as p >= 0 over the indices of the element; None where it cannot be told so."""
     if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
         return None
-    if any(isinstance(e, Load) for e in preorder(cond)):
+    if loads_of(cond):
         return None
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
     if isinstance(cond, Lt):
@@ -317,7 +318,12 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
     if not written.exact:
         return False
     fixed = [*around, *(s for s in store.path[:shared] if isinstance(s, For))]
-    return contains(written, elements(load, shared), Known(fixed), load.access.buffer.shape)
+    return contains(written, elements(load, shared), _known_in(tuple(fixed)), load.access.buffer.shape)
+
+
+@lru_cache(maxsize=1 << 7)
+def _known_in(loops: tuple[For, ...]) -> Known:
+    return Known(loops)
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:

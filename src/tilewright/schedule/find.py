@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
+from tilewright.loops.edit import allocations, blocks, loads, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Step, refusal
@@ -13,7 +13,7 @@ from tilewright.schedule.step import Step, refusal
 
 def find_loop(function: Function, loop: Var | str) -> For:
     """The loop over this variable, or the only loop of this name. Raises UserError where there is none, or several."""
-    loops = [s for s in statements(function.body) if isinstance(s, For)]
+    loops = loops_inside(function.body)
     found = [s for s in loops if s.var is loop or s.var.name == loop]
     if len(found) == 1:
         _require_free(function, found[0], loops)
@@ -35,7 +35,7 @@ def find_loop(function: Function, loop: Var | str) -> For:
     )
 
 
-def _require_free(function: Function, loop: For, loops: list[For]) -> None:
+def _require_free(function: Function, loop: For, loops: Sequence[For]) -> None:
     """The loops of a nest that runs as an instruction stay as they are."""
     for nest in loops:
         if nest.instruction is not None and any(s is loop for s in statements(nest)):

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute, transform
+from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Lt, Var, conjunction, const, minimum, select
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     blocks,
     loads,
+    loads_of,
     loops_around,
-    map_expressions,
+    map_loads,
     replace,
     statements,
     transform_statements,
@@ -123,22 +124,17 @@ def _moved(body: Stmt, old: Buffer, made: Buffer, layout: IndexMap) -> Stmt:
     """The statement with the accesses of one buffer made to the other, at the places that the layout gives them."""
 
     def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(i if _loads_anything(i) else simplify(i) for i in layout.places(indices))
+        return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    def of_expression(node: Node) -> Node:
-        return Load(made, place(node.indices)) if isinstance(node, Load) and node.buffer is old else node
+    def of_load(node: Load) -> Expr:
+        return Load(made, place(node.indices)) if node.buffer is old else node
 
     def of_statement(node: Node) -> Node:
         if isinstance(node, Store) and node.buffer is old:
             return Store(made, place(node.indices), node.value)
         return Alloc(made) if isinstance(node, Alloc) and node.buffer is old else node
 
-    memo: dict[Node, Node] = {}
-    return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
-
-
-def _loads_anything(e: Expr) -> bool:
-    return any(isinstance(n, Load) for n in preorder(e))
+    return transform_statements(map_loads(body, of_load), of_statement)
 
 
 @dataclass(frozen=True, slots=True)

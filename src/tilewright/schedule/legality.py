@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence, carried
 from tilewright.analysis.vectors import Meeting, meetings, stays_forward
-from tilewright.loops.edit import blocks, loops_around, statements
+from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
 from tilewright.schedule.reduce import accumulation
@@ -42,8 +42,8 @@ def _reason(loop: For, found: Dependence) -> str:
 
 def require_instructions(function: Function, what: str) -> None:
     """The error `what` where a loop that runs as an instruction holds something else than what that does."""
-    for s in statements(function.body):
-        if isinstance(s, For) and s.instruction is not None:
+    for s in loops_inside(function.body):
+        if s.instruction is not None:
             try:
                 match(s, s.instruction, loops_around(function.body, s))
             except Mismatch as wrong:

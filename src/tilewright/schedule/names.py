@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.core.node import Node
-from tilewright.loops.edit import allocations, blocks, statements, transform_statements
-from tilewright.loops.nodes import Block, For, Function, Stmt
+from tilewright.loops.edit import allocations, blocks, loops_inside, transform_statements
+from tilewright.loops.nodes import Block, Function, Stmt
 
 
 def unique_block(function: Function, name: str) -> str:
@@ -23,7 +23,7 @@ def unique_buffer(function: Function, name: str) -> str:
 
 def unique_loops(function: Function, names: Sequence[str]) -> tuple[str, ...]:
     """The names, each with a number behind it where a loop of the program, or one before it, has it already."""
-    taken = {s.var.name for s in statements(function.body) if isinstance(s, For)}
+    taken = {loop.var.name for loop in loops_inside(function.body)}
     made: list[str] = []
     for name in names:
         made.append(_unique(name, taken))

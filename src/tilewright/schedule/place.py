@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
-from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Expr
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
+from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -216,7 +215,7 @@ def require_only_writer(function: Function, block: Block, buffer: Buffer, what: 
 def own_loads(stmt: Stmt) -> list[Load]:
     """The loads in a statement's own expressions, not those of statements inside it."""
     own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return [e for e in preorder(own) if isinstance(e, Load)]
+    return list(dict.fromkeys(load for e in own for load in loads_of(e)))
 
 
 def nest_of(function: Function, block: Block, what: str) -> Stmt:

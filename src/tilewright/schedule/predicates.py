@@ -13,8 +13,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import kinds_in
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import map_expressions, statements
+from tilewright.loops.edit import kinds_inside, map_expressions, statements
 from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
 
 Ranges = dict[Var, tuple[Expr, Expr]]
@@ -61,6 +62,8 @@ def _conditions(block: Block) -> list[Expr]:
 def _decisions(block: Block) -> list[Expr]:
     """The selections and minima in what a block computes."""
     parts = (block.body,) if block.init is None else (block.body, block.init)
+    if all(kinds_inside(part).isdisjoint((Select, Min)) for part in parts):
+        return []
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
@@ -103,30 +106,51 @@ def _least(e: Expr, inner: Ranges) -> Expr | None:
     return e
 
 
+class _Known:
+    """The ranges of the loops around a place, and what they tell."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges = ranges
+        self.facts = Facts(ranges)
+        self.spans = {v: _span(begin, last) for v, (begin, last) in ranges.items()}
+
+    def never_negative(self, p: Polynomial) -> bool:
+        return never_negative(p, self.spans)
+
+    def inside(self, loop: For) -> _Known:
+        return _Known({**self.ranges, loop.var: (loop.begin, simplify(_end(loop) - 1))})
+
+
 def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
     """The statement without the conditions that are decided by the loops around them, and without blocks that run
     nowhere."""
-    known = dict(ranges or {})
+    return _settled(stmt, _Known(dict(ranges or {})))
+
+
+def _settled(stmt: Stmt, known: _Known) -> Stmt:
     match stmt:
         case Seq(body):
-            kept = [settle(s, known) for s in body]
+            kept = [_settled(s, known) for s in body]
             return stmt if all(a is b for a, b in zip(kept, body, strict=True)) else seq(*kept)
         case For():
-            inner = {**known, stmt.var: (stmt.begin, simplify(_end(stmt) - 1))}
-            held = settle(stmt.body, inner)
-            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
+            held = _settled(stmt.body, known.inside(stmt))
+            if held is stmt.body or (isinstance(held, Seq) and not held.body):
+                return stmt if held is stmt.body else held
+            return stmt.replace(body=held)
         case Block():
             if any(_fails(p, known) and _keeps_all(stmt, p) for p in _told(stmt)):
                 return Seq(())
-            parts = [p for p in conjuncts(stmt.where) if not _holds(resolved(stmt, p), known)]
-            return _decided(stmt, known).replace(where=conjunction(parts))
+            told = conjuncts(stmt.where)
+            parts = [p for p in told if not _holds(resolved(stmt, p), known)]
+            made = _decided(stmt, known)
+            return made if len(parts) == len(told) else made.replace(where=conjunction(parts))
         case If(cond, then, otherwise):
-            decided = simplify(cond, Facts(known))
+            decided = simplify(cond, known.facts)
             if isinstance(decided, Const):
                 chosen = then if decided.value else otherwise
-                return settle(chosen, known) if chosen is not None else Seq(())
-            rest = settle(otherwise, known) if otherwise is not None else None
-            return If(cond, settle(then, known), rest)
+                return _settled(chosen, known) if chosen is not None else Seq(())
+            rest = _settled(otherwise, known) if otherwise is not None else None
+            return If(cond, _settled(then, known), rest)
     return stmt
 
 
@@ -150,22 +174,18 @@ def _keeps_all(block: Block, cond: Expr) -> bool:
     return block.init is None or not mentions(cond, summed_loops(block))
 
 
-def _holds(cond: Expr | None, known: Ranges) -> bool:
-    decided = simplify(cond, Facts(known)) if cond is not None else None
+def _holds(cond: Expr | None, known: _Known) -> bool:
+    decided = simplify(cond, known.facts) if cond is not None else None
     if isinstance(decided, Const):
         return bool(decided.value)
     spare = bound(decided)
-    return spare is not None and _never_negative(spare, known)
+    return spare is not None and known.never_negative(spare)
 
 
-def _fails(cond: Expr | None, known: Ranges) -> bool:
+def _fails(cond: Expr | None, known: _Known) -> bool:
     """Whether a condition holds nowhere."""
     spare = bound(cond)
-    return spare is not None and _never_negative(plus({(): -1}, spare, -1), known)
-
-
-def _never_negative(p: Polynomial, known: Ranges) -> bool:
-    return never_negative(p, {v: _span(begin, last) for v, (begin, last) in known.items()})
+    return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
 
 
 @lru_cache(maxsize=1 << 10)
@@ -181,7 +201,7 @@ def bound(cond: Expr | None) -> Polynomial | None:
     return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
 
 
-def _decided(block: Block, known: Ranges) -> Block:
+def _decided(block: Block, known: _Known) -> Block:
     """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
     if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
         return block
@@ -193,9 +213,12 @@ def _decided(block: Block, known: Ranges) -> Block:
                 return a
             case Min(a, b) if node.dtype is dtypes.index:
                 spare = polynomial(resolved(block, b - a) or const(-1))
-                return a if _never_negative(spare, known) else node
+                return a if known.never_negative(spare) else node
         return node
 
-    made = map_expressions(block, lambda e: transform(e, change, memo))
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and kinds_in(node).isdisjoint((Select, Min))
+
+    made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
     assert isinstance(made, Block)
     return made
