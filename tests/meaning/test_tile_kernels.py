@@ -23,9 +23,11 @@ from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.wrap import wrap
 from tilewright.plan.contraction import find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_schedule import apply_choice
 from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
 from tilewright.schedule.inline import inline_all
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 LONG = settings.get_current_profile_name() == "long"
@@ -120,7 +122,10 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     made, loops = compiled(name, target)
     (planned,) = kernels(made, "plan")
     (scheduled,) = kernels(made, "schedule")
-    found = find_contraction(inline_all(planned))
+    plain = inline_all(planned)
+    found = find_contraction(plain)
+    assert found is not None
+    found = in_phases(Schedule(plain), found, Target.parse(target))
     assert found is not None
     choice = choose(found, Target.parse(target))
     assert choice is not None

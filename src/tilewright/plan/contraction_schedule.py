@@ -19,6 +19,7 @@ from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, without_dead_vectors
 from tilewright.plan.contraction_nest import tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panel_in_cache
+from tilewright.plan.contraction_phases import in_phases
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -32,15 +33,20 @@ def schedule_contraction(function: Function, target: Target) -> Schedule | None:
     found = find_contraction(plain)
     if found is None or not _is_simple(plain, found):
         return None
-    choice = choose(found, target)
-    if choice is None:
+    s = Schedule(plain)
+    found = in_phases(s, found, target)
+    choice = choose(found, target) if found is not None else None
+    if found is None or choice is None:
         return None
-    return apply_choice(plain, found, choice)
+    return _run(s, found, choice)
 
 
 def apply_choice(function: Function, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    s = Schedule(function)
+    return _run(Schedule(function), found, choice)
+
+
+def _run(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
 
 

@@ -82,12 +82,17 @@ def tile_registers(target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def choose_register_tile(rows: int, columns: int, depth: int, registers: int, lanes: int) -> RegisterTile:
-    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms."""
+    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms. Vectors that
+    lie beyond the last column altogether are left out."""
 
     def cost(tile: RegisterTile) -> tuple[float, int]:
-        tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
-        each = tile.cycles * depth + tile.rows * tile.vectors * STORE_CYCLES + FMA_LATENCY * FMA_PORTS
-        return tiles * each, -tile.rows * tile.vectors
+        whole, rest = divmod(columns, tile.columns)
+        last = RegisterTile(tile.rows, -(-rest // lanes), lanes)
+        panels = whole * run(tile) + (run(last) if rest else 0)
+        return -(-rows // tile.rows) * panels, -tile.rows * tile.vectors
+
+    def run(tile: RegisterTile) -> float:
+        return tile.cycles * depth + tile.rows * tile.vectors * STORE_CYCLES + FMA_LATENCY * FMA_PORTS
 
     return min(candidates(registers, lanes), key=cost)
 
