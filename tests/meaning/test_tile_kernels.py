@@ -21,10 +21,11 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.wrap import wrap
-from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_schedule import apply_choice
+from tilewright.plan.contraction_turned import turn
 from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -125,11 +126,7 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     plain = inline_all(planned)
     found = find_contraction(plain)
     assert found is not None
-    found = in_phases(Schedule(plain), found, Target.parse(target))
-    assert found is not None
-    choice = choose(found, Target.parse(target))
-    assert choice is not None
-    tile = choice.tile
+    tile = chosen_tile(plain, found, Target.parse(target))
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     assert max(wanted) % (tile.rows * tile.vectors) == 0
@@ -137,6 +134,18 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
         assert loop.on_stack == [], loop
         if CASES[name].spec == MATMUL and loop.multiply_adds == tile.rows * tile.vectors:
             assert loop.reads == tile.rows + tile.vectors, loop
+
+
+def chosen_tile(function: Function, found: Contraction, target: Target) -> RegisterTile:
+    """The register tile of the default schedule."""
+    turned = turn(found, target)
+    if turned is not None:
+        return turned[1]
+    phased = in_phases(Schedule(function), found, target)
+    assert phased is not None
+    choice = choose(phased, target)
+    assert choice is not None
+    return choice.tile
 
 
 def kernels(made: Compiled, stage: str) -> list[Function]:

@@ -58,27 +58,27 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     cut: Var | None = None
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-        order = _order(outer)
+        order = ordered(outer)
         s.reorder(*order, cut, *inner, *terms, *([row] if row is not None else []), jv, jl)
     else:
         outer[jo] = panels
-        order = _order(outer)
+        order = ordered(outer)
         s.reorder(*order, *([io] if io is not jo else []), *terms, *([row] if row is not None else []), jv, jl)
     s.vectorize(jl)
     for loop in (jv, row):
         if loop is not None:
             s.unroll(loop)
-    _unroll_taps(s, found, terms, tile)
+    unroll_taps(s, found, terms, tile)
     return Nest(order[0], cache, cut, jo, io, row, jv, jl)
 
 
-def _order(outer: dict[Var, int]) -> list[Var]:
+def ordered(outer: dict[Var, int]) -> list[Var]:
     """The outer loops, the first with enough iterations for several threads, or else the longest, before the others."""
     first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
     return [first, *(loop for loop in outer if loop is not first)]
 
 
-def _unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
+def unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
     """Short inner reduce loops are written out: the taps of a window."""
     size = tile.rows * tile.vectors
     for n, loop in zip(reversed(found.reduce[1:]), reversed(terms[1:]), strict=True):

@@ -12,6 +12,8 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, find_contraction
@@ -20,6 +22,8 @@ from tilewright.plan.contraction_edges import settle_edges, without_dead_vectors
 from tilewright.plan.contraction_nest import tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panel_in_cache
 from tilewright.plan.contraction_phases import in_phases
+from tilewright.plan.contraction_turned import schedule_turned, turn
+from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -33,6 +37,10 @@ def schedule_contraction(function: Function, target: Target) -> Schedule | None:
     found = find_contraction(plain)
     if found is None or not _is_simple(plain, found):
         return None
+    turned = turn(found, target)
+    if turned is not None:
+        with suppress(UserError):  # an epilogue may not be movable: it may be tiled as it lies all the same
+            return schedule_turned(Schedule(plain), *turned, target)
     s = Schedule(plain)
     found = in_phases(s, found, target)
     choice = choose(found, target) if found is not None else None
