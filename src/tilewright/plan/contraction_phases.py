@@ -3,14 +3,14 @@
     y[vj] += p[vj*2 + vb] * w[vb]        =>        y[vj] += p[vb % 2, vj + vb // 2] * w[vb]
 
 The even elements of a row lie in one place, the odd ones in another. Each tap reads one of the phases, and there the
-positions are neighbours. What fills the operand, its padding above all, writes the phases one after the other.
+positions are neighbours. What copies the image into its padding writes the phases one after the other.
 """
 
 from __future__ import annotations
 
 from tilewright.expr.linear import affine_in, polynomial
 from tilewright.expr.nodes import Const
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.register_tiles import known
@@ -43,8 +43,8 @@ def in_phases(s: Schedule, found: Contraction, target: Target) -> Contraction | 
         copy = s.cache_read(found.block.name, buffer.name)
         s.transform_layout(copy, layout, pad=0.0)
         return find_contraction(s.func)
-    filling = [b.name for b in blocks(s.func.body) if isinstance(b.body, Store) and b.body.buffer is buffer]
-    cut = [_cut_by_phases(s, name, step, lanes) for name in filling]
+    copying = [b for b in blocks(s.func.body) if isinstance(b.body, Store) and b.body.buffer is buffer and [*loads(b)]]
+    cut = [_cut_by_phases(s, block.name, step, lanes) for block in copying]
     s.transform_layout(buffer.name, layout)
     for name in cut:
         if name is not None:
