@@ -48,9 +48,9 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
     assert isinstance(node.op, Contract)
     maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
-        pad = _padding(value, alone)
-        if len(indices[-1].terms) != 2 or indices[-1].terms[0][0] != maps.spec.output[-1]:
+        if not indices or len(indices[-1].terms) != 2 or indices[-1].terms[0][0] not in maps.spec.output[-1:]:
             continue
+        pad = _padding(value, alone)
         extents = [maps.extent(axis) for axis, _ in indices[-1].terms]
         have = value.type.shape[-1]
         if not isinstance(have, Const) or not all(isinstance(e, Const) for e in extents):
