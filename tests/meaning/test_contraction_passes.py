@@ -106,6 +106,33 @@ def test_padding_goes_before_the_view_and_gets_room_for_vectors() -> None:
     assert [str(d) for d in pad.outputs[0].type.shape] == ["1", "6", "1", "9", "10"], "two vectors of 4 and two taps"
 
 
+BY_TWO = """
+graph main(x: f64[2, 3, 9, 13]) -> y:
+  w: f64[4, 3, 3, 3] = constant(name=@w)
+  y: f64[2, 4, 4, 6] = contract(x, w, spec="n c i*2+p j*2+q, o c p q -> n o i j", sizes=(("i", 4), ("j", 6)))
+"""
+
+
+def test_windows_that_move_by_two_get_a_padding_with_room_for_vectors() -> None:
+    given = program(BY_TWO, (2, 3, 9, 13))
+    wide = widen_padding(given.module, Target.parse("x86-64-v3"))
+    agree(given, wide, 1e-12)
+    (pad,) = [n for n in wide.graph.nodes if n.op.name == "pad"]
+    assert str(pad.outputs[0].type) == "f64[2, 3, 9, 17]", "two vectors of 4, two elements apart, and two taps"
+
+
+SCALARS = """
+graph main(x: f64[]) -> y:
+  w: f64[5] = constant(name=@w)
+  y: f64[] = contract(x, w, spec=", k ->")
+"""
+
+
+def test_contractions_without_dimensions_stay() -> None:
+    given = program(SCALARS, ())
+    assert widen_padding(given.module, Target.parse("x86-64-v3")) is given.module
+
+
 PACKED = """
 graph main(x: f32[5, 7]) -> y:
   w: f32[7, 9] = constant(name=@w)

@@ -19,52 +19,64 @@ SIGNS = {2: (-1, 1, 1, -1), 4: (1, 1, 1, 1, 1, 1)}
 """The sign of each row of Bᵀ; that of the last also belongs to the last column of Aᵀ."""
 
 
-def input_matrix(size: int) -> Array:
+def input_matrix(size: int, stride: int = 1) -> Array:
     """Row n holds the coefficients of the product of x - p over all points p but the n-th; the last those of all."""
+    if stride == 2:
+        return FIVE_PRODUCTS
     points = POINTS[size]
     rows = [np.poly([p for m, p in enumerate(points) if m != n])[::-1] for n in range(len(points) + 1)]
     return np.array([np.pad(row, (0, size + 2 - len(row))) for row in rows]) * np.array(SIGNS[size])[:, None]
 
 
-def output_matrix(size: int) -> Array:
+def output_matrix(size: int, stride: int = 1) -> Array:
     """Powers of the points; infinity counts in the highest alone."""
+    if stride == 2:
+        return TWO_OUTPUTS
     columns = [[float(p) ** k for k in range(size)] for p in POINTS[size]]
     return np.array([*columns, [0.0] * (size - 1) + [float(SIGNS[size][-1])]]).T
 
 
+KINDS = ((2, 1), (4, 1), (2, 2))
+"""Sizes and strides that there are."""
+
+FIVE_PRODUCTS = np.array([[1, 0, -1, 0, 0], [0, 0, 1, 0, 0], [0, 0, -1, 0, 1], [0, 1, 0, 0, 0], [0, 0, 0, 1, 0]])
+TWO_OUTPUTS = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1]])
+"""What test_matrices_compute_the_correlation proves to be right for windows that move by two."""
+
+
 @case("winograd_input")
 def inputs(draw: Draw) -> Case:
-    size, low = draw(st.sampled_from((2, 4))), (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
+    (size, stride), low = draw(st.sampled_from(KINDS)), (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
     n, c = draw(st.integers(0, 2)), draw(st.integers(0, 2))
     height, width = draw(st.integers(1, 7)), draw(st.integers(1, 7))
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     x = array(draw, (n, c, height, width), draw(st.sampled_from((f32, f64))), small=True)
-    edge, b = size + 2, input_matrix(size)
+    edge, step, b = (size - 1) * stride + 3, size * stride, input_matrix(size, stride)
     expected = np.zeros((n, edge * edge, c, rows * columns), x.dtype)
     for i, j in np.ndindex(rows, columns):
         tile = np.zeros((n, c, edge, edge))
         for p, q in np.ndindex(edge, edge):
-            h, w = i * size + p - low[0], j * size + q - low[1]
+            h, w = i * step + p - low[0], j * step + q - low[1]
             if 0 <= h < height and 0 <= w < width:
                 tile[:, :, p, q] = x[:, :, h, w]
         products = np.einsum("pa,ncab,qb->npqc", b, tile, b)
         expected[:, :, :, i * columns + j] = products.reshape(n, edge * edge, c)
-    attrs = {"size": size, "tiles": (rows, columns), "low": low}
+    attrs = {"size": size, "tiles": (rows, columns), "low": low, "stride": stride}
     return Case([x], attrs, [expected], 1e-6, constant=((0, 2), (0, 3)))
 
 
 @case("winograd_output")
 def outputs(draw: Draw) -> Case:
-    size, rows, columns = draw(st.sampled_from((2, 4))), draw(st.integers(1, 3)), draw(st.integers(1, 3))
-    n, o, edge = draw(st.integers(0, 2)), draw(st.integers(0, 2)), size + 2
+    (size, stride), rows, columns = draw(st.sampled_from(KINDS)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    n, o, edge = draw(st.integers(0, 2)), draw(st.integers(0, 2)), (size - 1) * stride + 3
     height, width = draw(st.integers(1, rows * size)), draw(st.integers(1, columns * size))
     m = array(draw, (n, edge * edge, o, rows * columns), draw(st.sampled_from((f32, f64))), small=True)
-    a = output_matrix(size)
+    a = output_matrix(size, stride)
     expected = np.zeros((n, o, height, width), m.dtype)
     for h, w in np.ndindex(height, width):
         tile = m[:, :, :, h // size * columns + w // size].reshape(n, edge, edge, o)
         expected[:, :, h, w] = np.einsum("p,npqo,q->no", a[h % size], tile, a[w % size])
-    attrs = {"size": size, "tiles": (rows, columns), "shape": (height, width)}
+    attrs = {"size": size, "tiles": (rows, columns), "shape": (height, width), "stride": stride}
     return Case([m], attrs, [expected], 1e-6, constant=((0, 1), (0, 3)))
 
 
@@ -75,19 +87,19 @@ def test_meaning_and_definition(name: str, data: st.DataObject) -> None:
     check(name, {"winograd_input": inputs, "winograd_output": outputs}[name](data.draw))
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_matrices_compute_the_correlation(size: int) -> None:
-    """Aᵀ((G w) ⊙ (Bᵀ d)) is the sum of w[a] * d[i + a] for every w and d: it holds for all pairs of unit vectors."""
-    a, g, b = output_matrix(size), np.array(FILTER[size]), input_matrix(size)
-    for tap, place in np.ndindex(3, size + 2):
+@pytest.mark.parametrize(("size", "stride"), KINDS)
+def test_matrices_compute_the_correlation(size: int, stride: int) -> None:
+    """Aᵀ((G w) ⊙ (Bᵀ d)) is the sum of w[a] * d[i*stride + a] for all w and d: it is for all pairs of unit vectors."""
+    a, g, b = output_matrix(size, stride), np.array(FILTER[size, stride]), input_matrix(size, stride)
+    for tap, place in np.ndindex(3, (size - 1) * stride + 3):
         made = a @ (g[:, tap] * b[:, place])
-        np.testing.assert_allclose(made, [float(i + tap == place) for i in range(size)], atol=1e-12)
+        np.testing.assert_allclose(made, [float(i * stride + tap == place) for i in range(size)], atol=1e-12)
 
 
-@pytest.mark.parametrize("size", [2, 4])
-def test_filters_keep_their_order(size: int) -> None:
+@pytest.mark.parametrize(("size", "stride"), KINDS)
+def test_filters_keep_their_order(size: int, stride: int) -> None:
     w = np.random.default_rng(0).integers(-9, 9, (2, 3, 3, 3)).astype(np.float32)
-    u, g = transform_filter(w, size), np.array(FILTER[size])
+    u, g = transform_filter(w, size, stride), np.array(FILTER[size, stride])
     assert u.dtype == np.float64
     for o, c in np.ndindex(2, 3):
         np.testing.assert_allclose(u[:, o, c], (g @ w[o, c] @ g.T).reshape(-1), atol=1e-12)

@@ -21,11 +21,14 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.wrap import wrap
-from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_schedule import apply_choice
+from tilewright.plan.contraction_turned import turn
 from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
 from tilewright.schedule.inline import inline_all
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 LONG = settings.get_current_profile_name() == "long"
@@ -120,11 +123,10 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     made, loops = compiled(name, target)
     (planned,) = kernels(made, "plan")
     (scheduled,) = kernels(made, "schedule")
-    found = find_contraction(inline_all(planned))
+    plain = inline_all(planned)
+    found = find_contraction(plain)
     assert found is not None
-    choice = choose(found, Target.parse(target))
-    assert choice is not None
-    tile = choice.tile
+    tile = chosen_tile(plain, found, Target.parse(target))
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     assert max(wanted) % (tile.rows * tile.vectors) == 0
@@ -132,6 +134,18 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
         assert loop.on_stack == [], loop
         if CASES[name].spec == MATMUL and loop.multiply_adds == tile.rows * tile.vectors:
             assert loop.reads == tile.rows + tile.vectors, loop
+
+
+def chosen_tile(function: Function, found: Contraction, target: Target) -> RegisterTile:
+    """The register tile of the default schedule."""
+    turned = turn(found, target)
+    if turned is not None:
+        return turned[1]
+    phased = in_phases(Schedule(function), found, target)
+    assert phased is not None
+    choice = choose(phased, target)
+    assert choice is not None
+    return choice.tile
 
 
 def kernels(made: Compiled, stage: str) -> list[Function]:

@@ -49,10 +49,10 @@ def convolution(
     return graph.module({"y": y})
 
 
-def exact(x: Array, w: Array, pad: int) -> Array:
+def exact(x: Array, w: Array, pad: int, stride: int = 1) -> Array:
     """The convolution in f64."""
     wide = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
+    windows = np.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))[:, :, ::stride, ::stride]
     return np.einsum("ncijab,ocab->noij", windows, w.astype(np.float64), optimize=True)
 
 
@@ -67,13 +67,13 @@ def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
     return int(request.param)
 
 
-def require_bound(found: Array, x: Array, w: Array, pad: int, size: int) -> None:
+def require_bound(found: Array, x: Array, w: Array, pad: int, size: int, stride: int = 1) -> None:
     """Each output is as close to the exact one as the bound says."""
-    wanted = exact(x, w, pad)
+    wanted = exact(x, w, pad, stride)
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
     off = np.abs(found - wanted)
     assert found.shape == wanted.shape
-    assert (off <= error_bound(w, size) * scale).all()
+    assert (off <= error_bound(w, size, stride) * scale).all()
 
 
 @pytest.mark.parametrize(
@@ -87,6 +87,23 @@ def test_compiled_within_the_bound(height: int, width: int, pad: int, size: int)
     verify(rewritten)
     (found,) = compile_module(module)(x)
     require_bound(found, x, w, pad, size)
+
+
+@pytest.mark.parametrize(
+    ("images", "height", "width", "pad"), [(1, 9, 9, 0), (1, 14, 14, 1), (2, 15, 13, 1), (1, 24, 31, 2), (1, 57, 56, 1)]
+)
+def test_stride_within_the_bound(
+    images: int, height: int, width: int, pad: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 2)
+    x, w = numbers(images, 5, height, width), numbers(9, 5, 3, 3, seed=1)
+    module = convolution(x, w, pad, step="*2")
+    rewritten = winograd(module, V3)
+    assert "winograd_input" in operators(rewritten)
+    verify(rewritten)
+    require_bound(evaluate(rewritten, [x])["y"], x, w, pad, 2, 2)
+    (found,) = compile_module(module)(x)
+    require_bound(found, x, w, pad, 2, 2)
 
 
 @pytest.mark.parametrize("spread", [0.0, 4.0])
@@ -114,7 +131,7 @@ def test_zeros_move_into_the_transform(size: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kernel", "step", "gap"), [((5, 5), "", ""), ((3, 1), "", ""), ((3, 3), "*2", ""), ((3, 3), "", "*2")]
+    ("kernel", "step", "gap"), [((5, 5), "", ""), ((3, 1), "", ""), ((3, 3), "*3", ""), ((3, 3), "", "*2")]
 )
 def test_other_windows_stay(kernel: tuple[int, int], step: str, gap: str, size: int) -> None:
     x, w = numbers(1, 4, 17, 17), numbers(4, 4, *kernel)
@@ -141,6 +158,9 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sizes(1, 3, 64, 224, 224), None),
         (Sizes(1, 8, 8, 28, 28), None),
         (Sizes(1, 512, 512, 3, 3), None),
+        (Sizes(1, 128, 128, 28, 28, 2), 2),
+        (Sizes(1, 256, 256, 14, 14, 2), 2),
+        (Sizes(1, 3, 32, 112, 112, 2), None),
     ],
 )
 def test_choice(sizes: Sizes, expected: int | None) -> None:

@@ -4,7 +4,8 @@
     y: … = contract(p, w, spec="n c i+a j+b, …", sizes=(("i", 28), ("j", 28)))   the last dimension grows to 8*4 + 2
 
 What the contraction reads stays the same: its sizes are its own. Only constants are changed, and only a padding that
-the contraction alone reads.
+the contraction alone reads. Windows that move by several elements read a copy anyway (see
+plan/contraction_phases.py): where their operand has no padding, it gets one behind its rows.
 """
 
 from __future__ import annotations
@@ -47,9 +48,9 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
     assert isinstance(node.op, Contract)
     maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
-        pad = _padding(value, alone)
-        if pad is None or len(indices[-1].terms) != 2 or indices[-1].terms[0][0] != maps.spec.output[-1]:
+        if not indices or len(indices[-1].terms) != 2 or indices[-1].terms[0][0] not in maps.spec.output[-1:]:
             continue
+        pad = _padding(value, alone)
         extents = [maps.extent(axis) for axis, _ in indices[-1].terms]
         have = value.type.shape[-1]
         if not isinstance(have, Const) or not all(isinstance(e, Const) for e in extents):
@@ -58,10 +59,10 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
         lanes = max(target.vector_bits // value.type.dtype.bits, 1)
         steps = [factor for _, factor in indices[-1].terms]
         need = (-(-positions // lanes) * lanes - 1) * steps[0] + (taps - 1) * steps[1] + 1
-        if need <= have.value:
+        if need <= have.value or (pad is None and steps[0] == 1):
             continue
-        wide = _wider(edit, pad, need - int(have.value))
-        if wide is not None and pad.outputs[0] is not value:
+        wide = _padded(edit, node, n, need) if pad is None else _wider(edit, pad, need - int(have.value))
+        if wide is not None and pad is not None and pad.outputs[0] is not value:
             view = edit.typed("reshape", (wide,), {"shape": (*value.type.shape[:-1], const(need))}, value.name)
             wide = None if view is None else edit.add(view).outputs[0]
         if wide is None:
@@ -91,4 +92,18 @@ def _wider(edit: Edit, pad: Node, more: int) -> Value | None:
     made = edit.typed(
         "pad", edit.inputs(pad), {"low": attrs.low, "high": high, "mode": attrs.mode}, pad.outputs[0].name
     )
+    return None if made is None else edit.add(made).outputs[0]
+
+
+def _padded(edit: Edit, node: Node, operand: int, need: int) -> Value | None:
+    """An operand with zeros behind its rows, up to `need` elements."""
+    value = edit.inputs(node)[operand]
+    edit.source = node.source
+    zero = edit.typed("full", (), {"value": const(0, value.type.dtype), "shape": ()}, "zero")
+    nothing = (const(0),) * value.type.rank
+    high = (*nothing[1:], const(need) - value.type.shape[-1])
+    if zero is None:
+        return None
+    operands = (value, edit.add(zero).outputs[0])
+    made = edit.typed("pad", operands, {"low": nothing, "high": high, "mode": PadMode.CONSTANT}, value.name)
     return None if made is None else edit.add(made).outputs[0]

@@ -6,8 +6,9 @@
     m: f32[1, 36, 32, 196] = contract(u, v, spec="x o c, n x c t -> n x o t")                  u = G w Gᵀ, a constant
     y: f32[1, 32, 56, 56] = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
 
-36 products take the place of 16 * 9 (see ops/winograd.py). The zeros around x move into the transform of the input. An
-infinity or NaN of x reaches every output of its tiles, not only those whose window holds it.
+36 products take the place of 16 * 9; with a stride of two, 25 take that of 4 * 9 (see ops/winograd.py). The zeros
+around x move into the transform of the input. An infinity or NaN of x reaches every output of its tiles, not only those
+whose window holds it.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ def _rewrite(module: Module, function: GraphFunction, target: Target) -> Module:
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """y[n, o, i, j] = the sum of x[n, c, i + a, j + b] * w[o, c, a, b] over c and 3 x 3 taps a, b, where x is the image
-    with zeros around it, `low` of them before height and width."""
+    """y[n, o, i, j] = the sum of x[n, c, i*s + a, j*s + b] * w[o, c, a, b] over c and 3 x 3 taps a, b, where x is the
+    image with zeros around it, `low` of them before height and width, and s the stride that `sizes` has."""
 
     image: Value
     low: tuple[int, int]
@@ -68,7 +69,8 @@ def find_convolution(edit: Edit, node: Node) -> Convolution | None:
         return None
     x, w = edit.inputs(node)
     array, spec = edit.array(w), parse(attrs.spec)
-    if array is None or not _is_window(spec):
+    stride = _stride(spec)
+    if array is None or stride is None:
         return None
     filters = _filters(spec, array)
     image, low = _unpadded(edit, x)
@@ -76,7 +78,7 @@ def find_convolution(edit: Edit, node: Node) -> Convolution | None:
     fixed = height and width and all(map(_number, image.type.shape[2:]))
     if filters.shape[2:] != (WINDOW, WINDOW) or not fixed or not filters.size:
         return None
-    sizes = Sizes(_number(out.shape[0]) or 1, filters.shape[1], filters.shape[0], height, width)
+    sizes = Sizes(_number(out.shape[0]) or 1, filters.shape[1], filters.shape[0], height, width, stride)
     return Convolution(image, low, filters, sizes)
 
 
@@ -85,28 +87,30 @@ def _number(extent: Expr) -> int:
     return int(extent.value) if isinstance(extent, Const) else 0
 
 
-def _is_window(spec: Spec) -> bool:
-    """Whether a specification is "n c i+a j+b, o c a b -> n o i j", the second operand in any order."""
+def _stride(spec: Spec) -> int | None:
+    """s where a specification is "n c i*s+a j*s+b, o c a b -> n o i j", the second operand in any order, and there are
+    tiles for windows that move by s."""
     x, w = spec.operands
     if [len(x), len(w), len(spec.output)] != [4, 4, 4]:
-        return False
+        return None
     n, o, i, j = spec.output
     c = x[1].axis
     taps = _taps(spec)
     if x[0].axis != n or c is None or taps is None:
-        return False
-    return {index.axis for index in w} == {o, c, *taps} and len({n, o, i, j, c, *taps}) == 7
+        return None
+    whole = {index.axis for index in w} == {o, c, *taps} and len({n, o, i, j, c, *taps}) == 7
+    strides = {dict(index.terms)[place] for index, place in zip(x[2:], (i, j), strict=True)}
+    return strides.pop() if whole and strides in ({1}, {2}) else None
 
 
 def _taps(spec: Spec) -> tuple[str, str] | None:
-    """The axes a, b of the indices i+a and j+b, where the output has i and j."""
-    found = []
+    """The axes a, b of the indices i*s+a and j*s+b, where the output has i and j."""
+    found: list[str] = []
     for index, place in zip(spec.operands[0][2:], spec.output[2:], strict=True):
-        axes = [axis for axis, factor in index.terms if factor == 1]
-        if len(index.terms) != 2 or len(axes) != 2 or place not in axes:
+        terms = dict(index.terms)
+        if terms.pop(place, None) is None or list(terms.values()) != [1]:
             return None
-        axes.remove(place)
-        found += axes
+        found += terms
     return found[0], found[1]
 
 
@@ -148,14 +152,15 @@ def _transformed(edit: Edit, node: Node, target: Target) -> Value | None:
 def by_tiles(edit: Edit, node: Node, found: Convolution, size: int) -> Value:
     """Adds the operators that compute a convolution by tiles of a size."""
     edit.source = node.source
-    tiles = found.sizes.tiles(size)
-    u = edit.constant(transform_filter(found.filters, size).astype(np.float32), "filters")
+    tiles, stride = found.sizes.tiles(size), found.sizes.stride
+    u = edit.constant(transform_filter(found.filters, size, stride).astype(np.float32), "filters")
 
     def add(op: str, *inputs: Value, **attrs: object) -> Value:
         made = edit.typed(op, inputs, attrs, op)
         assert made is not None, f"{op} of a convolution can always be typed"
         return edit.add(made).outputs[0]
 
-    v = add("winograd_input", found.image, size=size, tiles=tiles, low=found.low)
+    v = add("winograd_input", found.image, size=size, tiles=tiles, low=found.low, stride=stride)
     m = add("contract", u, v, spec="x o c, n x c t -> n x o t")
-    return add("winograd_output", m, size=size, tiles=tiles, shape=(found.sizes.height, found.sizes.width))
+    shape = (found.sizes.height, found.sizes.width)
+    return add("winograd_output", m, size=size, tiles=tiles, shape=shape, stride=stride)

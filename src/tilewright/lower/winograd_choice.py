@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, transform_filter
+from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transform_filter
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -32,11 +32,11 @@ LARGEST_ERROR = 1e-3
 ROUNDINGS = 16
 """The roundings of an element on its way through both transforms."""
 
-DIRECT, TILES = 0.85, 0.75
-"""The share of the peak that contractions reach: a convolution, the products of tiles."""
+DIRECT, TILES = {1: 0.85, 2: 0.65}, 0.75
+"""The share of the peak that contractions reach: a convolution of each stride, the products of tiles."""
 
-CYCLES = {2: (110, 90), 4: (210, 200)}
-"""Cycles of the transforms of a vector of tiles: (input, output)."""
+CYCLES = {(2, 1): (110, 90), (4, 1): (210, 200), (2, 2): (110, 100)}
+"""Cycles of the transforms of a vector of tiles, of each size and stride: (input, output)."""
 
 LEAST_GAIN = 1.1
 """How much faster tiles must be."""
@@ -50,13 +50,14 @@ CALL = 2e-6
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The extents of a convolution: images, channels in and out, height and width of the output."""
+    """The extents of a convolution: images, channels in and out, height and width of the output; and its stride."""
 
     images: int
     inputs: int
     outputs: int
     height: int
     width: int
+    stride: int = 1
 
     def tiles(self, size: int) -> tuple[int, int]:
         """The tiles along height and width."""
@@ -67,22 +68,22 @@ def choose_size(sizes: Sizes, filters: Filters, target: Target) -> int | None:
     """The size of the tiles that are accurate enough and fastest; None where the convolution is better left alone."""
     best = direct_seconds(sizes, target) / LEAST_GAIN
     chosen = None
-    for size in sorted(INPUT):
-        seconds = tile_seconds(sizes, size, target)
-        if seconds < best and error_bound(filters, size) <= LARGEST_ERROR:
+    for size, stride in sorted(INPUT):
+        seconds = tile_seconds(sizes, size, target) if stride == sizes.stride else best
+        if seconds < best and error_bound(filters, size, stride) <= LARGEST_ERROR:
             best, chosen = seconds, size
     return chosen
 
 
-def error_bound(filters: Filters, size: int) -> float:
+def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
     if not np.isfinite(filters).all():
         return float("inf")
     weight = np.abs(filters.astype(np.float64)).sum((1, 2, 3))
-    edge = size + WINDOW - 1
-    rows = np.abs(np.array(INPUT[size])).sum(1)
-    out = np.abs(np.array(OUTPUT[size]))
-    u = np.abs(transform_filter(filters, size)).sum(2).reshape(edge, edge, -1)
+    edge = edge_of(size, stride)
+    rows = np.abs(np.array(INPUT[size, stride])).sum(1)
+    out = np.abs(np.array(OUTPUT[size, stride]))
+    u = np.abs(transform_filter(filters, size, stride)).sum(2).reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
     growth = float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
     return float(2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS) * growth)
@@ -94,18 +95,18 @@ def direct_seconds(sizes: Sizes, target: Target) -> float:
     points = sizes.images * sizes.height * -(-sizes.width // lanes) * lanes
     pairs = sizes.inputs * sizes.outputs
     filters = 4 * WINDOW * WINDOW * pairs / (target.peaks.memory_gbs * 1e9)
-    return 2 * WINDOW * WINDOW * pairs * points / (DIRECT * target.fma_gflops * 1e9) + filters
+    return 2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9) + filters
 
 
 def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:
     """The time by tiles of this size."""
     lanes, peak = target.lanes(f32), target.fma_gflops * 1e9
-    products = (size + WINDOW - 1) ** 2
+    products = edge_of(size, sizes.stride) ** 2
     rows, columns = sizes.tiles(size)
     whole = -(-rows * columns // lanes)
     pairs = sizes.inputs * sizes.outputs
     multiply = 2 * products * pairs * sizes.images * whole * lanes / (TILES * peak)
-    read, write = CYCLES[size]
+    read, write = CYCLES[size, sizes.stride]
     vectors = (
         sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns))) * read + sizes.outputs * whole * write
     )

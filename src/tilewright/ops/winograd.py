@@ -7,6 +7,10 @@
 A tile of S x S outputs is Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A of the (S+2) x (S+2) inputs d around it, with the matrices for S = 2
 and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). Tiles are numbered row by row,
 the products of a tile as well.
+
+Windows that move two at a time meet the even inputs with the outer taps and the odd ones with the middle tap. The even
+ones are a convolution by two taps, for which 3 products make two outputs; with the odd ones 5 products take the place
+of 6 along each dimension, 25 that of 36 (S = 2).
 """
 
 from __future__ import annotations
@@ -32,8 +36,8 @@ WINDOW = 3
 """The taps of a window along each dimension."""
 
 INPUT = {
-    2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
-    4: (
+    (2, 1): ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
+    (4, 1): (
         (4, 0, -5, 0, 1, 0),
         (0, -4, -4, 1, 1, 0),
         (0, 4, -4, -1, 1, 0),
@@ -41,18 +45,20 @@ INPUT = {
         (0, 2, -1, -2, 1, 0),
         (0, 4, 0, -5, 0, 1),
     ),
+    (2, 2): ((1, 0, -1, 0, 0), (0, 0, 1, 0, 0), (0, 0, -1, 0, 1), (0, 1, 0, 0, 0), (0, 0, 0, 1, 0)),
 }
-"""Bᵀ for tiles of each size."""
+"""Bᵀ for tiles of each size and stride."""
 
 OUTPUT = {
-    2: ((1, 1, 1, 0), (0, 1, -1, -1)),
-    4: ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    (2, 1): ((1, 1, 1, 0), (0, 1, -1, -1)),
+    (4, 1): ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1)),
+    (2, 2): ((1, 1, 0, 1, 0), (0, 1, 1, 0, 1)),
 }
-"""Aᵀ for tiles of each size."""
+"""Aᵀ for tiles of each size and stride."""
 
 FILTER = {
-    2: ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
-    4: (
+    (2, 1): ((1, 0, 0), (1 / 2, 1 / 2, 1 / 2), (1 / 2, -1 / 2, 1 / 2), (0, 0, 1)),
+    (4, 1): (
         (1 / 4, 0, 0),
         (-1 / 6, -1 / 6, -1 / 6),
         (-1 / 6, 1 / 6, -1 / 6),
@@ -60,19 +66,27 @@ FILTER = {
         (1 / 24, -1 / 12, 1 / 6),
         (0, 0, 1),
     ),
+    (2, 2): ((1, 0, 0), (1, 0, 1), (0, 0, 1), (0, 1, 0), (0, 1, 0)),
 }
-"""G for tiles of each size."""
+"""G for tiles of each size and stride."""
 
 
-def transform_filter(w: Array, size: int) -> Array:
-    """G w Gᵀ of filters w: [o, c, 3, 3] as [(size + 2)^2, o, c], in f64."""
-    g = np.array(FILTER[size])
+def edge_of(size: int, stride: int) -> int:
+    """The rows of inputs that a tile reads, which are as many as its products along a dimension."""
+    return (size - 1) * stride + WINDOW
+
+
+def transform_filter(w: Array, size: int, stride: int = 1) -> Array:
+    """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, o, c], in f64."""
+    g = np.array(FILTER[size, stride])
     u: Array = np.einsum("pa,ocab,qb->pqoc", g, w.astype(np.float64), g, optimize=True)
     return u.reshape(-1, *w.shape[:2])
 
 
-def input_terms(size: int, d: Terms) -> list[Expr]:
+def input_terms(size: int, stride: int, d: Terms) -> list[Expr]:
     """Bᵀ d of one column of a tile. Sums that are used twice are written once, products stand in sums."""
+    if stride == 2:
+        return [d[0] - d[2], d[2], d[4] - d[2], d[1], d[3]]
     if size == 2:
         return [d[0] - d[2], d[1] + d[2], d[2] - d[1], d[1] - d[3]]
     even, odd = d[4] + d[2] * -4.0, d[3] + d[1] * -4.0
@@ -81,8 +95,10 @@ def input_terms(size: int, d: Terms) -> list[Expr]:
     return [first, even + odd, even - odd, far + near * 2.0, far + near * -2.0, last]
 
 
-def output_terms(size: int, m: Terms) -> list[Expr]:
+def output_terms(size: int, stride: int, m: Terms) -> list[Expr]:
     """Aᵀ m of one column of products."""
+    if stride == 2:
+        return [m[0] + m[1] + m[3], m[1] + m[2] + m[4]]
     total, difference = m[1] + m[2], m[1] - m[2]
     if size == 2:
         return [m[0] + total, difference - m[3]]
@@ -92,19 +108,23 @@ def output_terms(size: int, m: Terms) -> list[Expr]:
 
 class InputAttributes(Attributes):
     """`size`: 2 or 4, the rows and columns of outputs of a tile; `tiles`: how many there are along height and width;
-    `low`: the rows and columns of zeros before the input. Behind it there are as many as the tiles need."""
+    `low`: the rows and columns of zeros before the input. Behind it there are as many as the tiles need. `stride`: 1,
+    or 2 for tiles of size 2: by how much the windows move from one output to the next."""
 
     size: int
     tiles: tuple[int, int]
     low: tuple[int, int]
+    stride: int = 1
 
 
 class OutputAttributes(Attributes):
-    """`size` and `tiles` as of the input; `shape`: height and width of the output, which the last tiles may exceed."""
+    """`size`, `tiles` and `stride` as of the input; `shape`: height and width of the output, which the last tiles may
+    exceed."""
 
     size: int
     tiles: tuple[int, int]
     shape: tuple[int, int]
+    stride: int = 1
 
 
 def _check(context: TypeContext, inputs: Types, attrs: InputAttributes | OutputAttributes, name: str) -> TensorType:
@@ -114,16 +134,20 @@ def _check(context: TypeContext, inputs: Types, attrs: InputAttributes | OutputA
     if x.dtype not in (f32, f64):
         raise context.error(f"{context.op} takes f32 or f64, not {x}", "cast the input: cast(dtype=f32)")
     check_rank(context, x, 4, name)
-    if attrs.size not in INPUT:
+    if (attrs.size, 1) not in INPUT:
         raise context.error(f"there are no tiles of size {attrs.size}", "take size=2 or size=4")
+    if (attrs.size, attrs.stride) not in INPUT:
+        why = f"there are no tiles of size {attrs.size} for windows that move by {attrs.stride}"
+        raise context.error(why, "take stride=1, or stride=2 and size=2")
     if min(attrs.tiles) < 1:
         raise context.error(f"tiles {attrs.tiles} has an entry below 1")
     return x
 
 
 class WinogradInput(Op):
-    """v[n, p*(size+2) + q, c, i*columns + j] = (Bᵀ d B)[p, q] of the inputs d of channel c that tile i, j reads:
-    x[n, c, i*size - low + a, j*size - low + b] for a, b in 0..size + 2, zero where x has no such element."""
+    """v[n, p*edge + q, c, i*columns + j] = (Bᵀ d B)[p, q] of the inputs d of channel c that tile i, j reads:
+    x[n, c, i*size*stride - low + a, j*size*stride - low + b] for a, b in 0..edge, the (size - 1)*stride + 3 rows of
+    inputs of a tile, zero where x has no such element."""
 
     name = "winograd_input"
     attributes = InputAttributes
@@ -136,30 +160,30 @@ class WinogradInput(Op):
         if any(number(extent) in (None, 0) for extent in x.shape[2:]):
             raise context.error(f"height and width of {x} are no numbers from 1")
         n, c = x.shape[:2]
-        edge = attrs.size + WINDOW - 1
+        edge = edge_of(attrs.size, attrs.stride)
         return (TensorType.of(x.dtype, (n, edge * edge, c, attrs.tiles[0] * attrs.tiles[1])),)
 
     def meaning(self, inputs: Arrays, attrs: InputAttributes) -> Arrays:
-        (x,), size = inputs, attrs.size
+        (x,), step = inputs, attrs.size * attrs.stride
         rows, columns = attrs.tiles
-        edge = size + WINDOW - 1
-        padded = np.zeros((*x.shape[:2], rows * size + edge - size, columns * size + edge - size), x.dtype)
+        edge = edge_of(attrs.size, attrs.stride)
+        padded = np.zeros((*x.shape[:2], rows * step + edge - step, columns * step + edge - step), x.dtype)
         height, width = (max(e - low, 0) for e, low in zip(padded.shape[2:], attrs.low, strict=True))
         part = x[:, :, :height, :width]
         at = [slice(low, low + extent) for low, extent in zip(attrs.low, part.shape[2:], strict=True)]
         padded[:, :, at[0], at[1]] = part
-        windows = np.lib.stride_tricks.sliding_window_view(padded, (edge, edge), axis=(2, 3))[:, :, ::size, ::size]
-        b = np.array(INPUT[size], x.dtype)
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (edge, edge), axis=(2, 3))[:, :, ::step, ::step]
+        b = np.array(INPUT[attrs.size, attrs.stride], x.dtype)
         v = np.matmul(np.matmul(b, windows), b.T)
         v = v.transpose(0, 4, 5, 1, 2, 3).reshape(x.shape[0], edge * edge, x.shape[1], rows * columns)
         return (np.ascontiguousarray(v),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (x,), (v,) = inputs, outputs
-        size, (rows, columns) = attrs.size, attrs.tiles
+        size, stride, (rows, columns) = attrs.size, attrs.stride, attrs.tiles
         n, c, height, width = x.shape
-        edge = size + WINDOW - 1
-        shape = (n, c, const((rows + 1) * size), const((columns + 1) * size))
+        edge, step = edge_of(size, stride), size * stride
+        shape = (n, c, const((rows + 1) * step), const((columns + 1) * step))
         padded = build.temporary("padded", dtype=x.dtype, shape=shape)
 
         def element(*at: Expr) -> Expr:
@@ -172,12 +196,13 @@ class WinogradInput(Op):
         half = build.temporary("half", dtype=x.dtype, shape=(n, c, const(rows), const(edge), shape[3]))
 
         def row(vn: Expr, vc: Expr, vi: Expr, vp: Expr, w: Expr) -> Expr:
-            return _chosen(vp, input_terms(size, [load(padded, vn, vc, vi * size + a, w) for a in range(edge)]))
+            return _chosen(vp, input_terms(size, stride, [load(padded, vn, vc, vi * step + a, w) for a in range(edge)]))
 
         build.compute("winograd_rows", half, row)
 
         def product(vn: Expr, vc: Expr, vi: Expr, vj: Expr, vp: Expr, vq: Expr) -> Expr:
-            return _chosen(vq, input_terms(size, [load(half, vn, vc, vi, vp, vj * size + b) for b in range(edge)]))
+            terms = [load(half, vn, vc, vi, vp, vj * step + b) for b in range(edge)]
+            return _chosen(vq, input_terms(size, stride, terms))
 
         build.compute(
             "winograd_input",
@@ -197,7 +222,7 @@ class WinogradOutput(Op):
 
     def infer(self, context: TypeContext, inputs: Types, attrs: OutputAttributes) -> Types:
         m = _check(context, inputs, attrs, "a tensor of products")
-        products, total = (attrs.size + WINDOW - 1) ** 2, attrs.tiles[0] * attrs.tiles[1]
+        products, total = edge_of(attrs.size, attrs.stride) ** 2, attrs.tiles[0] * attrs.tiles[1]
         context.require_equal(m.shape[1], const(products), "the numbers of products of a tile")
         context.require_equal(m.shape[3], const(total), "the numbers of tiles")
         if any(not 1 <= e <= t * attrs.size for e, t in zip(attrs.shape, attrs.tiles, strict=True)):
@@ -207,8 +232,8 @@ class WinogradOutput(Op):
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
         (m,), size = inputs, attrs.size
         rows, columns = attrs.tiles
-        edge = size + WINDOW - 1
-        a = np.array(OUTPUT[size], m.dtype)
+        edge = edge_of(size, attrs.stride)
+        a = np.array(OUTPUT[size, attrs.stride], m.dtype)
         tiles = m.reshape(m.shape[0], edge, edge, m.shape[2], rows, columns).transpose(0, 3, 4, 5, 1, 2)
         y = np.matmul(np.matmul(a, tiles), a.T).transpose(0, 1, 2, 4, 3, 5)
         y = y.reshape(m.shape[0], m.shape[2], rows * size, columns * size)
@@ -216,19 +241,19 @@ class WinogradOutput(Op):
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (m,), (y,) = inputs, outputs
-        size, columns = attrs.size, attrs.tiles[1]
+        size, stride, columns = attrs.size, attrs.stride, attrs.tiles[1]
         n, _, o, total = m.shape
-        edge = size + WINDOW - 1
+        edge = edge_of(size, stride)
         half = build.temporary("half", dtype=m.dtype, shape=(n, o, const(size), const(edge), total))
 
         def column(vn: Expr, vo: Expr, va: Expr, vq: Expr, t: Expr) -> Expr:
-            return _chosen(va, output_terms(size, [load(m, vn, p * edge + vq, vo, t) for p in range(edge)]))
+            return _chosen(va, output_terms(size, stride, [load(m, vn, p * edge + vq, vo, t) for p in range(edge)]))
 
         build.compute("winograd_columns", half, column)
         whole = build.temporary("whole", dtype=m.dtype, shape=(n, o, const(size), total, const(size)))
 
         def element(vn: Expr, vo: Expr, va: Expr, t: Expr, vb: Expr) -> Expr:
-            return _chosen(vb, output_terms(size, [load(half, vn, vo, va, q, t) for q in range(edge)]))
+            return _chosen(vb, output_terms(size, stride, [load(half, vn, vo, va, q, t) for q in range(edge)]))
 
         build.compute("winograd_tiles", whole, element)
 

@@ -20,14 +20,15 @@ from tilewright.schedule.schedule import Schedule
 def without_dead_vectors(
     s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
 ) -> list[str]:
-    """The last column panel without the vectors that lie beyond the edge altogether, where that is known. Returns the
-    names of further copies of the contraction's block."""
+    """The last column panel without the vectors that lie beyond the edge altogether, where that is known, and apart
+    where panels are copied. Returns the names of further copies of the contraction's block."""
     tile, extent = choice.tile, found.extents[found.columns]
     if not isinstance(extent, Const) or choice.block_panels is not None or choice.streams > 1:
         return []
     whole, rest = divmod(int(extent.value), tile.columns)
     alive = -(-rest // tile.lanes)
-    if not rest or alive == tile.vectors:
+    copies = choice.pack_vector and not found.vector.is_constant
+    if not rest or (alive == tile.vectors and not copies):
         return []
     tails = dict(vectors)
     if whole:
@@ -43,7 +44,7 @@ def without_dead_vectors(
                 vectors[original]
             )
             tails[name] = s.get_loops(name)[place]
-    for loop in tails.values():
+    for loop in tails.values() if alive < tile.vectors else ():
         s.partition(loop, alive)
     return [name for name in tails if name != found.block.name and name.startswith(found.block.name)]
 

@@ -69,9 +69,9 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
     if cut is None and near is None:
-        order = [*_order(outer | {jo: panels}), *inner[1:]]
+        order = [*ordered(outer | {jo: panels}), *inner[1:]]
     else:
-        order = _order(outer)
+        order = ordered(outer)
         if near is not None and cache is not None:
             order.insert(order.index(cache), near)
         order += [*([cut] if cut is not None else []), *inner]
@@ -79,17 +79,17 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     s.vectorize(jl)
     for loop in tile_order[-2::-1]:
         s.unroll(loop)
-    _unroll_taps(s, found, terms, tile)
+    unroll_taps(s, found, terms, tile)
     return Nest(order[0], near, cache, cut, jo, inner[-1] if inner else jo, row, jv, jl)
 
 
-def _order(outer: dict[Var, int]) -> list[Var]:
+def ordered(outer: dict[Var, int]) -> list[Var]:
     """The outer loops, the first with enough iterations for several threads, or else the longest, before the others."""
     first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
     return [first, *(loop for loop in outer if loop is not first)]
 
 
-def _unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
+def unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
     """Short inner reduce loops are written out: the taps of a window."""
     size = tile.rows * tile.vectors
     for n, loop in zip(reversed(found.reduce[1:]), reversed(terms[1:]), strict=True):

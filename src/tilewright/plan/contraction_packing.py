@@ -51,7 +51,7 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
     if loop is not panels:
         s.reorder(terms, panels)
     copies = [panel]
-    if isinstance(only_store(s, panel), Select):
+    if isinstance(only_store(s, panel), Select) and loop is not panels:
         before = {b.name for b in blocks(s.func.body)}
         s.partition(panels)
         copies += [b.name for b in blocks(s.func.body) if b.name not in before]

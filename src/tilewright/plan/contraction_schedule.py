@@ -12,6 +12,8 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
@@ -20,6 +22,9 @@ from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panels_in_cache
+from tilewright.plan.contraction_phases import in_phases
+from tilewright.plan.contraction_turned import schedule_turned, turn
+from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -33,15 +38,24 @@ def schedule_contraction(function: Function, target: Target) -> Schedule | None:
     found = find_contraction(plain)
     if found is None or not _is_simple(plain, found):
         return None
-    choice = choose(found, target)
-    if choice is None:
+    turned = turn(found, target)
+    if turned is not None:
+        with suppress(UserError):  # an epilogue may not be movable: it may be tiled as it lies all the same
+            return schedule_turned(Schedule(plain), *turned, target)
+    s = Schedule(plain)
+    found = in_phases(s, found, target)
+    choice = choose(found, target) if found is not None else None
+    if found is None or choice is None:
         return None
-    return apply_choice(plain, found, choice)
+    return _run(s, found, choice)
 
 
 def apply_choice(function: Function, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    s = Schedule(function)
+    return _run(Schedule(function), found, choice)
+
+
+def _run(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
 
 

@@ -85,11 +85,23 @@ def choose_register_tile(rows: int, columns: int, depth: int, registers: int, la
     """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms."""
 
     def cost(tile: RegisterTile) -> tuple[float, int]:
-        tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
-        each = tile.cycles * depth + tile.rows * tile.vectors * STORE_CYCLES + FMA_LATENCY * FMA_PORTS
-        return tiles * each, -tile.rows * tile.vectors
+        return tile_cycles(tile, rows, columns, depth), -tile.rows * tile.vectors
 
-    return min(candidates(registers, lanes), key=cost)
+    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns]
+    return min(fitting, key=cost)
+
+
+def tile_cycles(tile: RegisterTile, rows: int, columns: int, depth: int, traffic: float = 0.0) -> float:
+    """Cycles for extents of `rows` x `columns` and sums of `depth` terms by a tile, of which each vector comes with
+    further cycles of `traffic` a term. Vectors that lie beyond the last column altogether are left out."""
+
+    def run(tile: RegisterTile) -> float:
+        term, stores = tile.cycles + tile.vectors * traffic, tile.rows * tile.vectors * STORE_CYCLES
+        return term * depth + stores + FMA_LATENCY * FMA_PORTS
+
+    whole, rest = divmod(columns, tile.columns)
+    last = RegisterTile(tile.rows, -(-rest // tile.lanes), tile.lanes)
+    return -(-rows // tile.rows) * (whole * run(tile) + (run(last) if rest else 0))
 
 
 def known(extent: Expr) -> int:

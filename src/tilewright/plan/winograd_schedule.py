@@ -31,9 +31,11 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 CHANNEL_ELEMENTS = 8 * 1024
-"""The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles. Of channels half as
-large all rows are transformed before the columns: then six planes of products are written at a time, not 36, which may
-lie a power of two apart and drive each other out of the caches."""
+"""The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles."""
+
+ROWS_ELEMENTS = 6 * 1024
+"""The largest channel of which all rows are transformed before the columns: then five or six planes of products are
+written at a time, not 25 or 36, which drive each other out of the caches."""
 
 
 def schedule_winograd(function: Function, target: Target) -> Schedule | None:
@@ -63,7 +65,7 @@ def _input(s: Schedule, target: Target) -> Schedule:
     """The steps for the input transform."""
     _, c, i, j, p, q = s.get_loops("winograd_input")
     jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
-    if _elements(s, "winograd_rows") <= CHANNEL_ELEMENTS // 2:
+    if _elements(s, "winograd_rows") <= ROWS_ELEMENTS:
         s.reorder(p, i, jo, q, ji)
         around = c
     else:

@@ -1,0 +1,192 @@
+"""Contractions whose rows lie along the lanes: where the columns of the result would leave many lanes empty.
+
+    for jo in panels of rows:                                    y[o, p]: o along the lanes, p = 49 positions
+      for io in tiles of columns:
+        t[R, V*lanes] = 0
+        for k: t += broadcast(x[k, io*R + r]) * w[jo, k, 0 .. V*lanes]
+        s[io*R + r, …] = t                                       a panel of results on the stack, turned
+      y[o, p] = f(s[p, o])                                       the epilogue, turned back
+
+49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
+the lanes is a constant, so it is packed beforehand. Turning a panel costs about a cycle for each of its elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.expr.nodes import Const, Var
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import loads
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.contraction_choice import Choice
+from tilewright.plan.contraction_edges import settle_edges
+from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, Nest, ordered, unroll_taps, write_out
+from tilewright.plan.contraction_packing import pack
+from tilewright.plan.register_tiles import (
+    RegisterTile,
+    candidates,
+    choose_register_tile,
+    known,
+    tile_cycles,
+    tile_registers,
+)
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+TURN_CYCLES, PACK_CYCLES = 1.2, 0.5
+"""Cycles to turn an element of the result back, and to pack an element of the operand that only a call knows."""
+
+STREAM_CYCLES = 0.25
+"""What bringing a vector of a panel costs for each term, beyond what register tiles count: panels of many terms come
+from the second cache."""
+
+AHEAD = 64
+"""Terms between asking for vectors of a panel and using them: four kilobytes, so that the first tile of a panel finds
+it in cache."""
+
+LEAST_GAIN = 1.05
+"""How much faster the turned contraction must be."""
+
+
+def turn(found: Contraction, target: Target) -> tuple[Contraction, RegisterTile] | None:
+    """The contraction with rows and columns changed, and its register tile; None where it is better as it is."""
+    if found.rows is None or not (found.broadcast.is_constant and found.broadcast.is_plain()):
+        return None
+    if any(found.broadcast.moves(found.block.axes[n].var) and known(found.extents[n]) > 1 for n in found.batch):
+        return None  # each batch has panels of its own, which nothing reads again
+    if not all(isinstance(found.extents[axis], Const) for axis in (found.rows, found.columns)):
+        return None
+    lanes, registers = target.lanes(found.out.dtype), tile_registers(target)
+    rows, columns, depth = known(found.extents[found.rows]), known(found.extents[found.columns]), found.depth
+    if rows < lanes or columns < 2:
+        return None
+    widest = _widest(depth * lanes * found.out.dtype.bytes, target)
+
+    def cost(tile: RegisterTile) -> float:
+        whole = -(-rows // tile.columns) * tile.columns
+        return tile_cycles(tile, columns, whole, depth, STREAM_CYCLES)
+
+    tile = min((t for t in candidates(registers, lanes) if t.vectors <= widest), key=cost)
+    turning = columns * (rows * TURN_CYCLES + (depth * PACK_CYCLES if found.vector.is_plain() else 0))
+    usual = choose_register_tile(rows, columns, depth, registers, lanes)
+    if (cost(tile) + turning) * LEAST_GAIN > tile_cycles(usual, rows, columns, depth, STREAM_CYCLES):
+        return None
+    return replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns), tile
+
+
+def _widest(size: int, target: Target) -> int:
+    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in half of the second cache:
+    all tiles of a panel read it again."""
+    cache = target.caches[min(1, len(target.caches) - 1)].bytes
+    return max(cache // 2 // size, 1)
+
+
+def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Schedule:
+    """The steps for a contraction that `turn` gave."""
+    dot, sums = found.block.name, found.out.name
+    if found.out.scope is Scope.ARGUMENT:
+        results = [s.cache_write(dot)]
+        sums = _read_by(s, results[0])
+    else:
+        results = list(s.get_consumers(dot))
+    write = s.cache_write(dot)
+    tile_sums = _read_by(s, write)
+    panel = pack(s, found, found.vector, found.columns, tile.columns)
+    if found.broadcast.is_plain():
+        _pack_rows(s, found, tile.rows)
+    nest = _loops(s, found, tile, tile_registers(target))
+    if len(found.reduce) == 1:
+        s.prefetch(panel, s.get_loops(dot)[-4], AHEAD)
+    layout = _exchanged(found)
+    s.reverse_compute_at(write, nest.tiles)
+    s.transform_layout(tile_sums, layout)
+    s.compact(tile_sums)
+    s.set_scope(tile_sums, "register")
+    loops = s.get_loops(write)
+    own = loops[loops.index(nest.tiles) + 1 :]
+    moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
+    s.reorder(*(v for v in own if v not in moving), *(v for v in own if v in moving))
+    write_out(s, write, nest.tiles, tile)
+    for block in results:
+        s.reverse_compute_at(block, nest.panels)
+    s.transform_layout(sums, layout)
+    s.compact(sums)
+    s.set_scope(sums, "stack")
+    for block in results:
+        _vectorize_last(s, block, tile.lanes)
+    settle_edges(s, found, Choice(tile, 1, None, pack_vector=True, pack_broadcast=True), nest, dot)
+    s.parallel(nest.outer)
+    return s
+
+
+def _read_by(s: Schedule, block: str) -> str:
+    return next(loads(find_block(s.func, block))).buffer.name
+
+
+def _exchanged(found: Contraction) -> str:
+    """The layout of results with rows and columns exchanged."""
+    names = [f"d{n}" for n in range(len(found.block.spatial))]
+    order = list(names)
+    assert found.rows is not None
+    order[found.rows], order[found.columns] = order[found.columns], order[found.rows]
+    return f"{', '.join(names)} -> {', '.join(order)}"
+
+
+def _pack_rows(s: Schedule, found: Contraction, rows: int) -> None:
+    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors."""
+    assert found.rows is not None
+    extent = found.extents[found.rows]
+    name = pack(s, found, found.broadcast, found.rows, rows)
+    whole = known(extent) // rows
+    axis = found.broadcast.dimension(found.block.axes[found.rows].var)
+    terms = len([n for n in found.reduce if found.broadcast.moves(found.block.axes[n].var)])
+    assert axis is not None
+    if known(extent) % rows and whole:
+        s.partition(s.get_loops(name)[-2 - terms], whole)
+    loop: Var | None = s.get_loops(name)[-1]
+    for lanes in (8, 4, 2):
+        if loop is None or known(extent_of(find_loop(s.func, loop))) < lanes:
+            continue
+        _, inner, loop = s.split(loop, lanes, tail="peel")
+        s.vectorize(inner)
+
+
+def _loops(s: Schedule, found: Contraction, tile: RegisterTile, registers: int) -> Nest:
+    """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
+    in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
+    too; otherwise the taps down a column are."""
+    assert found.rows is not None
+    loops = s.get_loops(found.block.name)
+    panels, inside = s.split(loops[found.columns], tile.columns, tail="mask")
+    vectors, lane = s.split(inside, tile.lanes)
+    tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
+    terms = [loops[n] for n in found.reduce]
+    shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= registers
+    if not shared:
+        terms[1:] = reversed(terms[1:])
+    outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
+    order = ordered(outer | {loops[n]: known(found.extents[n]) for n in found.batch})
+    s.reorder(*order, tiles, *terms, row, vectors, lane)
+    s.vectorize(lane)
+    for loop in (vectors, row):
+        s.unroll(loop)
+    if shared:
+        unroll_taps(s, found, terms, tile)
+    elif (
+        len(terms) > 2 and known(extent_of(find_loop(s.func, terms[-1]))) * tile.rows * tile.vectors <= MOST_WRITTEN_OUT
+    ):
+        s.unroll(terms[-1])
+    return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
+
+
+def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
+    """The last loop of a block in vectors, the last of them moved back to where the loop ends."""
+    loop = s.get_loops(block)[-1]
+    extent = known(extent_of(find_loop(s.func, loop)))
+    while lanes > extent:
+        lanes //= 2
+    s.vectorize(s.split(loop, lanes, tail="shift")[1])

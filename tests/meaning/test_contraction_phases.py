@@ -1,0 +1,112 @@
+"""Windows that move by several elements: what they compute, and that vectors of their operand lie contiguously."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import compile_module
+from tilewright.expr.dtypes import f32
+from tilewright.expr.nodes import const
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.loops.nodes import Function
+from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction_phases import in_phases
+from tilewright.schedule.inline import inline_all
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.tensor import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A convolution of `groups` times `channels` to `groups` times `outputs` channels."""
+
+    size: tuple[int, int]
+    kernel: int
+    step: int
+    pad: int = 0
+    gap: int = 1
+    channels: int = 3
+    outputs: int = 7
+    groups: int = 1
+    images: int | None = 1
+
+
+CASES = {
+    "7x7 by 2": Window((33, 45), 7, 2, 3),
+    "3x3 by 2": Window((34, 56), 3, 2, 1),
+    "5x5 by 2": Window((21, 40), 5, 2, 2, outputs=16),
+    "even padding": Window((20, 67), 4, 2, 2),
+    "no padding": Window((17, 39), 3, 2),
+    "by 3": Window((40, 61), 5, 3, 1),
+    "by 4": Window((45, 90), 4, 4, 2),
+    "by 5": Window((45, 90), 5, 5, 1),
+    "gaps": Window((30, 50), 3, 2, 2, gap=2),
+    "gaps of 3": Window((30, 50), 3, 2, 3, gap=3),
+    "groups": Window((18, 44), 3, 2, 1, outputs=5, groups=3),
+    "images": Window((18, 35), 3, 2, 1, images=3),
+    "any images": Window((18, 35), 3, 2, 1, images=None),
+    "narrow": Window((9, 7), 3, 2, 1),
+    "few rows": Window((18, 44), 3, 2, 1, outputs=2),
+}
+
+
+def module(case: Window) -> Module:
+    """The graph of a case, with a bias and a relu."""
+    graph = GraphBuilder()
+    images = graph.symbol("n") if case.images is None else const(case.images)
+    shape = (images, const(case.groups), const(case.channels), *map(const, case.size))
+    value = graph.param("x", TensorType(f32, shape))
+    if case.pad:
+        around = (0, 0, 0, case.pad, case.pad)
+        value = graph.op("pad", value, graph.op("full", value=const(0.0, f32), shape=()), low=around, high=around)
+    rng = np.random.default_rng(0)
+    w = rng.integers(-4, 5, (case.groups, case.outputs, case.channels, case.kernel, case.kernel)).astype(np.float32)
+    bias = rng.integers(-4, 5, (case.groups, case.outputs, 1, 1)).astype(np.float32)
+    extents = [(e + 2 * case.pad - case.gap * (case.kernel - 1) - 1) // case.step + 1 for e in case.size]
+    gap = f"*{case.gap}" if case.gap > 1 else ""
+    spec = f"n g c i*{case.step}+a{gap} j*{case.step}+b{gap}, g o c a b -> n g o i j"
+    sizes = (("i", extents[0]), ("j", extents[1]))
+    y = graph.op("contract", value, graph.constant("w", w), spec=spec, sizes=sizes)
+    return graph.module({"y": graph.op("relu", graph.op("add", y, graph.constant("b", bias)))})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_is_the_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    case = CASES[name]
+    made = module(case)
+    images = 2 if case.images is None else case.images
+    x = np.random.default_rng(1).integers(-4, 5, (images, case.groups, case.channels, *case.size)).astype(np.float32)
+    (found,) = compile_module(made)(x)
+    np.testing.assert_array_equal(found, evaluate(made, [x])["y"])
+
+
+PADDED = """
+func windows(
+    x: f32[1, 3, 32, 32], w: f32[3, 3, 3, 8] in constant, y: f32[1, 8, 15, 15]
+):
+  for n in 0..1, o in 0..8, i in 0..15, j in 0..15, c in 0..3, a in 0..3, b in 0..3:
+    block dot(vn = n, vo = o, vi = i, vj = j, reduce vc = c, reduce va = a, reduce vb = b):
+      init: y[vn, vo, vi, vj] = 0.0
+      y[vn, vo, vi, vj] += x[vn, vc, vi*STEP + va, vj*STEP + vb] * w[vc, va, vb, vo]
+"""
+
+
+@pytest.mark.parametrize(("step", "phases"), [(1, False), (2, True)])
+def test_phases_are_contiguous(step: int, phases: bool) -> None:
+    function = tw.parse(PADDED.replace("STEP", str(step)))
+    assert isinstance(function, Function)
+    s = Schedule(inline_all(function))
+    before = find_contraction(s.func)
+    assert before is not None
+    after = in_phases(s, before, Target.parse("x86-64-v3"))
+    assert after is not None
+    assert (after is not before) == phases == bool(s.trace.steps)
+    assert after.vector.step(after.block.axes[after.columns].var) == 1

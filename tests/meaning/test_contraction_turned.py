@@ -1,0 +1,140 @@
+"""Contractions with their rows along the lanes: what they compute, where they are chosen, what their inner loops do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import compile_module
+from tilewright.expr.dtypes import f32, f64
+from tilewright.expr.nodes import const
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.loops.edit import allocations
+from tilewright.loops.nodes import Function
+from tilewright.plan import contraction_turned
+from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.contraction_turned import turn
+from tilewright.schedule.inline import inline_all
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+from tilewright.types.tensor import TensorType
+
+V3 = Target.parse("x86-64-v3")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A contraction of x and the constant w; `tail` are the operators behind it: a bias, a residual, a relu."""
+
+    x: tuple[int | str, ...]
+    w: tuple[int, ...]
+    spec: str
+    tail: str = ""
+    sizes: tuple[tuple[str, int], ...] = ()
+    wide: bool = False
+
+
+CASES = {
+    "49": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p"),
+    "49, epilogue": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p", "bias residual relu"),
+    "odd": Case((1, 33, 49), (37, 33), "n c p, o c -> n o p", "bias"),
+    "images": Case((3, 17, 25), (19, 17), "n c p, o c -> n o p", "relu"),
+    "any images": Case(("n", 17, 25), (19, 17), "n c p, o c -> n o p", "bias relu"),
+    "few positions": Case((1, 20, 3), (32, 20), "n c p, o c -> n o p", "bias"),
+    "batches": Case((2, 5, 20, 9), (5, 16, 20), "n x c t, x o c -> n x o t"),
+    "window": Case((1, 6, 9, 9), (20, 6, 3, 3), "n c i+a j+b, o c a b -> n o i j", "relu", (("i", 7), ("j", 7))),
+    "window by 2": Case(
+        (2, 6, 15, 15), (20, 6, 3, 3), "n c i*2+a j*2+b, o c a b -> n o i j", "bias relu", (("i", 7), ("j", 7))
+    ),
+    "groups": Case(
+        (1, 3, 4, 9, 9), (3, 9, 4, 3, 3), "n g c i+a j+b, g o c a b -> n g o i j", "relu", (("i", 7), ("j", 7))
+    ),
+    "f64": Case((1, 40, 49), (24, 40), "n c p, o c -> n o p", "bias", wide=True),
+}
+
+
+def module(case: Case) -> Module:
+    graph = GraphBuilder()
+    dtype = f64 if case.wide else f32
+    rng = np.random.default_rng(0)
+    shape = tuple(graph.symbol(e) if isinstance(e, str) else const(e) for e in case.x)
+    x = graph.param("x", TensorType(dtype, shape))
+    w = graph.constant("w", rng.integers(-4, 5, case.w).astype(dtype.numpy))
+    y = graph.op("contract", x, w, spec=case.spec, sizes=case.sizes)
+    if "bias" in case.tail:
+        along = [1] * (y.type.rank - (3 if case.sizes else 2)) + [*case.w[-2 if not case.sizes else -4 :][:1]]
+        along += [1] * (y.type.rank - len(along))
+        y = graph.op("add", y, graph.constant("b", rng.integers(-4, 5, along).astype(dtype.numpy)))
+    if "residual" in case.tail:
+        y = graph.op("add", y, graph.param("r", y.type))
+    return graph.module({"y": graph.op("relu", y) if "relu" in case.tail else y})
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_compiled_is_the_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every contraction that can be turned is: sums of small whole numbers are exact in any order."""
+    monkeypatch.setattr(contraction_turned, "LEAST_GAIN", 0.0)
+    monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    made = module(CASES[name])
+    rng = np.random.default_rng(1)
+    inputs = []
+    for value in made.graph.params:
+        shape = [e.value if hasattr(e, "value") else 2 for e in value.type.shape]
+        inputs.append(rng.integers(-4, 5, [int(e) for e in shape]).astype(value.type.dtype.numpy))
+    (found,) = compile_module(made)(*inputs)
+    np.testing.assert_array_equal(found, evaluate(made, inputs)["y"])
+
+
+def product(outputs: int, depth: int, positions: int, scope: str = " in constant") -> Function:
+    """y[o, p] = the sum of w[o, c] * x[c, p]."""
+    function = tw.parse(f"""
+func product(x: f32[{depth}, {positions}], w: f32[{outputs}, {depth}]{scope}, y: f32[{outputs}, {positions}]):
+  for o in 0..{outputs}, p in 0..{positions}, c in 0..{depth}:
+    block dot(vo = o, vp = p, reduce vc = c):
+      init: y[vo, vp] = 0.0
+      y[vo, vp] += x[vc, vp] * w[vo, vc]
+""")
+    assert isinstance(function, Function)
+    return function
+
+
+@pytest.mark.parametrize(
+    ("outputs", "depth", "positions", "turned"),
+    [
+        (512, 2048, 49, True),
+        (192, 672, 49, True),
+        (64, 256, 48, False),
+        (512, 128, 784, False),
+        (256, 1024, 196, False),
+        (4, 672, 49, False),
+        (64, 8, 49, False),
+    ],
+)
+def test_choice(outputs: int, depth: int, positions: int, turned: bool) -> None:
+    found = find_contraction(inline_all(product(outputs, depth, positions)))
+    assert found is not None
+    assert (turn(found, V3) is not None) == turned
+
+
+def test_only_constants_are_turned() -> None:
+    found = find_contraction(inline_all(product(512, 2048, 49, scope="")))
+    assert found is not None
+    assert turn(found, V3) is None
+
+
+def test_results_are_turned_on_the_stack() -> None:
+    """A panel of results takes as much of the stack as its positions need, with the outputs next to each other."""
+    made = schedule_contraction(product(512, 2048, 49), V3)
+    assert made is not None
+    found = turn(find_contraction(inline_all(product(512, 2048, 49))), V3)  # type: ignore[arg-type]
+    assert found is not None
+    tile = found[1]
+    local = {b.scope: b.shape for b in allocations(made.func.body) if b.scope in (Scope.STACK, Scope.REGISTER)}
+    assert local[Scope.STACK] == (const(49), const(tile.columns))
+    assert local[Scope.REGISTER] == (const(tile.rows), const(tile.columns))
