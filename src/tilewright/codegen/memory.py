@@ -95,6 +95,8 @@ class Memory(Masked):
     allocas: list[str]
     origins: dict[Expr, frozenset[Source]]
     readers: dict[str, set[tuple[Expr, Source]]]
+    copying: bool = False
+    """Whether what is loaded is stored as it is: then there are registers for two masks where one would do."""
 
     def emit(self, root: Expr) -> str:
         """The value of an expression (see expressions.py)."""
@@ -238,7 +240,7 @@ class Memory(Masked):
 
     def _load_lanes(self, buffer: Buffer, place: Address) -> str:
         """The lanes that hold, in the buffer's own type."""
-        if not place.index and _is(place.stride, 2):
+        if self.copying and not place.index and _is(place.stride, 2):
             return self._every_second(buffer, place)
         if place.index or not _is(place.stride, 1):
             return self.gather(buffer.dtype, place.lanes, self._pointers(buffer, place))

@@ -29,7 +29,7 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import blocks, loads, path_to, replace, statements, substitute_expressions
-from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, For, Function, Load, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.domain import domain_of, is_one, single_axis
 from tilewright.schedule.find import find_block, find_buffer, perfect_nest
 from tilewright.schedule.names import unique_block
