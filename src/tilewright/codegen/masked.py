@@ -60,11 +60,18 @@ class Masked(Emitter):
         self.declarations.add(f"declare i1 {name}({_bits(count)})")
         return self.fresh(f"call i1 {name}({_bits(count)} {self.mask})")
 
-    def load_contiguous(self, dtype: DType, lanes: int, at: str) -> str:
-        """The elements from an address on."""
+    def moved(self, lanes: list[int | None]) -> str:
+        """The mask with its lanes at other places: each the one of the number given, or one that does not hold."""
+        count = len(lanes)
+        picked = ", ".join(f"i32 {count if n is None else n}" for n in lanes)
+        vector = _bits(count)
+        return self.fresh(f"shufflevector {vector} {self.mask}, {vector} zeroinitializer, <{count} x i32> <{picked}>")
+
+    def load_contiguous(self, dtype: DType, lanes: int, at: str, held: str | None = None) -> str:
+        """The elements from an address on; of the lanes of another mask, where one is given."""
         memory, name = _types(dtype, lanes, "load", "p0")
         self.declarations.add(f"declare {memory} {name}(ptr, {_bits(lanes)}, {memory})")
-        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {self.mask}"
+        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {held or self.mask}"
         return self.fresh(f"call {memory} {name}({where}, {memory} zeroinitializer)")
 
     def store_contiguous(self, dtype: DType, lanes: int, at: str, value: str) -> None:

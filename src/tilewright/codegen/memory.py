@@ -95,6 +95,8 @@ class Memory(Masked):
     allocas: list[str]
     origins: dict[Expr, frozenset[Source]]
     readers: dict[str, set[tuple[Expr, Source]]]
+    copying: bool = False
+    """Whether what is loaded is stored as it is: then there are registers for two masks where one would do."""
 
     def emit(self, root: Expr) -> str:
         """The value of an expression (see expressions.py)."""
@@ -188,14 +190,22 @@ class Memory(Masked):
         return self._from_memory(vector, dtype, lanes)
 
     def _every_second(self, buffer: Buffer, place: Address) -> str:
-        """Lanes two elements apart: the two contiguous vectors that span them, and no element beyond, shuffled."""
-        lanes, element = place.lanes, memory_type(buffer.dtype)
-        memory = vector_of(element, lanes)
+        """Lanes two elements apart: the two contiguous vectors that span them, and no element beyond, shuffled. Under a
+        mask only the elements are read whose lane holds."""
+        lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
         second = replace(place, offset=place.offset + lanes - 1)
-        low, high = (self._whole(buffer, at) for at in (place, second))
-        places = [2 * n if 2 * n < lanes else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
+        places = [2 * n if 2 * n < lanes else 2 * n + 1 for n in range(lanes)]
+        halves = []
+        for number, at in enumerate((place, second)):
+            if self.mask is None:
+                halves.append(self._whole(buffer, at))
+                continue
+            begin = number * lanes
+            wanted = {p - begin: n for n, p in enumerate(places) if begin <= p < begin + lanes}
+            held = self.moved([wanted.get(n) for n in range(lanes)])
+            halves.append(self.load_contiguous(buffer.dtype, lanes, self.pointer(buffer, at), held))
         mask = ", ".join(f"i32 {n}" for n in places)
-        return self.fresh(f"shufflevector {memory} {low}, {memory} {high}, <{lanes} x i32> <{mask}>")
+        return self.fresh(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
         """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
@@ -230,6 +240,8 @@ class Memory(Masked):
 
     def _load_lanes(self, buffer: Buffer, place: Address) -> str:
         """The lanes that hold, in the buffer's own type."""
+        if self.copying and not place.index and _is(place.stride, 2):
+            return self._every_second(buffer, place)
         if place.index or not _is(place.stride, 1):
             return self.gather(buffer.dtype, place.lanes, self._pointers(buffer, place))
         return self.load_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place))

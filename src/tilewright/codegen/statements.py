@@ -135,7 +135,9 @@ class Statements(Interleaved):
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
         place, needed = self.prepare(buffer.shape, indices)
+        self.copying = isinstance(value, Load)
         result = self.emit(value)
+        self.copying = False
         for e in needed:
             self.emit(e)
         self.store(buffer, place, result, whole)

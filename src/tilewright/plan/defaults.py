@@ -16,6 +16,7 @@ from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store, seq
 from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.local_buffers import pull_producers
 from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows
@@ -37,7 +38,7 @@ from tilewright.types.scopes import Scope
 
 def default_schedule(function: Function, target: Target) -> Function:
     """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
-    for template in (schedule_winograd, schedule_dots, schedule_contraction):
+    for template in (schedule_winograd, schedule_depthwise, schedule_dots, schedule_contraction):
         made = _applied(template, function, target)
         if made is not None:
             return made.func if template is schedule_winograd else _around_tiles(made.func, target)

@@ -38,6 +38,7 @@ from tilewright.schedule import reverse_inline as consumers_inline
 from tilewright.schedule import rfactor as factors
 from tilewright.schedule import stage as staging
 from tilewright.schedule import tensorize as tensors
+from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.step import Made, Step
@@ -142,6 +143,8 @@ class Schedule:
     reverse_compute_at = primitive(consumers.reverse_compute_at)
     inline = primitive(inlining.inline)
     reverse_inline = primitive(consumers_inline.reverse_inline)
+    unite = primitive(pieces.unite)
+    guard = primitive(pieces.guard)
     compact = primitive(compaction.compact)
     set_scope = primitive(scopes.set_scope)
     storage_align = primitive(scopes.storage_align)

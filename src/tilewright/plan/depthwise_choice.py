@@ -1,0 +1,139 @@
+"""How a convolution that keeps channels apart is run, in closed form: its tile, and where its rows lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Const, Var
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import allocations, blocks, loads
+from tilewright.loops.nodes import Buffer, Function, Load, Store
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.register_tiles import known
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+MOST_ROWS = 7
+"""The most rows of a tile: so many sums, the rows they meet and a weight fill sixteen registers; and images shrink from
+224 by halves to 7."""
+
+MOST_TERMS = 64
+"""The most places of a window: beyond, its rows are better summed up by other means."""
+
+NEAR_SHARE = 2
+"""A channel takes this part of the first cache at most; of larger ones a row of tiles is brought near at a time."""
+
+LEAST_COLUMNS = 4
+"""Rows of fewer columns are not worth a vector."""
+
+WRITTEN_OUT = 64
+"""The most multiply-adds that the body of the innermost loop holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A sum over windows: its block, the buffers it fills and slides over, and the block that its result ends in (its
+    own where that is the kernel's result). Sizes of the result are `height` and `width`; along each of the two a place
+    is `steps` apart from the next, and a window has `taps` places, `apart` from each other; `column_tap` is the place
+    in `block.reduce` of the axis over those of a row, None where a row has one."""
+
+    block: str
+    out: Buffer
+    source: Buffer
+    last: str
+    height: int
+    width: int
+    steps: tuple[int, int]
+    taps: tuple[int, int]
+    apart: tuple[int, int]
+    column_tap: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`rows` x `lanes` sums are a tile; a padded channel is brought near as a whole or, `by_rows`, for a row of tiles;
+    the columns of a window are written out, or a loop."""
+
+    rows: int
+    lanes: int
+    by_rows: bool
+    in_registers: bool
+    planes: bool
+    unroll_columns: bool
+
+
+def find_windows(function: Function, found: Contraction) -> Windows | None:
+    """The contraction as a sum over windows of two dimensions, all sizes known; None for any other."""
+    block, index = found.block, found.vector.load.indices
+    if found.rows is not None or len(block.spatial) < 3 or len(index) < 2 or found.depth > MOST_TERMS:
+        return None
+    if not found.out.dtype.is_float or found.vector.buffer.dtype is not found.out.dtype or found.out.dtype.bits < 32:
+        return None
+    if any(not isinstance(e, Const) for e in found.extents):
+        return None
+    extents = {a.var: known(e) for a, e in zip(block.axes, found.extents, strict=True)}
+    row, column = block.spatial[-2].var, block.spatial[-1].var
+    along = [_along(found.vector.load, d, axis, extents) for d, axis in ((-2, row), (-1, column))]
+    last = _last(function, found)
+    if (
+        found.broadcast.moves(row)
+        or None in along
+        or last is None
+        or min(extents[row], extents[column]) < LEAST_COLUMNS
+    ):
+        return None
+    (s0, t0, a0), (s1, t1, a1) = (a for a in along if a is not None)
+    if t0 * t1 != found.depth or all(extents[a.var] == 1 for a in block.spatial[:-2]):
+        return None
+    sizes = extents[row], extents[column]
+    tap = next((n for n, a in enumerate(block.reduce) if a.var in variables_of(index[-1])), None)
+    return Windows(block.name, found.out, found.vector.buffer, last, *sizes, (s0, s1), (t0, t1), (a0, a1), tap)
+
+
+def _along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tuple[int, int, int] | None:
+    """(step, taps, distance of taps) of a dimension indexed by axis*step + tap*distance; None where it is not."""
+    factors = dict(polynomial(load.indices[dimension]))
+    step = factors.pop((axis,), 0)
+    moving = [i for n, i in enumerate(load.indices) if axis in variables_of(i)]
+    taps = [(m[0], c) for m, c in factors.items() if len(m) == 1]
+    if step < 1 or len(moving) != 1 or len(taps) != len(factors) or len(taps) > 1:
+        return None
+    if not taps:
+        return step, 1, 1
+    (tap, distance) = taps[0]
+    return (step, extents[tap], distance) if tap in extents and distance > 0 else None
+
+
+def _last(function: Function, found: Contraction) -> str | None:
+    """The block that the result ends in: the only one that reads it, at its own points and nothing else."""
+    if found.out.scope is Scope.ARGUMENT:
+        return found.block.name
+    readers = [
+        b for b in blocks(function.body) if any(ld.buffer is found.out for ld in loads(b)) and b is not found.block
+    ]
+    if len(readers) != 1 or found.out not in allocations(function.body):
+        return None
+    (reader,) = readers
+    points = tuple(a.var for a in reader.axes)
+    if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
+        return None
+    return reader.name if all(ld.indices == points for ld in loads(reader) if ld.buffer is found.out) else None
+
+
+def choose(windows: Windows, target: Target) -> Choice:
+    """The tile and the rest."""
+    lanes = target.lanes(windows.out.dtype)
+    tiles = -(-windows.height // MOST_ROWS)
+    rows = -(-windows.height // tiles)
+    size = windows.out.dtype.bytes
+    wide = [(n - 1) * s + (t - 1) * a + 1 for n, s, t, a in _dimensions(windows)]
+    near = wide[0] * (wide[1] + lanes) * size <= target.caches[0].bytes // NEAR_SHARE
+    unroll = rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
+    direct = tiles == 1 and windows.width <= lanes and windows.steps[1] == 1
+    planes = windows.steps[1] > 1
+    return Choice(rows, lanes, not near, direct, planes, unroll)
+
+
+def _dimensions(w: Windows) -> list[tuple[int, int, int, int]]:
+    return list(zip((w.height, w.width), w.steps, w.taps, w.apart, strict=True))

@@ -1,0 +1,224 @@
+"""The schedule of convolutions that keep channels apart: a channel's rows with their zeros lie in the first cache, and
+a tile of rows by a vector of columns is summed up in registers.
+
+    for c:
+      q = the channel's rows with their zeros                  of large images only those of a row of tiles
+      for tiles of R rows, vectors of columns:
+        t[R, lanes] = 0
+        for b, a, r: t[r] += q[row of r at a, columns at b] * w[c, a, b]      a row is loaded once for all a
+        y[…] = f(t)
+
+Where a loop is no multiple of its tile, the last tile is moved back: what it does again, it does alike.
+"""
+
+from __future__ import annotations
+
+from tilewright.expr.linear import affine_in
+from tilewright.expr.nodes import Var
+from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import blocks
+from tilewright.loops.nodes import Block, Function
+from tilewright.plan.contraction import find_contraction
+from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
+from tilewright.plan.register_tiles import UNKNOWN, known
+from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.inline import inline_all
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.predicates import bound, conjuncts
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+FEW = 4
+"""So many vectors of a row are written out: the places of zeros in them are numbers then."""
+
+
+def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one such convolution, of sizes known to the compiler; None for any other."""
+    plain = inline_all(function)
+    found = find_contraction(plain)
+    windows = None if found is None else find_windows(plain, found)
+    return None if windows is None else apply_choice(plain, windows, choose(windows, target))
+
+
+def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:
+    """The steps that a choice stands for."""
+    s = Schedule(function)
+    last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
+    near = None
+    if w.source.scope is not Scope.ARGUMENT:
+        pad = s.unite(w.source.name)
+        if choice.planes:
+            _split_columns(s, w)
+        near = pad, None if choice.in_registers else s.cache_write(pad)
+    outer, tiles = _tiles(s, w, choice, last)
+    s.compute_at(w.block, tiles[-1])
+    _sum(s, w, choice)
+    if near is not None:
+        pad, copy = near
+        if copy is None:
+            _load_padded(s, w, choice, pad)
+        else:
+            s.compute_at(copy, tiles[0] if choice.by_rows else outer)
+            s.compact(w.source.name)
+            s.set_scope(w.source.name, "stack")
+            _bring_near(s, w, choice, pad, copy)
+    _write_out(s, last, choice)
+    s.parallel(outer)
+    return s
+
+
+def _split_columns(s: Schedule, w: Windows) -> None:
+    """The columns that one place of the window meets lie side by side."""
+    step, rank = w.steps[1], len(w.source.shape)
+    at = ", ".join(f"d{n}" for n in range(rank - 1))
+    s.transform_layout(w.source.name, f"{at}, w -> {at}, w % {step}, w // {step}", pad=0)
+
+
+def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, list[Var]]:
+    """The nest that is stored last, in tiles: the loop over channels, and the loops over tiles."""
+    m, n = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    apart = [v for v in s.get_loops(block) if v not in (m, n)]
+    outer = max(apart, key=lambda v: _extent(s, v))
+    apart.remove(outer)
+    mo, mi = s.split(m, choice.rows, tail="shift")
+    if w.width < choice.lanes:
+        s.reorder(outer, *apart, mo, mi, n)
+        return outer, [mo]
+    s.reorder(outer, *apart, mo, n, mi)
+    return outer, [mo, s.split(n, choice.lanes, tail="shift")[0]]
+
+
+def _loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
+    """The loops that a spatial axis is bound to, innermost first: none where it has one value."""
+    used = variables_of(find_block(s.func, block).spatial[axis].binding)
+    return [v for v in reversed(s.get_loops(block)) if v in used]
+
+
+def _loop_of(s: Schedule, block: str, axis: int) -> Var:
+    """The innermost loop that a spatial axis, of several values, is bound to."""
+    return _loops_of(s, block, axis)[0]
+
+
+def _extent(s: Schedule, loop: Var) -> int:
+    return known(extent_of(find_loop(s.func, loop)))
+
+
+def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
+    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows."""
+    found = find_block(s.func, w.block)
+    r, c = _loop_of(s, w.block, -2), _loop_of(s, w.block, -1)
+    taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
+    columns = _column_taps(s, w)
+    others = [v for v in taps if v not in columns]
+    single = [v for v in others if _extent(s, v) == 1]
+    rows = [v for v in others if v not in single]
+    lane = c
+    if w.width < choice.lanes:
+        _, lane = s.split(c, choice.lanes, tail="mask")
+    s.reorder(*single, *columns, *rows, r, lane)
+    (sums,) = stored_buffers(found)
+    s.compact(sums.name)
+    s.set_scope(sums.name, "register")
+    if w.width < choice.lanes:
+        at = ", ".join(f"d{n}" for n in range(len(sums.shape) - 1))
+        s.transform_layout(sums.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
+        s.pad(w.block, lane)
+    s.vectorize(lane)
+    for loop in (*rows, r):
+        s.unroll(loop)
+    if choice.unroll_columns:
+        for loop in columns:
+            s.unroll(loop)
+
+
+def _column_taps(s: Schedule, w: Windows) -> list[Var]:
+    """The loop over the window's columns, if it has several."""
+    if w.column_tap is None:
+        return []
+    binding = find_block(s.func, w.block).reduce[w.column_tap].binding
+    return [v for v in s.get_loops(w.block) if v in variables_of(binding)]
+
+
+def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str) -> None:
+    """The rows that a column of the window meets are loaded into registers, with the zeros around them."""
+    (column,) = _column_taps(s, w)
+    s.compute_at(pad, column)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "register")
+    row, lane = _loop_of(s, pad, -3 if choice.planes else -2), _loop_of(s, pad, -1)
+    s.vectorize(lane)
+    s.unroll(row)
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    _parts(s, row, _inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
+
+
+def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) -> None:
+    """The rows are copied in vectors, through a register with the zeros around them: no masks where there are none."""
+    row, column = _loop_of(s, copy, -3 if choice.planes else -2), _loop_of(s, copy, -1)
+    columns = _extent(s, column)
+    vectors, lane = s.split(column, choice.lanes, tail="shift")
+    (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
+    s.compute_at(pad, vectors)
+    s.compact(between)
+    s.set_scope(between, "register")
+    s.vectorize(lane)
+    s.vectorize(_loop_of(s, pad, -1))
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    rows = _inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
+    first, end = _inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
+    count = -(-columns // choice.lanes)
+    starts = [min(n * choice.lanes, columns - choice.lanes) for n in range(count)]
+    whole = [n for n, at in enumerate(starts) if first <= at and at + choice.lanes <= end]
+    written_out = count <= FEW if not choice.planes else not whole
+    if written_out:
+        s.unroll(vectors)
+    if choice.planes:
+        for parity in _loops_of(s, copy, -2):
+            s.unroll(parity)
+    image = row if choice.by_rows else _parts(s, row, rows)[1]
+    if whole and not written_out:
+        held = blocks(find_loop(s.func, image))[-1].name
+        _parts(s, s.get_loops(held)[-2], (whole[0], whole[-1] + 1))
+
+
+def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
+    """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
+    The axis counts by `step`, and what is between is counted by another one."""
+    first, end = 0, UNKNOWN
+    for cond in conjuncts(block.where):
+        p = bound(cond)
+        parts = affine_in(p, axis) if p is not None else None
+        if parts is None or set(parts[0]) != {()}:
+            continue
+        number = parts[1].get((), 0)
+        if parts[0][()] == step:
+            first = max(first, -(number // step))
+        elif parts[0][()] == -step:
+            end = min(end, (number + 1) // step)
+    return first, end
+
+
+def _parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
+    """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
+    before, behind, end = None, None, _extent(s, loop)
+    if places[0] > 0:
+        before, loop = s.partition(loop, places[0])
+    if places[1] < end:
+        loop, behind = s.partition(loop, places[1])
+    return before, loop, behind
+
+
+def _write_out(s: Schedule, block: str, choice: Choice) -> None:
+    """The epilogue over a tile, written out, in vectors along the columns."""
+    row, lane = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    lanes = choice.lanes
+    while lanes > _extent(s, lane):
+        lanes //= 2
+    if lanes < _extent(s, lane):
+        vectors, lane = s.split(lane, lanes, tail="shift")
+        s.unroll(vectors)
+    s.vectorize(lane)
+    s.unroll(row)

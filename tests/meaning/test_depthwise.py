@@ -1,0 +1,170 @@
+"""Convolutions that keep channels apart: what they compute, compared with the graph's evaluator, and which of them are
+run in tiles over padded channels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from inner_loops import inner_loops
+
+from tilewright.codegen.assemble import assembly
+from tilewright.compiler import compile_module, lower
+from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.nodes import const
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.loops.nodes import Function
+from tilewright.loops.same import same
+from tilewright.plan import defaults
+from tilewright.plan.depthwise_schedule import schedule_depthwise
+from tilewright.schedule.inline import inline_all
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.tensor import TensorType
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Images (count, channels, height, width); a window; its step and the distance of its places along height and
+    width; zeros before and behind both; how many results a channel has; what follows."""
+
+    images: tuple[int, int, int, int]
+    window: tuple[int, int] = (3, 3)
+    step: tuple[int, int] = (1, 1)
+    gap: tuple[int, int] = (1, 1)
+    low: tuple[int, int] = (1, 1)
+    high: tuple[int, int] = (1, 1)
+    results: int = 1
+    after: str = ""
+    dtype: str = "f32"
+    zero: float = 0.0
+
+    @property
+    def sizes(self) -> list[int]:
+        rows = zip(self.images[2:], self.window, self.step, self.gap, self.low, self.high, strict=True)
+        return [(n + lo + hi - (k - 1) * g - 1) // s + 1 for n, k, s, g, lo, hi in rows]
+
+
+TILED = {
+    "a tile": Case((1, 9, 7, 7)),
+    "a tile, 5x5": Case((1, 9, 7, 7), (5, 5), low=(2, 2), high=(2, 2)),
+    "several tiles": Case((1, 5, 14, 14)),
+    "tiles moved back": Case((1, 5, 13, 19)),
+    "few columns": Case((1, 5, 9, 5)),
+    "a row of tiles at a time": Case((1, 2, 40, 112)),
+    "5x5, long rows": Case((1, 3, 17, 56), (5, 5), low=(2, 2), high=(2, 2)),
+    "every second": Case((1, 5, 14, 14), step=(2, 2)),
+    "every second, 5x5": Case((1, 3, 28, 28), (5, 5), (2, 2), low=(2, 2), high=(2, 2)),
+    "every second, long rows": Case((1, 2, 30, 113), step=(2, 2)),
+    "every third": Case((1, 5, 22, 31), step=(3, 3)),
+    "steps of rows": Case((1, 5, 23, 12), step=(2, 1)),
+    "steps of columns": Case((1, 5, 12, 23), step=(1, 2)),
+    "apart": Case((1, 5, 15, 16), gap=(2, 3), low=(2, 3), high=(2, 3)),
+    "apart, every second": Case((1, 5, 15, 26), step=(2, 2), gap=(2, 3), low=(2, 3), high=(2, 3)),
+    "uneven zeros": Case((1, 5, 11, 12), low=(2, 0), high=(0, 3)),
+    "uneven zeros, every second": Case((1, 5, 11, 24), (3, 5), (2, 2), low=(0, 1), high=(1, 3)),
+    "zeros all over": Case((1, 3, 4, 4), (3, 3), low=(5, 5), high=(5, 9)),
+    "no zeros": Case((1, 5, 12, 12), low=(0, 0), high=(0, 0)),
+    "other padding": Case((1, 5, 12, 12), zero=0.5),
+    "images": Case((3, 4, 9, 10)),
+    "more images than channels": Case((5, 2, 9, 10), step=(2, 2)),
+    "a row of a window": Case((1, 5, 9, 20), (1, 7), low=(0, 3), high=(0, 3)),
+    "a column of a window": Case((1, 5, 20, 9), (7, 1), low=(3, 0), high=(3, 0)),
+    "no window": Case((1, 5, 16, 16), (1, 1), (2, 2), low=(1, 1)),
+    "a bias": Case((1, 5, 14, 14), after="bias"),
+    "a smooth step": Case((1, 5, 7, 7), after="swish"),
+    "a smooth step, every second": Case((1, 5, 30, 30), step=(2, 2), after="swish"),
+    "f64": Case((1, 5, 14, 15), dtype="f64"),
+    "f64, every second": Case((1, 5, 14, 15), step=(2, 2), dtype="f64"),
+}
+OTHERS = {
+    "several results": Case((1, 3, 9, 9), results=2),
+    "a small image": Case((1, 5, 3, 3)),
+    "a large window": Case((1, 3, 14, 14), (9, 9), low=(4, 4), high=(4, 4)),
+    "one channel": Case((1, 1, 9, 9)),
+}
+
+
+def convolution(case: Case) -> tuple[Module, Array]:
+    """The graph, and images for it."""
+    dtype = DTYPES[case.dtype]
+    rng, channels = np.random.default_rng(0), case.images[1]
+    w = rng.standard_normal((channels, case.results, *case.window)).astype(dtype.numpy)
+    graph = GraphBuilder()
+    value = graph.param("x", TensorType.of(dtype, case.images))
+    if any((*case.low, *case.high)):
+        zero = graph.op("full", value=const(case.zero, dtype), shape=())
+        value = graph.op("pad", value, zero, low=(0, 0, *case.low), high=(0, 0, *case.high))
+    rows, columns = (f"{n}*{s}+{k}*{g}" for n, k, s, g in zip("ij", "ab", case.step, case.gap, strict=True))
+    spec = f"n c {rows} {columns}, c o a b -> n c o i j".replace("*1", "")
+    sizes = tuple(zip("ij", case.sizes, strict=True))
+    y = graph.op("contract", value, graph.constant("w", w), spec=spec, sizes=sizes)
+    if case.after:
+        y = graph.op("add", y, graph.constant("b", rng.standard_normal((channels, 1, 1, 1)).astype(dtype.numpy)))
+    if case.after == "swish":
+        y = graph.op("mul", y, graph.op("sigmoid", y))
+    return graph.module({"y": y}), rng.standard_normal(case.images).astype(dtype.numpy)
+
+
+def kernels(case: Case, target: Target) -> list[Function]:
+    """The kernels of a case before they are scheduled."""
+    plan = lower(convolution(case)[0], target).record.after("plan").program
+    return [f for f in plan.functions.values() if isinstance(f, Function)]
+
+
+def scheduled(case: Case, target: Target) -> list[Schedule]:
+    return [s for f in kernels(case, target) if (s := schedule_depthwise(f, target)) is not None]
+
+
+@pytest.mark.parametrize("name", [*TILED, *OTHERS])
+def test_same_as_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever way it is run; and these are run in tiles, the others not."""
+    made: list[Schedule | None] = []
+
+    def schedule(function: Function, target: Target) -> Schedule | None:
+        made.append(schedule_depthwise(function, target))
+        return made[-1]
+
+    monkeypatch.setattr(defaults, "schedule_depthwise", schedule)
+    module, x = convolution((TILED | OTHERS)[name])
+    (wanted,) = evaluate(module, [x]).values()
+    (found,) = compile_module(module, threads=2)(x)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+    assert any(s is not None for s in made) == (name in TILED)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
+@pytest.mark.parametrize("name", ["tiles moved back", "every second, 5x5"])
+def test_other_machines(name: str, target: str) -> None:
+    """Vectors of other lengths."""
+    machine = Target.parse(target)
+    assert scheduled(TILED[name], machine)
+    assert lower(convolution(TILED[name])[0], machine).code
+
+
+@pytest.mark.parametrize(
+    ("name", "multiply_adds"), [("several tiles", 7 * 9), ("5x5, long rows", 6 * 5), ("every second, long rows", 5 * 9)]
+)
+def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
+    """One multiply-add for each sum and place of the window, and for these tiles nothing on the stack."""
+    target = Target.parse("x86-64-v3")
+    loops = list(inner_loops(assembly(lower(convolution(TILED[name])[0], target).llvm, target)))
+    (loop,) = (loop for loop in loops if loop.multiply_adds)
+    assert loop.multiply_adds == multiply_adds
+    assert loop.on_stack == [], loop
+
+
+@pytest.mark.parametrize("name", ["a tile", "every second, long rows"])
+def test_steps_replay(name: str) -> None:
+    target = Target.parse("x86-64-v3")
+    (kernel,) = kernels(TILED[name], target)
+    (s,) = scheduled(TILED[name], target)
+    again = Schedule(inline_all(kernel))
+    again.replay(s.trace)
+    assert same(again.func, s.func)
