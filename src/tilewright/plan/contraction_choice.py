@@ -24,6 +24,9 @@ NEAR_SHARE = 1 / 16
 PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
 """Panels that a call packs together may take this part of the second cache, and have so many terms."""
 
+GROUPS = 6
+"""Threads share groups of panels that a call packs evenly where there are at least so many."""
+
 MANY_ROWS = 2 << 20
 """Bytes of the broadcast operand that are too many to stream by group after group of packed panels."""
 
@@ -131,24 +134,29 @@ def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, ta
 
 def _panels_near(found: Contraction, tile: RegisterTile, target: Target) -> int | None:
     """How many panels stay in the last cache while block after block of rows passes by; None where all do."""
-    room = int(target.caches[-1].bytes * NEAR_SHARE)
-    return _panels_in(room, found, tile, found.depth)
+    panels, size = _panels(found, tile, found.depth)
+    most = max(int(target.caches[-1].bytes * NEAR_SHARE) // size, 1)
+    if found.vector.is_constant:
+        return None if panels <= most else -(-panels // -(-panels // most))
+    return _divisor(panels, most)
 
 
 def _packed_together(found: Contraction, tile: RegisterTile, terms: int, target: Target) -> int | None:
     """How many panels of an operand that a call packs stay in the second cache while tile after tile of rows passes by.
-    They are packed together, so that its rows are read in longer pieces."""
-    return _panels_in(int(_second_cache(target) * PACKED_SHARE), found, tile, terms)
+    They are packed together, so that its rows are read in longer pieces; None of them are where groups would be few."""
+    panels, size = _panels(found, tile, terms)
+    return _divisor(panels, min(int(_second_cache(target) * PACKED_SHARE) // size, panels // GROUPS))
 
 
-def _panels_in(room: int, found: Contraction, tile: RegisterTile, terms: int) -> int | None:
-    """How many panels of so many terms take `room` bytes; None where they should not be parted. Groups that are packed
-    by a call are of one size."""
-    panels = -(-known(found.extents[found.columns]) // tile.columns)
-    most = max(room // (tile.columns * terms * found.vector.buffer.dtype.bytes), 1)
-    if found.vector.is_constant:
-        return None if panels <= most else -(-panels // -(-panels // most))
-    together = max(n for n in range(1, min(most, panels) + 1) if panels % n == 0)
+def _panels(found: Contraction, tile: RegisterTile, terms: int) -> tuple[int, int]:
+    """The number of panels, and the bytes of each with so many terms."""
+    size = tile.columns * terms * found.vector.buffer.dtype.bytes
+    return -(-known(found.extents[found.columns]) // tile.columns), size
+
+
+def _divisor(panels: int, most: int) -> int | None:
+    """The largest group of at most so many panels that all groups can be as large as; None where that is one panel."""
+    together = max((n for n in range(2, min(most, panels) + 1) if panels % n == 0), default=1)
     return together if together > 1 else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
@@ -19,9 +20,9 @@ MOST_WRITTEN_OUT = 120
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """The loops of a tiled contraction: the outermost; over panels that stay near, where these are not all; over cache
-    blocks, over blocks of terms (None where a sum is not cut), over column panels, over tiles, over the rows, the
-    vectors and the lanes of a tile."""
+    """The loops of a tiled contraction: `outer`, which threads share; over groups of panels, over cache blocks, over
+    blocks of terms (each None where there is but one); over column panels; the innermost around a tile; and over the
+    rows, the vectors and the lanes of a tile."""
 
     outer: Var
     near: Var | None
@@ -36,51 +37,84 @@ class Nest:
 
 def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     """Splits and orders the loops of the contraction."""
-    tile = choice.tile
     loops = s.get_loops(found.block.name)
-    jo, ji = s.split(loops[found.columns], tile.columns, tail="mask")
-    jv, jl = s.split(ji, tile.lanes)
-    js, jv = s.split(jv, tile.vectors // choice.streams) if choice.streams > 1 else (None, jv)
-    outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    panels, inside = s.split(loops[found.columns], choice.tile.columns, tail="mask")
+    vectors, lane = s.split(inside, choice.tile.lanes)
+    tile = [vectors, lane]
+    if choice.streams > 1:
+        stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
+        tile = [stream, vectors, lane]
+    outer, inner = _blocks(s, found, choice, loops, panels)
     terms = [loops[n] for n in found.reduce]
-    panels = -(-known(found.extents[found.columns]) // tile.columns)
-    row: Var | None = None
-    cache: Var | None = None
-    near: Var | None = None
-    io = jo
-    if found.rows is not None:
-        tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
-        cache, io = s.split(tiles, choice.block_tiles, tail="clip")
-        if choice.block_panels is not None:
-            near, jo = s.split(jo, choice.block_panels, tail="clip")
-            s.reorder(near, cache, io, row, jo)
-        outer[cache] = -(-known(found.extents[found.rows]) // (tile.rows * choice.block_tiles))
-        inner = [jo, io]
-    elif choice.block_terms is not None:
-        cache, jo = s.split(jo, choice.block_tiles, tail="clip")
-        io, inner = jo, [jo]
-        outer[cache] = -(-panels // choice.block_tiles)
-    else:
-        inner = []
-    tile_order = [loop for loop in (row, js, jv, jl) if loop is not None]
-    if near is not None and not choice.rows_stay:
-        inner = [io, jo]
+    if inner.row is not None:
+        tile.insert(0, inner.row)
     cut: Var | None = None
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-    if cut is None and near is None:
-        order = [*ordered(outer | {jo: panels}), *inner[1:]]
-    else:
-        order = ordered(outer)
-        if near is not None and cache is not None:
-            order.insert(order.index(cache), near)
-        order += [*([cut] if cut is not None else []), *inner]
-    s.reorder(*order, *terms, *tile_order)
-    s.vectorize(jl)
-    for loop in tile_order[-2::-1]:
+    order, first = _outer_order(found, choice, outer, inner, cut)
+    s.reorder(*order, *terms, *tile)
+    s.vectorize(lane)
+    for loop in tile[-2::-1]:
         s.unroll(loop)
-    unroll_taps(s, found, terms, tile)
-    return Nest(order[0], near, cache, cut, jo, inner[-1] if inner else jo, row, jv, jl)
+    unroll_taps(s, found, terms, choice.tile)
+    return Nest(first, inner.near, inner.cache, cut, inner.panels, order[-1], inner.row, vectors, lane)
+
+
+@dataclass(frozen=True, slots=True)
+class _Blocks:
+    """The loops that rows and panels were cut into: over groups of panels, over cache blocks, over the tiles of one and
+    over the rows of a tile, each None where there are none; and over the panels of a group."""
+
+    near: Var | None
+    cache: Var | None
+    tiles: Var | None
+    row: Var | None
+    panels: Var
+
+
+def _blocks(
+    s: Schedule, found: Contraction, choice: Choice, loops: Sequence[Var], panels: Var
+) -> tuple[dict[Var, int], _Blocks]:
+    """Cuts rows, or panels where there are no rows, into cache blocks. Returns the loops outside these, with about how
+    often they run, and what was made."""
+    outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    if found.rows is None:
+        if choice.block_terms is None:
+            return outer, _Blocks(None, None, None, None, panels)
+        cache, panels = s.split(panels, choice.block_tiles, tail="clip")
+        outer[cache] = -(-_panels(found, choice) // choice.block_tiles)
+        return outer, _Blocks(None, cache, None, None, panels)
+    tiles, row = s.split(loops[found.rows], choice.tile.rows, tail="mask")
+    cache, tiles = s.split(tiles, choice.block_tiles, tail="clip")
+    near: Var | None = None
+    if choice.block_panels is not None:
+        near, panels = s.split(panels, choice.block_panels, tail="clip")
+        s.reorder(near, cache, tiles, row, panels)
+    outer[cache] = -(-known(found.extents[found.rows]) // (choice.tile.rows * choice.block_tiles))
+    return outer, _Blocks(near, cache, tiles, row, panels)
+
+
+def _panels(found: Contraction, choice: Choice) -> int:
+    return -(-known(found.extents[found.columns]) // choice.tile.columns)
+
+
+def _outer_order(
+    found: Contraction, choice: Choice, outer: dict[Var, int], made: _Blocks, cut: Var | None
+) -> tuple[list[Var], Var]:
+    """The loops around the terms of a tile, in order, and the one that threads share."""
+    inner = [v for v in (made.panels, made.tiles) if v is not None]
+    if made.near is not None and made.cache is not None and choice.block_panels is not None:
+        batches = {v: n for v, n in outer.items() if v is not made.cache and n > 1}
+        first = ordered(batches | {made.near: -(-_panels(found, choice) // choice.block_panels)})[0]
+        order = [*(v for v in outer if v is not made.cache), made.near, made.cache]
+        inner = inner if choice.rows_stay else inner[::-1]
+    elif cut is not None:
+        order = ordered(outer)
+        first = order[0]
+    else:
+        order = ordered(outer | {made.panels: _panels(found, choice)})
+        first, inner = order[0], inner[1:]
+    return [*order, *([cut] if cut is not None else []), *inner], first
 
 
 def ordered(outer: dict[Var, int]) -> list[Var]:

@@ -102,13 +102,11 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
 
 
 def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
-    """The outermost loop is parallel. Blocks of rows share one with the groups of panels around them, which are few;
-    of a number of rows that only a call knows that would be a division in each iteration."""
-    if nest.near is None or nest.blocks is None or not choice.rows_stay:
+    """One loop is parallel. Blocks of rows share it with the groups of panels around them, which are few; where only a
+    call knows the number of rows, that would be a division in each iteration."""
+    if nest.near is None or nest.blocks is None or nest.outer is not nest.near or not choice.rows_stay:
         s.parallel(nest.outer)
         return
-    if nest.outer is not nest.near:
-        s.parallel(nest.outer)
     s.parallel(nest.blocks)
     if found.vector.is_constant and found.rows is not None and isinstance(found.extents[found.rows], Const):
         s.parallel(nest.near)
