@@ -142,9 +142,7 @@ def _pack_rows(s: Schedule, found: Contraction, rows: int) -> None:
     extent = found.extents[found.rows]
     name = pack(s, found, found.broadcast, found.rows, rows)
     whole = known(extent) // rows
-    axis = found.broadcast.dimension(found.block.axes[found.rows].var)
     terms = len([n for n in found.reduce if found.broadcast.moves(found.block.axes[n].var)])
-    assert axis is not None
     if known(extent) % rows and whole:
         s.partition(s.get_loops(name)[-2 - terms], whole)
     loop: Var | None = s.get_loops(name)[-1]
