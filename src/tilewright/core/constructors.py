@@ -22,11 +22,13 @@ Scope = dict[str, Any]
 @dataclass(frozen=True, slots=True)
 class Layout:
     """What the functions are made from: fields in order, defaults, those that may hold children, and of these the ones
-    that may be tuples; whether nodes are interned, by what key, and whether the class checks its fields."""
+    that may be tuples; those that certainly hold a node or, where the value is true, a tuple of nodes; whether nodes
+    are interned, by what key, and whether the class checks its fields."""
 
     fields: tuple[str, ...]
     defaults: Mapping[str, object]
     child_fields: tuple[str, ...]
+    sure_fields: Mapping[str, bool]
     tuple_fields: frozenset[str]
     interned: bool
     has_key: bool
@@ -36,8 +38,8 @@ class Layout:
 def sources(layout: Layout) -> str:
     """The source of `construct`, `values`, `find_children` and `refill`.
 
-    It names, from the scope it runs in: `absent`, `by_name`, `make`, `classes`, `collect`, `refilled`; `set_FIELD` and
-    `default_FIELD`; for interned classes `find`, `publish`, `make_key`.
+    It names, from the scope it runs in: `absent`, `by_name`, `make`, `set_children`, `classes`, `collect`, `refilled`;
+    `set_FIELD` and `default_FIELD`; for interned classes `find`, `publish`, `make_key`.
     """
     return "\n".join([*_construct(layout), *_values(layout), *_find_children(layout), *_refill(layout)])
 
@@ -66,8 +68,21 @@ def _construct(layout: Layout) -> list[str]:
         lines += [f"    _key = {key}", "    _entry = find(_key)", "    if _entry is not None:"]
         lines += ["        _node = _entry()", "        if _node is not None:", "            return _node"]
     lines += ["    _node = make(_cls)", *(f"    set_{f}(_node, {f})" for f in fields)]
+    lines += _keep_children(layout)
     lines += ["    _node.__post_init__()"] if layout.has_check else []
     return [*lines, "    return publish(_key, _node)" if layout.interned else "    return _node"]
+
+
+def _keep_children(layout: Layout) -> list[str]:
+    """Children that need no search are kept at once; where they are all the fields, as the tuple that is the key."""
+    children, sure = layout.child_fields, layout.sure_fields
+    if not children or not all(f in sure for f in children):
+        return []
+    if len(children) == 1 and sure[children[0]]:
+        return [f"    set_children(_node, {children[0]})"]
+    if layout.interned and not layout.has_key and children == layout.fields and not any(sure.values()):
+        return ["    set_children(_node, _key)"]
+    return [f"    set_children(_node, ({_listed([f'*{f}' if sure[f] else f for f in children])}))"]
 
 
 def _values(layout: Layout) -> list[str]:

@@ -43,6 +43,7 @@ _lock = threading.RLock()  # re-entrant: a collection inside the guarded region 
 _missing = object()
 _classes: set[type] = set()  # of nodes: to ask whether a class is among them takes a quarter of `isinstance`'s time
 _number_annotation = re.compile(r"\b(?:float|complex|bool)\b")
+_SURE = frozenset(("Expr", "Stmt", "Node", "tuple[Expr, ...]", "tuple[Stmt, ...]"))
 _leaf_annotation = re.compile(r"(?:int|float|bool|str|bytes|None|tuple|[\s|,.\[\]])*")
 
 
@@ -89,6 +90,7 @@ class NodeMeta(type):
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
     _child_fields: tuple[str, ...]
+    _sure_fields: dict[str, bool]
     _number_fields: frozenset[str]
     _tuple_fields: frozenset[str]
     _interned: bool
@@ -124,6 +126,7 @@ class NodeMeta(type):
         defaults = dict(getattr(cls, "_defaults", {}))
         numbers = set(getattr(cls, "_number_fields", ()))
         tuples = set(getattr(cls, "_tuple_fields", ()))
+        sure = dict(getattr(cls, "_sure_fields", {}))
         childless = set(fields) - set(getattr(cls, "_child_fields", ()))
         for field, hint in hints.items():
             value = given.get(field, _missing)
@@ -142,12 +145,16 @@ class NodeMeta(type):
             numeric = _number_annotation.search(hint) is not None
             numbers = numbers | {field} if numeric else numbers - {field}
             tuples = tuples - {field} if "tuple" not in hint else tuples | {field}
+            sure.pop(field, None)
+            if hint in _SURE and kind == "plain":
+                sure[field] = hint.startswith("tuple")
         for before, after in itertools.pairwise(fields):
             if before in defaults and after not in defaults:
                 raise TypeError(f"{cls.__name__}: field {after} without a default follows {before}, which has one")
         cls._fields = tuple(fields)
         type.__setattr__(cls, "__match_args__", cls._fields)
         cls._defaults = defaults
+        cls._sure_fields = sure
         cls._number_fields = frozenset(numbers)
         cls._tuple_fields = frozenset(tuples)
         cls._child_fields = tuple(f for f in fields if f not in childless)
@@ -161,6 +168,7 @@ class NodeMeta(type):
             "absent": _missing,
             "by_name": _by_name,
             "make": object.__new__,
+            "set_children": Node.__dict__["_found"].__set__,
             "classes": _classes,
             "collect": _collect,
             "refilled": _refilled,
@@ -168,9 +176,8 @@ class NodeMeta(type):
             "find": cls._table.get,
             "publish": cls._publish,
         }
-        children, tuples = cls._child_fields, cls._tuple_fields
-        has_check = hasattr(cls, "__post_init__")
-        layout = Layout(cls._fields, cls._defaults, children, tuples, cls._interned, make_key is not None, has_check)
+        parts = (cls._fields, cls._defaults, cls._child_fields, cls._sure_fields, cls._tuple_fields)
+        layout = Layout(*parts, cls._interned, make_key is not None, hasattr(cls, "__post_init__"))
         construct, cls._values, cls._find_children, cls._refill = functions(layout, scope)
         type.__setattr__(cls, "__new__", staticmethod(construct))
 

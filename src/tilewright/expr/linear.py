@@ -12,7 +12,7 @@ not to overflow when sizes are bound).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeGuard
+from typing import TypeGuard, cast
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const
@@ -36,17 +36,19 @@ def are_moderate(p: Polynomial) -> bool:
 def polynomial(root: Expr) -> Polynomial:
     """The polynomial of an integer expression. Those of sums and products are kept in them: callers do not change
     what they get."""
+    if not _is_arithmetic(root):
+        return _of_atom(root)
     try:
         return root._polynomial
     except AttributeError:
-        return _computed(root) if _is_arithmetic(root) else _of_atom(root)
+        return _computed(root)
 
 
 def _computed(root: Expr) -> Polynomial:
     stack: list[Expr] = [root]
     while stack:
         node = stack[-1]
-        waiting = [c for c in node.children() if not hasattr(c, "_polynomial") and _is_arithmetic(c)]
+        waiting = [c for c in node.children() if _is_arithmetic(c) and not hasattr(c, "_polynomial")]
         if waiting:
             stack += waiting
             continue
@@ -56,7 +58,8 @@ def _computed(root: Expr) -> Polynomial:
 
 
 def _is_arithmetic(node: Node) -> TypeGuard[Expr]:
-    return type(node) in _ARITHMETIC or (isinstance(node, Call) and node.fn.name == "neg")
+    kind = type(node)
+    return kind in _ARITHMETIC or (kind is Call and cast(Call, node).fn.name == "neg")
 
 
 _ARITHMETIC = frozenset((Add, Sub, Mul))

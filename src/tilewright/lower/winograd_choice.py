@@ -66,13 +66,10 @@ class Sizes:
 
 def choose_size(sizes: Sizes, filters: Filters, target: Target) -> int | None:
     """The size of the tiles that are accurate enough and fastest; None where the convolution is better left alone."""
-    best = direct_seconds(sizes, target) / LEAST_GAIN
-    chosen = None
-    for size, stride in sorted(INPUT):
-        seconds = tile_seconds(sizes, size, target) if stride == sizes.stride else best
-        if seconds < best and error_bound(filters, size, stride) <= LARGEST_ERROR:
-            best, chosen = seconds, size
-    return chosen
+    limit = direct_seconds(sizes, target) / LEAST_GAIN
+    seconds = {size: tile_seconds(sizes, size, target) for size, stride in sorted(INPUT) if stride == sizes.stride}
+    fast = sorted([size for size in seconds if seconds[size] < limit], key=seconds.__getitem__)
+    return next((size for size in fast if error_bound(filters, size, sizes.stride) <= LARGEST_ERROR), None)
 
 
 def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
