@@ -9,14 +9,18 @@ Groups that come to the same program share one function.
 
 from __future__ import annotations
 
+import re
+
 from tilewright.core.walk import preorder
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
+from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store, View
+from tilewright.loops.text import KEYWORDS
 from tilewright.plan.groups import Group, Plan
 from tilewright.types.scopes import Scope
 
@@ -51,8 +55,12 @@ def make_kernels(module: Module, plan: Plan) -> Module:
     return made
 
 
+WORDS_OF_PROGRAMS = KEYWORDS | DTYPES.keys() | {scope.value for scope in Scope}
+
+
 class _Programs:
-    """The programs met so far. Texts tell them apart; one is printed when another looks like it."""
+    """The programs met so far. Their texts tell them apart, in which buffers, blocks and variables are numbered: the
+    layers of a network differ in names alone. A text is made when another program looks like it."""
 
     def __init__(self) -> None:
         self._alike: dict[tuple[object, ...], list[Function]] = {}
@@ -60,7 +68,7 @@ class _Programs:
 
     def name_of(self, function: Function) -> str:
         """The name of the first function that is the same program."""
-        outline = tuple((b.name, b.dtype, len(b.shape), b.scope) for b in function.params)
+        outline = tuple((b.dtype, len(b.shape), b.scope) for b in function.params)
         alike = self._alike.setdefault((outline, len(function.body.inside())), [])
         for other in alike:
             if self._text(other) == self._text(function):
@@ -70,8 +78,24 @@ class _Programs:
 
     def _text(self, function: Function) -> str:
         if function not in self._texts:
-            self._texts[function] = str(function.replace(name="kernel", source=()))
+            self._texts[function] = numbered(function)
         return self._texts[function]
+
+
+def numbered(function: Function) -> str:
+    """The text of a function with its buffers numbered as they come, and blocks without names. A buffer that is called
+    like a word of the language keeps its name."""
+    inside = list(statements(function.body))
+    names = {b.name for b in function.params} | {s.buffer.name for s in inside if isinstance(s, Alloc | View)}
+    names -= WORDS_OF_PROGRAMS
+    numbers: dict[str, str] = {}
+
+    def number(found: re.Match[str]) -> str:
+        word = found[0]
+        return numbers.setdefault(word, f"%{len(numbers)}") if word in names else word
+
+    text = re.sub(r"\bblock [\w.]+\(", "block _(", str(function.replace(name="kernel", source=())))
+    return re.sub(r"[A-Za-z_][\w.]*(?!\w*\()", number, text)
 
 
 def _is_kept(node: Node, used_by: dict[Value, list[Node]], graph: GraphFunction) -> bool:

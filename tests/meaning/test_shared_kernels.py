@@ -1,0 +1,80 @@
+"""Groups that come to the same program share one function, whatever its buffers are called; others never do."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.graph.parse import parse_module
+from tilewright.loops.nodes import Function
+from tilewright.loops.parse import parse
+from tilewright.lower.kernels import numbered
+
+LAYERS = """
+graph main(x: f32[4, 8]) -> y:
+  first.w: f32[8, 8] = constant(name=@first.w)
+  first.b: f32[8] = constant(name=@first.b)
+  a: f32[4, 8] = contract(x, first.w, spec="ik,kj->ij")
+  b: f32[4, 8] = add(a, first.b)
+  c: f32[4, 8] = relu(b)
+  second.w: f32[8, 8] = constant(name=@second.w)
+  second.b: f32[8] = constant(name=@second.b)
+  d: f32[4, 8] = contract(c, second.w, spec="ik,kj->ij")
+  e: f32[4, 8] = add(d, second.b)
+  y: f32[4, 8] = relu(e)
+"""
+SHAPES = {"w": (8, 8), "b": (8,)}
+
+
+def test_layers_share_a_kernel_and_keep_their_weights() -> None:
+    rng = np.random.default_rng(0)
+    weights = {f"{layer}.{n}": rng.standard_normal(s) for layer in ("first", "second") for n, s in SHAPES.items()}
+    constants = {name: value.astype(np.float32) for name, value in weights.items()}
+    exe = tw.compile(parse_module(LAYERS).with_constants(constants))
+    assert len(exe.kernels) == 1
+    x = rng.standard_normal((4, 8)).astype(np.float32)
+    expected = x.astype(np.float64)
+    for layer in ("first", "second"):
+        expected = np.maximum(expected @ weights[f"{layer}.w"] + weights[f"{layer}.b"], 0)
+    np.testing.assert_allclose(exe(x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+MAP = """
+func map({x}: f32[4], {y}: f32[4]):
+  alloc {t}: {dtype}[4] in {scope}
+  for i in 0..4:
+    block {block}(vi = i):
+      {t}[vi] = {dtype}({f}({x}[vi]))
+  for i in 0..4:
+    block out(vi = i):
+      {y}[vi] = f32({t}[vi])
+"""
+
+
+def program(**changes: str) -> Function:
+    names = {"x": "x", "y": "y", "t": "t", "dtype": "f32", "scope": "arena", "block": "map", "f": "exp"}
+    return parse(MAP.format_map(names | changes))
+
+
+@pytest.mark.parametrize("changes", [{"x": "layer.1.x"}, {"y": "x", "x": "y"}, {"t": "u"}, {"block": "other"}], ids=str)
+def test_names_of_buffers_and_blocks_make_no_difference(changes: dict[str, str]) -> None:
+    assert numbered(program(**changes)) == numbered(program())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({}, {"f": "erf"}),
+        ({}, {"dtype": "f64"}),
+        ({}, {"scope": "stack"}),
+        ({"t": "exp"}, {"t": "erf", "f": "erf"}),
+        ({"t": "f32"}, {"t": "f64", "dtype": "f64"}),
+        ({"t": "arena"}, {"t": "stack", "scope": "stack"}),
+        ({"t": "x2"}, {"t": "x2", "f": "tanh"}),
+    ],
+    ids=str,
+)
+def test_other_programs_differ(one: dict[str, str], other: dict[str, str]) -> None:
+    """Also where buffers are called like what tells the programs apart."""
+    assert numbered(program(**one)) != numbered(program(**other))
