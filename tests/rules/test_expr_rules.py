@@ -134,6 +134,15 @@ def test_bounds_of_atoms_hold(e: Expr, known: tuple[Facts, Values]) -> None:
     assert all(value <= evaluate(high, values) for high in highs)
 
 
+@pytest.mark.parametrize(("divisor", "factor"), [(4, 1), (4, -3), (-5, 2), (1, 1)])
+def test_quotients_and_remainders_come_together(divisor: int, factor: int) -> None:
+    a = I * 7 - J
+    parts = FloorDiv(a, const(divisor)) * (divisor * factor) + Mod(a, const(divisor)) * factor + N
+    assert polynomial(parts) == polynomial(a * factor + N)
+    apart = FloorDiv(a, const(divisor)) * (divisor * factor + 1) + Mod(a, const(divisor)) * factor
+    assert polynomial(apart) != polynomial(a * factor)
+
+
 @given(index_expressions(VARIABLES, 3), index_expressions(VARIABLES, 3), ranged_values())
 @settings(max_examples=200, deadline=None)
 def test_polynomials_compute_what_they_stand_for(a: Expr, b: Expr, known: tuple[Facts, Values]) -> None:

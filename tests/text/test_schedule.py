@@ -14,6 +14,7 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
+from tilewright.plan.rows import whole_rows
 from tilewright.schedule.cache_write import cache_write
 from tilewright.schedule.nests import fuse, jam, split
 from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
@@ -50,6 +51,16 @@ func sum[n](x: f32[n], y: f32[]):
   for k in 0..n:
     block s(reduce vk = k):
       y[] += x[vk]
+"""
+
+IMAGES = """
+func images[n](x: f32[n, 5, 6], y: f32[n]):
+  for i in 0..n:
+    block s.init(vi = i):
+      y[vi] = 0
+    for a in 0..5, b in 0..6:
+      block s(vi = i, reduce va = a, reduce vb = b):
+        y[vi] += x[vi, va, vb]
 """
 
 Step = Callable[[Function], Function]
@@ -125,6 +136,19 @@ def in_blocks(f: Function) -> Function:
     made = reduce_in_blocks(loop, 4)
     assert made is not None
     return f.replace(body=replace(f.body, loop, made))
+
+
+@case("whole-rows", IMAGES)
+def in_one_piece(f: Function) -> Function:
+    return f.replace(body=whole_rows(f.body))
+
+
+@pytest.mark.parametrize(
+    "text", [IMAGES.replace("x: f32[n, 5, 6]", "x: f32[n, 5, 7]"), IMAGES.replace("va, vb", "vb, va")]
+)
+def test_what_lies_apart_stays_in_two_loops(text: str) -> None:
+    body = parse(text.replace("x: f32[n, 5, 6]", "x: f32[n, 6, 5]") if "vb, va" in text else text).body
+    assert whole_rows(body) is body
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -69,15 +69,29 @@ def _of_parts(node: Expr) -> Polynomial:
     """The polynomial of a sum, a difference, a product or a negation."""
     match node:
         case Add(a, b):
-            return plus(polynomial(a), polynomial(b))
+            return _joined(plus(polynomial(a), polynomial(b)))
         case Sub(a, b):
-            return plus(polynomial(a), polynomial(b), -1)
+            return _joined(plus(polynomial(a), polynomial(b), -1))
         case Mul(a, b):
             one, two = polynomial(a), polynomial(b)
-            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else times(one, two)
+            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else _joined(times(one, two))
         case Call(_, (a,)):
             return plus({}, polynomial(a), -1)
     return _of_atom(node)
+
+
+def _joined(p: Polynomial) -> Polynomial:
+    """The polynomial with quotients and remainders put together again: a//c*c + a%c = a."""
+    for monomial in [m for m in p if len(m) == 1 and type(m[0]) is Mod]:
+        (rest,) = monomial
+        assert isinstance(rest, Mod)
+        if not isinstance(rest.b, Const):
+            continue
+        factor, whole = p[monomial], (FloorDiv(rest.a, rest.b),)
+        if p.get(whole) == factor * int(rest.b.value):
+            left = {m: c for m, c in p.items() if m not in (monomial, whole)}
+            p = plus(left, polynomial(rest.a), factor)
+    return p
 
 
 def _of_atom(node: Expr) -> Polynomial:

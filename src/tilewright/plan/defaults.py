@@ -19,7 +19,7 @@ from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.local_buffers import pull_producers
-from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows
+from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows, whole_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
 from tilewright.plan.winograd_schedule import schedule_winograd
@@ -101,6 +101,7 @@ def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
     if any(accumulation(b) is None for b in reducing):
         return nest
     if reducing:
+        nest = whole_rows(nest)
         if reduces_contiguously(nest, lanes):
             return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
         nest = block_long_sums(nest)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Add, Const, Expr, Mul
+from tilewright.expr.nodes import Add, Const, Expr, Mul, const
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads, replace, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.accesses import moving_accesses, step
 from tilewright.plan.spatial import schedule_points
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.nests import extent_of, is_spatial
+from tilewright.schedule.nests import extent_of, fuse, is_spatial
 from tilewright.schedule.reduce import accumulation, reduce_in_blocks, reduce_in_lanes
 
-CHAINS = 4
-"""Vectors of partial results: enough to hide the latency of an addition."""
+CHAINS, ADD_LATENCY = 4, 3
+"""Vectors of partial results, enough to hide the cycles of an addition."""
 
 
 def schedule_rows(nest: Stmt, lanes: int) -> Stmt:
@@ -84,9 +85,36 @@ def is_contiguous(loop: For) -> bool:
 
 
 def _width(loop: For, lanes: int) -> int:
+    """The partial results that take the fewest cycles: a step takes as long as an addition, what does not fill the
+    lanes is added one by one, and at the end the lanes are halved until one is left."""
     extent = extent_of(loop)
-    if isinstance(extent, Const):
-        for chains in (CHAINS, 2, 1):
-            if extent.value >= lanes * chains:
-                return lanes * chains
-    return lanes if isinstance(extent, Const) else lanes * CHAINS
+    if not isinstance(extent, Const):
+        return lanes * CHAINS
+
+    def cycles(width: int) -> float:
+        steps, rest = divmod(int(extent.value), width)
+        return steps * max(ADD_LATENCY, width // lanes / 2) + ADD_LATENCY * (rest + width.bit_length() - 1)
+
+    return min((lanes * n for n in (CHAINS, 2, 1) if extent.value >= lanes * n), key=cycles, default=lanes)
+
+
+def whole_rows(nest: Stmt) -> Stmt:
+    """The nest with neighbouring reduce loops as one, where together they run over what lies in one piece."""
+    for outer in [s for s in statements(nest) if isinstance(s, For) and isinstance(s.body, For)]:
+        inner = outer.body
+        assert isinstance(inner, For)
+        if not isinstance(inner.body, Block) or accumulation(inner.body) is None or inner.begin is not const(0):
+            continue
+        summed = summed_loops(inner.body)
+        if {outer.var, inner.var} <= summed and _is_one_piece(outer, inner):
+            return whole_rows(replace(nest, outer, fuse(outer)))
+    return nest
+
+
+def _is_one_piece(outer: For, inner: For) -> bool:
+    """Whether an iteration of the outer loop moves as far as all of the inner one."""
+    extent = extent_of(inner)
+    if not isinstance(extent, Const) or outer.kind is not LoopKind.SERIAL or inner.kind is not LoopKind.SERIAL:
+        return False
+    steps = [(step(a, outer.var), step(a, inner.var)) for a in moving_accesses(inner) if not a.is_store]
+    return all(a is not None and b is not None and a == b * extent.value for a, b in steps)

@@ -1,9 +1,11 @@
 """reduce_in_lanes: an accumulation over contiguous data runs in several independent lanes, added up at the end.
 
-    for k in 0..n: t = t + f(k)       =>       for l in 0..L: p[l] = neutral
-                                               for ko in 0..n//L, l in 0..L: p[l] = p[l] + f(ko*L + l)
-                                               for l in 0..L: t = t + p[l]
-                                               for k in n//L*L..n: t = t + f(k)
+    for k in 0..n: t = t + f(k)       =>       for l in 0..4: p[l] = neutral
+                                               for ko in 0..n//4, l in 0..4: p[l] = p[l] + f(ko*4 + l)
+                                               for l in 0..2: p[l] = p[l] + p[l + 2]
+                                               for l in 0..1: p[l] = p[l] + p[l + 1]
+                                               t = t + p[0]
+                                               for k in n//4*4..n: t = t + f(k)
 
 It changes the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
 """
@@ -91,12 +93,22 @@ def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
 
     main = For(outer, const(0), whole, LoopKind.SERIAL, lane_loop("l", LoopKind.VECTORIZE, step))
 
+    joins: list[Stmt] = []
+    left = lanes
+    while left % 2 == 0:
+        left //= 2
+        lane = Var("l")
+        both = op(Load(partial, (lane,)), Load(partial, (lane + left,)))  # type: ignore[call-arg]
+        halve = leaf("halve", Store(partial, (lane,), both))
+        joins.append(For(lane, const(0), const(left), LoopKind.VECTORIZE if left > 1 else LoopKind.UNROLL, halve))
+
     def gather(lane: Var) -> Stmt:
         return leaf("join", Store(store.buffer, target, op(Load(store.buffer, target), Load(partial, (lane,)))))  # type: ignore[call-arg]
 
-    join = lane_loop("l", LoopKind.UNROLL, gather)
+    last = Var("l")
+    joins.append(For(last, const(0), const(left), LoopKind.UNROLL, gather(last)))
     rest = fresh_copy(loop.replace(begin=simplify(loop.begin + whole * lanes)))
-    return seq(Alloc(partial), first, main, join, rest)
+    return seq(Alloc(partial), first, main, *joins, rest)
 
 
 def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
