@@ -52,7 +52,8 @@ from tilewright.lower.vectorize import vectorize
 from tilewright.lower.widen_padding import widen_padding
 from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
-from tilewright.plan.defaults import default_schedule
+from tilewright.plan.decision import Decision
+from tilewright.plan.defaults import scheduled
 from tilewright.plan.groups import choose
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
@@ -66,8 +67,10 @@ GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_module)
 
 
-def pipeline(target: Target) -> list[Pass[Module]]:
-    """Every pass from a front end's module to the program that code generation prints."""
+def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> list[Pass[Module]]:
+    """Every pass from a front end's module to the program that code generation prints. `decisions`, when given, takes
+    for each kernel by its name how it came to its schedule."""
+    decided: dict[str, Decision] = {} if decisions is None else decisions
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
@@ -85,7 +88,7 @@ def pipeline(target: Target) -> list[Pass[Module]]:
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: make_kernels(module, choose(module.graph)), GRAPH),
-        Pass("schedule", each(lambda f: default_schedule(f, target)), GRAPH),
+        Pass("schedule", lambda module: schedule_kernels(module, target, decided), GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
         Pass("share-out", each(share_out), GRAPH),
         Pass("bufferize", bufferize, LOOPS),
@@ -112,6 +115,16 @@ def legalise(target: Target) -> list[Pass[Module]]:
         Pass("unroll", each(unroll), LOOPS),
         Pass("outline-parallel", outline_parallel, LOOPS),
     ]
+
+
+def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
+    """The module with every kernel scheduled; what was decided for it goes into `decisions`."""
+
+    def change(function: Function) -> Function:
+        made, decisions[function.name] = scheduled(function, target)
+        return made
+
+    return over_functions(module, change)
 
 
 def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
@@ -153,7 +166,8 @@ def over_functions(module: Module, change: Callable[[Function], Function]) -> Mo
 
 @dataclass(slots=True)
 class Compiled:
-    """What compiling a module gives: object code, the messages of its checks, and every stage on the way."""
+    """What compiling a module gives: object code, the messages of its checks, every stage on the way, and how each
+    kernel came to its schedule."""
 
     interface: Interface
     code: bytes
@@ -162,6 +176,7 @@ class Compiled:
     module: Module
     llvm: str
     record: Record[Module] = field(default_factory=Record)
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
 
 def interface_of(graph: GraphFunction) -> Interface:
@@ -173,7 +188,10 @@ def interface_of(graph: GraphFunction) -> Interface:
 
 def lower(module: Module, target: Target) -> Compiled:
     """Runs the pipeline and code generation."""
-    return _finish(module, interface_of(module.graph), pipeline(target), target)
+    decisions: dict[str, Decision] = {}
+    compiled = _finish(module, interface_of(module.graph), pipeline(target, decisions), target)
+    compiled.decisions = decisions
+    return compiled
 
 
 def lower_function(function: Function, target: Target) -> Compiled:
@@ -204,7 +222,7 @@ def constant_order(module: Module) -> tuple[str, ...]:
 
 def stages_of(compiled: Compiled, target: Target) -> Stages:
     """The stages for a look inside."""
-    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target))
+    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.decisions)
 
 
 def compile_module(module: Module, target: Target | None = None, threads: int | None = None) -> Executable:

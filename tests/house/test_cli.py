@@ -22,6 +22,8 @@ from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
 from tilewright.cli.entry import SUMMARIES
 from tilewright.cli.rounds import take_turns
+from tilewright.plan import defaults
+from tilewright.schedule.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-m", "tilewright.cli")
@@ -199,7 +201,8 @@ def test_show_lists_stages_and_kernels(tmp_path: Path) -> None:
     outcome = invoke("show", save_affine(tmp_path), "--stages")
     lines = outcome.out.splitlines()
     assert lines[0] == "stages" and lines[lines.index("kernels") - 1] == "  assembly"
-    assert re.fullmatch(r" +0  \w+", lines[lines.index("kernels") + 1])
+    assert re.fullmatch(r" +0  \w+  nests", lines[lines.index("kernels") + 1])
+    assert lines.index("kernels") + 2 == len(lines)
 
 
 def test_show_prints_programs_that_read_back(tmp_path: Path) -> None:
@@ -214,6 +217,21 @@ def test_show_prints_one_kernel(tmp_path: Path) -> None:
     assert by_number.startswith("func ")
     name = re.match(r"func (\w+)", by_number)[1]
     assert invoke("show", model, "--after", "plan", "--kernel", name).out == by_number
+
+
+def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "schedule_dots", lambda function, target: Schedule(function).unroll("missing"))
+    model = save_affine(tmp_path)
+    *_, kernel, refusal = invoke("show", model, "--stages").out.splitlines()
+    assert kernel.endswith("  nests")
+    name = kernel.split()[1]
+    assert re.fullmatch(
+        rf' +dots refused at s.unroll\("missing"\): no loop missing in {name}: its loops are .*', refusal
+    )
+    text = invoke("show", model, "--after", "schedule", "--kernel", name).out
+    assert text.startswith(f"# scheduled by nests\n# {refusal.strip()}\nfunc {name}")
+    assert str(tilewright.parse(text)) == text[text.index("func ") :].strip()
+    assert invoke("show", model, "--after", "plan", "--kernel", name).out.startswith("func ")
 
 
 def test_show_prints_machine_code(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tilewright.cli.highlight import highlight
 from tilewright.cli.model import compile_model
 from tilewright.cli.tables import is_coloured
 from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
 
 WHOLE = ("llvm", "assembly")
 """The last stages, which are no programs of ours any more."""
@@ -50,8 +51,19 @@ def show(
     executable = compile_model(model, target, threads)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
-        print("\n".join(["kernels", *(f"{n:>4}  {name}" for n, name in enumerate(executable.kernels))]))
+        print("\n".join(["kernels", *_kernels(executable)]))
         return 0
-    text = executable.show(after=after, kernel=kernel)
+    text = executable.show(after=after, kernel=kernel, explain=True)
     print(highlight(text) if is_coloured() else text)
     return 0
+
+
+def _kernels(executable: Executable) -> list[str]:
+    """A line for each kernel with its template, and one below it for each template that refused it."""
+    decisions, width = executable.decisions, max(map(len, executable.kernels), default=0)
+    lines: list[str] = []
+    for n, name in enumerate(executable.kernels):
+        decision = decisions.get(name)
+        lines.append(f"{n:>4}  {name:<{width}}  {decision.template if decision else ''}".rstrip())
+        lines += [f"      {refusal}" for refusal in decision.refusals] if decision else []
+    return lines

@@ -12,8 +12,6 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
@@ -24,7 +22,7 @@ from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panels_in_cache
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
-from tilewright.report.errors import UserError
+from tilewright.plan.decision import Attempts
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -32,16 +30,19 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 
-def schedule_contraction(function: Function, target: Target) -> Schedule | None:
-    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles."""
+def schedule_contraction(function: Function, target: Target, attempts: Attempts | None = None) -> Schedule | None:
+    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles. Where the
+    contraction is better turned, `attempts` takes what became of that."""
     plain = inline_all(function)
     found = find_contraction(plain)
     if found is None or not _is_simple(plain, found):
         return None
     turned = turn(found, target)
     if turned is not None:
-        with suppress(UserError):  # an epilogue may not be movable: it may be tiled as it lies all the same
-            return schedule_turned(Schedule(plain), *turned, target)
+        attempts = attempts or Attempts()
+        made = attempts.schedule("turned", lambda: schedule_turned(Schedule(plain), *turned, target))
+        if made is not None:  # an epilogue may not be movable: it may be tiled as it lies all the same
+            return made
     s = Schedule(plain)
     found = in_phases(s, found, target)
     choice = choose(found, target) if found is not None else None

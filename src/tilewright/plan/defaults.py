@@ -16,6 +16,7 @@ from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store, seq
 from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.decision import Attempts, Decision
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.local_buffers import pull_producers
@@ -35,30 +36,40 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
+WINOGRAD, NESTS = "winograd", "nests"
+"""What decisions call the transforms around Winograd's products, and kernels that are scheduled nest by nest."""
+
 
 def default_schedule(function: Function, target: Target) -> Function:
     """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
-    for template in (schedule_winograd, schedule_depthwise, schedule_dots, schedule_contraction):
-        made = _applied(template, function, target)
+    return scheduled(function, target)[0]
+
+
+def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
+    """The function scheduled for `target`, and how it came to its schedule."""
+    attempts = Attempts()
+    templates: dict[str, Callable[[], Schedule | None]] = {
+        WINOGRAD: lambda: schedule_winograd(function, target),
+        "depthwise": lambda: schedule_depthwise(function, target),
+        "dots": lambda: schedule_dots(function, target),
+        "contraction": lambda: schedule_contraction(function, target, attempts),
+    }
+    for name, template in templates.items():
+        made = attempts.schedule(name, template)
         if made is not None:
-            return made.func if template is schedule_winograd else _around_tiles(made.func, target)
+            decision = attempts.decision(NESTS)
+            return made.func if name == WINOGRAD else _around_tiles(made.func, target), decision
+    return _by_nests(function, target), attempts.decision(NESTS)
+
+
+def _by_nests(function: Function, target: Target) -> Function:
+    """The schedule of kernels that no template is for."""
     function = inline_all(function)
     function = _accumulate_locally(function)
     function = pull_producers(function)
     function = decompose(function)
-    scheduled = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
-    return function.replace(body=seq(*merge_neighbours(scheduled)))
-
-
-def _applied(
-    template: Callable[[Function, Target], Schedule | None], function: Function, target: Target
-) -> Schedule | None:
-    """The schedule that a template makes; None where it is not for this kernel, or a step of it cannot prove what it
-    needs: sizes that only a call knows can be any expression."""
-    try:
-        return template(function, target)
-    except UserError:
-        return None
+    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
+    return function.replace(body=seq(*merge_neighbours(made)))
 
 
 def _around_tiles(function: Function, target: Target) -> Function:

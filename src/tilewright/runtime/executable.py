@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
 from tilewright.graph.nodes import Module
+from tilewright.plan.decision import Decision
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.inside import Inside
@@ -149,12 +150,19 @@ class Executable:
         """The names of the kernels."""
         return self._inside.kernels
 
-    def show(self, after: str | None = None, kernel: int | str | None = None) -> str:
-        """The program as text after a stage (the last, unless named), or one kernel of it by number or name.
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """How each kernel came to its schedule, by name: the `template` that made it, and the `refusals` of those that
+        were tried before. Empty where the caller made the schedule, as for what `build` compiles."""
+        return self._inside.decisions
+
+    def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
+        """The program as text after a stage (the last, unless named), or one kernel of it by number or name. With
+        `explain`, comments above a kernel say how it came to its schedule, from the stage `schedule` on.
 
         Raises UserError, with the names there are, for a stage or kernel that does not exist.
         """
-        return self._inside.show(after, kernel)
+        return self._inside.show(after, kernel, explain=explain)
 
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""

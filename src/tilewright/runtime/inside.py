@@ -5,7 +5,7 @@ What was loaded from the store was not compiled in this process; then the pipeli
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,16 +13,19 @@ from tilewright.core.passes import Record
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import CallFunction, Function
+from tilewright.plan.decision import Decision
 from tilewright.report.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Every stage of one compilation, and what code generation made of the last."""
+    """Every stage of one compilation, what code generation made of the last, and how each kernel, by its name, came to
+    its schedule."""
 
     record: Record[Module]
     llvm: str
     assembly: Callable[[], str]
+    decisions: Mapping[str, Decision]
 
 
 class Inside:
@@ -50,12 +53,19 @@ class Inside:
         """The names of the kernels, in the order they are first called."""
         return tuple(_kernels(self.module))
 
+    @property
+    def decisions(self) -> dict[str, Decision]:
+        """How each kernel came to its schedule; those that the compiler did not schedule are not there."""
+        found = self._stages.decisions
+        return {name: found[name] for name in self.kernels if name in found}
+
     def report(self) -> str:
         """A line for each pass, with its time."""
         return self._stages.record.report()
 
-    def show(self, after: str | None = None, kernel: int | str | None = None) -> str:
-        """The text after a stage (the last pass, unless named), of the whole program or of one kernel."""
+    def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
+        """The text after a stage (the last pass, unless named), of the whole program or of one kernel; with `explain`,
+        comments above a scheduled kernel say how it came to its schedule."""
         if after == "llvm":
             return self._stages.llvm
         if after == "assembly":
@@ -66,7 +76,16 @@ class Inside:
         stage = record.stages[-1] if after is None else record.after(after)
         if kernel is None:
             return stage.text()
-        return str(self._kernel(stage.program, kernel, stage.name))
+        function = self._kernel(stage.program, kernel, stage.name)
+        comments = self._comments(function.name, stage.number) if explain else []
+        return "\n".join([*comments, str(function)])
+
+    def _comments(self, kernel: str, number: int) -> list[str]:
+        """How a kernel came to its schedule, where a stage of this number is not before that."""
+        decision = self._stages.decisions.get(kernel)
+        if decision is None or number < self._stages.record.after("schedule").number:
+            return []
+        return [f"# scheduled by {decision.template}", *(f"# {refusal}" for refusal in decision.refusals)]
 
     def _kernel(self, module: Module, kernel: int | str, stage: str) -> AnyFunction:
         names = _kernels(module)

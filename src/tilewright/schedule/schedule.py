@@ -7,8 +7,8 @@
     print(s.func)         # the program after the last step
     print(s.trace)        # the steps so far
 
-Each method is a primitive of this package: a pure function that checks that the step is legal. An illegal step raises a
-UserError and leaves the schedule as it was.
+Each method is a primitive of this package: a pure function that checks that the step is legal. An illegal step raises
+`Refused`, a UserError that knows the step, and leaves the schedule and its trace as they were.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.verify import verify
 from tilewright.report import settings
-from tilewright.report.errors import UserError
+from tilewright.report.errors import TilewrightError, UserError
 from tilewright.schedule import annotate as notes
 from tilewright.schedule import cache as caches
 from tilewright.schedule import cache_write as cache_writes
@@ -41,7 +41,7 @@ from tilewright.schedule import tensorize as tensors
 from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
-from tilewright.schedule.step import Made, Step
+from tilewright.schedule.step import Made, Refused, Step
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
 
 P = ParamSpec("P")
@@ -150,18 +150,46 @@ class Schedule:
     storage_align = primitive(scopes.storage_align)
 
     def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:
-        """Runs a primitive, checks what it made where settings ask for it, and records the step."""
-        bound = _bind(function, arguments, options)
-        given = {name: self._handles(name, value, function) for name, value in bound.items()}
+        """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
+        refused nothing stays, not even the lines by which the trace would have come to know its loops."""
+        given = _bind(function, arguments, options)
+        steps, names = len(self._steps), len(self._names)
+        try:
+            given = {name: self._handles(name, value, function) for name, value in given.items()}
+            step = self._checked(function, given)
+            self._record(function, given, step)
+        except TilewrightError as error:
+            refused = Refused.of(error, self._written(function, given)) if isinstance(error, UserError) else error
+            del self._steps[steps:]
+            for var in list(self._names)[names:]:
+                del self._names[var]
+            raise refused from None
+        self._function = step.function
+        return step.made
+
+    def _checked(self, function: Callable[..., Step], given: dict[str, Any]) -> Step:
+        """What a primitive makes of the program, after the checks that all primitives share."""
         positional, keyword = _recorded(function, given)
         step = function(self._function, *positional, **dict(keyword))
         if step.function is not self._function:
             require_instructions(step.function, f"cannot apply {function.__name__}")
         if settings.VERIFY.read():
             verify(step.function)
-        self._record(function, given, step)
-        self._function = step.function
-        return step.made
+        return step
+
+    def _written(self, function: Callable[..., Step], given: dict[str, Any]) -> str:
+        """A step that is not in the trace, as the trace would write it."""
+
+        def shown(value: Any) -> Value:
+            if isinstance(value, list | tuple):
+                return tuple(map(shown, value))
+            if isinstance(value, Var):
+                return LoopName(self._names.get(value, value.name))
+            return value if value is None or isinstance(value, str | int | float | bool) else LoopName(repr(value))
+
+        positional, keyword = _recorded(function, given)
+        options = tuple((name, shown(value)) for name, value in keyword)
+        return str(TraceStep(function.__name__, tuple(map(shown, positional)), options))
 
     def _handles(self, name: str, value: Any, function: Callable[..., Step]) -> Any:
         """The argument with names of loops replaced by the loops, which the trace then knows; a map that is given as a

@@ -31,6 +31,27 @@ class Step:
     evidence: tuple[str, ...] = ()
 
 
+class Refused(UserError):
+    """A step of a schedule that is not legal. `step` is the step, as a trace writes it.
+
+    wrong:  s.vectorize(k)                       # the iterations of k add up to one element
+    why:    different iterations of k store y[]
+    right:  s.rfactor("dot", k), which gives each iteration a sum of its own
+    """
+
+    step = ""
+
+    @staticmethod
+    def of(error: UserError, step: str) -> Refused:
+        """The error of a primitive, with the step that it refuses."""
+        found = Refused(error.what, where=error.where, why=error.why, mend=error.mend)
+        found.step = step
+        return found.with_traceback(error.__traceback__)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (*super().__reduce__(), {"step": self.step})
+
+
 def refusal(
     function: Function, what: str, at: Node, *, why: str, mend: str | None = None, part: Expr | str | None = None
 ) -> UserError:
