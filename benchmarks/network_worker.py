@@ -13,6 +13,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -22,6 +23,8 @@ from typing import Any, TextIO
 import numpy as np
 
 OURS = "tilewright"
+ERROR_WIDTH = 160
+"""How many characters of an error a table has room for."""
 Array = np.ndarray[Any, Any]
 
 
@@ -139,7 +142,7 @@ def serve(arguments: Sequence[str], requests: TextIO, answers: TextIO) -> None:
         for line in requests:
             answer(_obey(json.loads(line), call))
     except Exception as error:  # an engine's failure of any kind is the parent's to report
-        answer({"error": f"{type(error).__name__}: {error}".partition("\nmend:")[0].replace("\n", "; ")})
+        answer({"error": textwrap.shorten(f"{type(error).__name__}: {error}".partition("\nmend:")[0], ERROR_WIDTH)})
 
 
 def _obey(request: dict[str, Any], call: Callable[[], Sequence[Array]]) -> dict[str, object]:
