@@ -10,7 +10,7 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench bench-contractions clean
+.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -42,6 +42,10 @@ bench: $(PEER)
 # Minutes. ARGS passes options: make bench-contractions ARGS=--quick
 bench-contractions: $(PEER)
 	$(BIN)/python -m benchmarks.contractions $(ARGS)
+
+# Minutes. Models are made in a temporary directory, or kept: make bench-networks ARGS='--models build/networks'
+bench-networks: $(PEER)
+	$(BIN)/python -m benchmarks.networks $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -110,12 +110,16 @@ class _Chain:
         return Network(name, tuple(self.layers), self.normalised, self.biases, parameters)
 
 
+# width, blocks, stride of the first
+RESNET50 = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))
+
+
 def resnet50() -> Network:
     """Bottlenecks 1×1, 3×3, 1×1, and a 1×1 beside the first of each stage."""
     chain = _Chain()
     chain.conv(64, 7, 2)
     chain.size = 56  # the pool
-    for width, blocks, stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
+    for width, blocks, stride in RESNET50:
         for block in range(blocks):
             before, size, step = chain.channels, chain.size, 1 if block else stride
             chain.conv(width, 1)
@@ -128,7 +132,7 @@ def resnet50() -> Network:
 
 
 # kernel, expanded channels, output channels, squeeze and excite, stride
-_MOBILENET_V3_LARGE = (
+MOBILENET_V3_LARGE = (
     (3, 16, 16, False, 1),
     (3, 64, 24, False, 2),
     (3, 72, 24, False, 1),
@@ -151,14 +155,14 @@ def mobilenet_v3_large() -> Network:
     """Inverted bottlenecks; a quarter of the expanded channels, rounded to eight, is squeezed to."""
     chain = _Chain()
     chain.conv(16, 3, 2)
-    for kernel, expanded, outputs, excite, stride in _MOBILENET_V3_LARGE:
+    for kernel, expanded, outputs, excite, stride in MOBILENET_V3_LARGE:
         _bottleneck(chain, kernel, expanded, outputs, stride, round_to_eight(expanded / 4) if excite else 0)
     chain.conv(960, 1)
     return chain.end("MobileNet-V3-Large", 960, 1280, CLASSES)
 
 
 # expansion, kernel, stride of the first, output channels, blocks
-_EFFICIENTNET_B0 = (
+EFFICIENTNET_B0 = (
     (1, 3, 1, 16, 1),
     (6, 3, 2, 24, 2),
     (6, 5, 2, 40, 2),
@@ -173,7 +177,7 @@ def efficientnet_b0() -> Network:
     """Inverted bottlenecks; a quarter of a block's input channels is squeezed to."""
     chain = _Chain()
     chain.conv(32, 3, 2)
-    for expansion, kernel, stride, outputs, blocks in _EFFICIENTNET_B0:
+    for expansion, kernel, stride, outputs, blocks in EFFICIENTNET_B0:
         for block in range(blocks):
             before = chain.channels
             _bottleneck(chain, kernel, expansion * before, outputs, 1 if block else stride, before // 4)

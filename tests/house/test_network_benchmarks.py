@@ -1,0 +1,158 @@
+"""What the benchmark of networks computes besides times: graphs, their sizes, comparisons, tables, charts."""
+
+from __future__ import annotations
+
+import io
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from benchmarks import layers
+from benchmarks.chart import draw_bars
+from benchmarks.network_models import NETWORKS, Network
+from benchmarks.network_models.builder import Graph
+from benchmarks.network_worker import Worker, WorkerFailed, serve
+from benchmarks.networks import Engine, Measured, compare_results, draw, report_networks
+from benchmarks.timing import Samples
+
+import tilewright as tw
+
+BY_NAME = {network.name: network for network in NETWORKS}
+
+# Graphs
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_the_graphs_are_valid_and_know_their_shapes(network: Network) -> None:
+    graph = network.build_tiny()
+    onnx.checker.check_model(graph.model(), full_check=True)
+    assert graph.flops > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("MLP", 784 * 1024 + 1024 * 1024 + 1024 * 10 + 2058),
+        ("LSTM", 2 * (2 * 4 * 256 * 256 + 8 * 256)),
+        ("ConvNeXt-T", 28_589_128),
+        ("ViT-B/16", 86_567_656),
+        ("BERT-base", 109_482_240 - (768 * 768 + 768)),  # without the pooler
+        ("GPT-2 small", 124_439_808 + 50257 * 768),  # with the transposed embedding
+    ],
+)
+def test_networks_have_the_published_parameters(name: str, parameters: int) -> None:
+    assert BY_NAME[name].build().parameters == parameters
+
+
+@pytest.mark.parametrize(
+    ("name", "definition"),
+    [
+        ("ResNet-50", layers.resnet50()),
+        ("MobileNetV3-L", layers.mobilenet_v3_large()),
+        ("EfficientNet-B0", layers.efficientnet_b0()),
+    ],
+)
+def test_networks_for_images_have_the_listed_layers(name: str, definition: layers.Network) -> None:
+    graph = BY_NAME[name].build()
+    assert graph.parameters == definition.parameters - definition.normalised  # folded: a bias, no scale and shift
+    biases = sum({"ResNet-50": (1000,), "MobileNetV3-L": (1280, 1000), "EfficientNet-B0": (1000,)}[name])
+    products = sum(layer.multiply_adds for layer in definition.layers) + definition.dense - biases
+    assert graph.flops == 2 * products
+
+
+@pytest.mark.parametrize("name", ["BERT-base", "MobileNetV3-L"])
+def test_tiny_networks_agree_with_onnx_runtime(name: str, tmp_path: Path) -> None:
+    runtime = pytest.importorskip("onnxruntime")
+    graph = BY_NAME[name].build_tiny()
+    path = tmp_path / "model.onnx"
+    onnx.save(graph.model(), path)
+    right = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, graph.feeds)
+    exe = tw.compile(str(path), threads=1)
+    (ours,) = exe(*(graph.feeds[port.name] for port in exe.inputs))
+    assert compare_results([ours], right) is None
+    assert compare_results([np.flip(ours, -1)], right) is not None
+    assert 0.1 < np.abs(right[0]).max() < 100
+
+
+# Workers
+
+
+def small_model(folder: Path) -> tuple[Path, Path]:
+    """A model of one product, and its feeds."""
+    graph = Graph("small")
+    graph.end(y=graph.gemm(graph.numbers("x", 2, 3), 4))
+    onnx.save(graph.model(), folder / "model.onnx")
+    arrays: Any = graph.feeds
+    np.savez(folder / "feeds.npz", **arrays)
+    return folder / "model.onnx", folder / "feeds.npz"
+
+
+def test_a_worker_answers_with_times_and_results(tmp_path: Path) -> None:
+    model, feeds = small_model(tmp_path)
+    requests = [{"calls": 3, "warm": True}, {"results": str(tmp_path / "r.npz")}]
+    answers = io.StringIO()
+    serve(["tilewright", str(model), str(feeds), "1"], io.StringIO("\n".join(map(json.dumps, requests))), answers)
+    opened, timed, written = (json.loads(line) for line in answers.getvalue().splitlines())
+    assert opened["seconds"] > 0
+    assert len(timed["seconds"]) == 3 and min(timed["seconds"]) > 0
+    assert written == {}
+    with np.load(tmp_path / "r.npz") as found, np.load(feeds) as given:
+        tensors = [onnx.numpy_helper.to_array(tensor) for tensor in onnx.load(model).graph.initializer]
+        np.testing.assert_allclose(found["arr_0"], given["x"] @ tensors[0].T + tensors[1], rtol=1e-5)
+
+
+def test_a_worker_process_tells_why_it_failed(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    np.savez(tmp_path / "feeds.npz")
+    with pytest.raises(WorkerFailed, match=r"^tilewright: \w+: "):
+        Worker("tilewright", tmp_path / "model.onnx", tmp_path / "feeds.npz", 1)
+
+
+# Results and tables
+
+
+def test_a_result_may_be_off_by_a_thousandth_of_the_largest_number() -> None:
+    right = [np.array([1.0, -100.0]), np.array([0.5])]
+    assert compare_results([right[0] + 0.09, right[1]], right) is None
+    assert (
+        compare_results([right[0] + 0.11, right[1]], right)
+        == "output 0 is off by 0.11, where the largest number is 1e+02"
+    )
+    assert compare_results([right[0], right[1] + 0.01], right) is not None
+    assert compare_results([right[0], right[1] * np.nan], right) is not None
+    assert compare_results(right[:1], right) == "shapes [(2,)] instead of [(2,), (1,)]"
+
+
+def measured(name: str, ours: float, **peers: float) -> Measured:
+    engines = {n: Engine(Samples((s, 3 * s)), 0.5, 7 << 20) for n, s in {"tilewright": ours, **peers}.items()}
+    return Measured(name, 1, 2e9, engines)
+
+
+def test_a_row_tells_the_ratio_to_the_fastest_peer() -> None:
+    report = report_networks([measured("a", 0.04, onnxruntime=0.02, openvino=0.08), measured("b", 0.04)], 100.0)
+    assert report.rows[0] == (
+        *("a", "1", "40.00", "80.00", "0.50", "0.50", "2.00", "50%"),
+        *("0.50", "0.50", "0.50", "7", "7", "7"),
+    )
+    assert report.rows[1] == ("b", "1", "40.00", "80.00", "-", "-", "-", "50%", "0.50", "-", "-", "7", "-", "-")
+    assert len(report.rows) == 2, "a mean of one ratio is none"
+    report = report_networks([measured("a", 0.04, onnxruntime=0.02), measured("b", 0.04, onnxruntime=0.32)], 100.0)
+    assert report.data[-1]["over faster"] == pytest.approx(2.0)
+    assert {len(row) for row in report.rows} == {len(report.heads)}
+
+
+def test_a_chart_has_a_bar_for_each_engine() -> None:
+    svg = draw([measured("a<b", 0.04, onnxruntime=0.02, openvino=0.08)])
+    root = xml.etree.ElementTree.fromstring(svg)
+    words = [element.text for element in root.iter("{http://www.w3.org/2000/svg}text")]
+    assert words[1:] == ["Tilewright", "ONNX Runtime", "OpenVINO", "a<b", "0.50", "1.00", "0.25"]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    root = xml.etree.ElementTree.fromstring(draw_bars("t", {"g": {"a": 1.0, "b": 4.0}}))
+    widths = [float(e.attrib["width"]) for e in root.iter("{http://www.w3.org/2000/svg}rect")][2:]
+    assert widths[1] == pytest.approx(4 * widths[0])
