@@ -20,15 +20,16 @@ from tilewright.schedule.schedule import Schedule
 def without_dead_vectors(
     s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
 ) -> list[str]:
-    """The last column panel without the vectors that lie beyond the edge altogether, where that is known, and apart
-    where panels are copied. Returns the names of further copies of the contraction's block."""
+    """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
+    too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
+    contraction's block."""
     tile, extent = choice.tile, found.extents[found.columns]
     if not isinstance(extent, Const) or choice.block_panels is not None or choice.streams > 1:
         return []
     whole, rest = divmod(int(extent.value), tile.columns)
     alive = -(-rest // tile.lanes)
-    copies = choice.pack_vector and not found.vector.is_constant
-    if not rest or (alive == tile.vectors and not copies):
+    apart = not found.vector.is_constant and (choice.pack_vector or not _has_room(found, tile))
+    if not rest or (alive == tile.vectors and not apart):
         return []
     tails = dict(vectors)
     if whole:
