@@ -79,7 +79,7 @@ def edge_of(size: int, stride: int) -> int:
 def transform_filter(w: Array, size: int, stride: int = 1) -> Array:
     """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, o, c], in f64."""
     g = np.array(FILTER[size, stride])
-    u: Array = np.einsum("pa,ocab,qb->pqoc", g, w.astype(np.float64), g, optimize=True)
+    u: Array = np.kron(g, g) @ w.reshape(-1, WINDOW * WINDOW).T.astype(np.float64)
     return u.reshape(-1, *w.shape[:2])
 
 
