@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from strategies import functions
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Var, const
+from tilewright.loops.decompose import decompose
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
@@ -29,6 +30,23 @@ def test_parse_errors() -> None:
 
 def test_verifier_errors() -> None:
     check(HERE / "loops_verify.txt", lambda text: verify(parse(text), {"callee": CALLEE}, UserError))
+
+
+OWN_LOOPS = """
+func f[n](x: f32[n, n, 8], b: f32[n], w: f32[1], y: f32[n, n]):
+  for i in 0..n, k in 0..8, t in 0..2, j in i..n:
+    block s(vi = i, vj = j, reduce vk = k, reduce vt = t) where t < vk and vj < n - 1:
+      init:
+        for l in 0..1:
+          y[vi, vj] = b[vj] + w[l]
+      y[vi, vj] += x[vi, vj, vk]
+"""
+
+
+def test_an_init_may_need_what_is_defined_outside_its_sum_and_in_loops_of_its_own() -> None:
+    f = parse(OWN_LOOPS)
+    verify(f, None, UserError)
+    verify(decompose(f))
 
 
 def test_a_broken_pass_is_an_internal_error() -> None:

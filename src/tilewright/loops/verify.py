@@ -2,12 +2,11 @@
 
 The laws: everything is defined once, before its use and around it. Indices, bounds, sizes and axes are i64 scalars;
 conditions are truth values; a store has its buffer's type, one index for each dimension, and as many lanes as its
-indices; what may stand under a condition with lanes says lanes.py, what an instruction runs instructions.py. A block
-binds each axis to an expression without loads; with reduce axes its body accumulates (reads what it stores), `init`
-only stores, needs a reduce axis, and starts a sum that does not go on over those of a block around it. Register
-buffers have constant shapes, only arena buffers offsets. An affine index that some iteration takes outside its buffer
-is an error; one that cannot be proved inside is allowed. A view has the element type and scope of its source and as
-many elements, as far as that can be decided.
+indices. A block binds each axis to an expression without loads. Register buffers have constant shapes, only arena
+buffers offsets. An affine index that some iteration takes outside its buffer is an error; one that cannot be proved
+inside is allowed. A view has the element type and scope of its source and as many elements, as far as that can be
+decided. What may stand under a condition with lanes says lanes.py, what an instruction runs instructions.py, what
+reduce axes and `init` ask of a block sums.py, what a call may pass passing.py.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import re
 from collections.abc import Mapping
 
 from tilewright.core.node import Node
-from tilewright.core.walk import postorder, preorder, substitute
+from tilewright.core.walk import postorder, preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.expr.verify import ill_typed
 from tilewright.loops.bounds import Reach
@@ -47,6 +46,8 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
+from tilewright.loops.passing import check_call, size_of
+from tilewright.loops.sums import check_accumulates, check_init, check_place
 from tilewright.report.errors import InternalError, TilewrightError
 from tilewright.types.scopes import Scope
 
@@ -63,14 +64,6 @@ def verify(
         raise family(f"invalid program: {fault.what}", where=where, why=fault.why, mend=fault.mend) from None
 
 
-def size_of(buffer: Buffer) -> Expr:
-    """How many elements a buffer has."""
-    total: Expr = const(1)
-    for extent in buffer.shape:
-        total = total * extent
-    return total
-
-
 class _Verifier:
     """Walks a function in program order, with what is visible at each place."""
 
@@ -83,6 +76,7 @@ class _Verifier:
         self.viewed: dict[Buffer, Buffer] = {}
         self.lanes = 1
         self.around: list[For] = []
+        self.before: list[set[Node]] = []
         self.reduced: set[Var] = set()
 
     def function(self, f: Function) -> None:
@@ -249,9 +243,11 @@ class _Verifier:
         if s.var.dtype is not dtypes.index:
             raise Fault(s, f"the loop variable {s.var.name} is {s.var.dtype}", why=f"it must be {dtypes.index}")
         self.around.append(s)
+        self.before.append(before)
         with self.reach.loop(s):
             self.statement(s.body)
         self.around.pop()
+        self.before.pop()
         self.visible = before
 
     def prefetch(self, s: Prefetch) -> None:
@@ -287,7 +283,7 @@ class _Verifier:
             if s.init is not None:
                 self.init(s, s.init)
             if s.reduce:
-                self.accumulates(s)
+                check_accumulates(s)
             around = self.reduced
             self.reduced = around | {a.var for a in s.reduce}
             self.body(s.body)
@@ -295,39 +291,9 @@ class _Verifier:
         self.visible = before
 
     def init(self, s: Block, init: Stmt) -> None:
-        if not s.reduce:
-            mend = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
-            raise Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
-        for axis in s.reduce:
-            outer = next((v for v in preorder(axis.binding) if isinstance(v, Var) and v in self.reduced), None)
-            if outer is not None:
-                why = f"{axis.var.name} goes on over {outer.name}, an axis of the block around it"
-                raise Fault(init, f"the init of block {s.name} would run once for each {outer.name}", why=why)
-        reduced = {a.var for a in s.reduce}
-        for node in preorder(init):
-            if isinstance(node, Var) and node in reduced:
-                raise Fault(
-                    init,
-                    f"init uses the reduce axis {node.name}",
-                    part=node.name,
-                    why="it runs once for all its points",
-                )
-            if isinstance(node, Stmt) and not isinstance(node, Seq | Store | For | Block):
-                raise Fault(node, f"init of block {s.name} does more than store")
+        check_init(s, init, self.reduced)
         self.body(init)
-
-    def accumulates(self, s: Block) -> None:
-        """Some buffer is both read and stored to, or a call may do so."""
-        nodes = list(preorder(s.body))
-        stored = {n.buffer for n in nodes if isinstance(n, Store)}
-        if any(isinstance(n, CallFunction) or (isinstance(n, Load) and n.buffer in stored) for n in nodes):
-            return
-        axis = s.reduce[0]
-        why = "each of its points would overwrite the one before"
-        mend = f"accumulate, or make the axis spatial: {axis.var.name} = …"
-        raise Fault(
-            axis, f"block {s.name} has the reduce axis {axis.var.name}, but accumulates nothing", why=why, mend=mend
-        )
+        check_place(s, self.around, self.before)
 
     def alloc(self, s: Alloc) -> None:
         buffer = s.buffer
@@ -406,38 +372,5 @@ class _Verifier:
             self.expect(s, value, dtypes.index, "a symbol of the call")
         for buffer in s.arguments:
             self.see(s, buffer)
-        if self.module is None:
-            return
-        callee = self.module.get(s.callee)
-        if callee is None:
-            known = ", ".join(sorted(self.module)[:8])
-            raise Fault(s, f"no function {s.callee}", part=s.callee, mend=f"call one of: {known}" if known else None)
-        for what, have, want in (
-            ("symbols", len(s.symbols), len(callee.symbols)),
-            ("buffers", len(s.arguments), len(callee.params)),
-        ):
-            if have != want:
-                raise Fault(s, f"{s.callee} takes {want} {what}, not {have}")
-        values: dict[Expr, Expr] = dict(zip(callee.symbols, s.symbols, strict=True))
-        memory = [self.memory_of(b) for b in s.arguments]
-        for position, (buffer, param) in enumerate(zip(s.arguments, callee.params, strict=True)):
-            self.argument(s, buffer, param, values)
-            written = position >= len(callee.params) - callee.outputs
-            if written and (buffer.scope is Scope.CONSTANT or memory.count(self.memory_of(buffer)) > 1):
-                again = "a constant" if buffer.scope is Scope.CONSTANT else "passed twice"
-                raise Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
-
-    def argument(self, s: CallFunction, buffer: Buffer, param: Buffer, values: Mapping[Expr, Expr]) -> None:
-        """A buffer fits a parameter of its type, as far as that can be decided, and a flat one of certainly as many
-        elements: memory is row-major."""
-        shape = tuple(simplify(substitute(d, values)) for d in param.shape)
-        wanted = f"{param.dtype}[{', '.join(map(str, shape))}]"
-        flattened = len(shape) == 1 != len(buffer.shape)
-        given = (size_of(buffer),) if flattened else buffer.shape
-        if buffer.dtype is not param.dtype or len(given) != len(shape):
-            raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name)
-        for have, want in zip(given, shape, strict=True):
-            difference = simplify(have - want)
-            if (isinstance(difference, Const) and difference.value) or (flattened and difference is not const(0)):
-                why = f"{have} is not {want}"
-                raise Fault(s, f"{s.callee} takes {wanted} as {param.name}", part=buffer.name, why=why)
+        if self.module is not None:
+            check_call(s, self.module, self.memory_of)
