@@ -101,6 +101,15 @@ def test_folded_scalars_become_numbers_in_the_program() -> None:
     assert not module.constants
 
 
+@pytest.mark.parametrize("shape", [(1,), (1, 1)])
+def test_single_elements_become_numbers_whatever_their_dimensions(shape: tuple[int, ...]) -> None:
+    g = GraphBuilder()
+    two = g.op("reshape", g.scalar(2.0, dtypes.f32), shape=shape)
+    module = fold_constants(g.module({"y": g.op("mul", two, two)}))
+    assert "value=4.0" in str(module)
+    assert not module.constants
+
+
 def test_guards_are_alive_and_unused_constants_are_not() -> None:
     g = GraphBuilder()
     n, m = g.symbol("n"), g.symbol("m")

@@ -4,8 +4,8 @@
     v: f32[2] = mul(w, w)                      =>
 
 A node is computed by its operator's meaning when every input is known and the result is small, or not larger than the
-inputs that are constants of the module: a program never grows by more than `limit` elements a node. Results of no
-dimensions become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is reached.
+inputs that are constants of the module: a program never grows by more than `limit` elements a node. Results of a single
+element become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is reached.
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ def _module_elements(edit: Edit, value: Value) -> int:
 
 
 def _constant(edit: Edit, old: Value, array: Array) -> Value:
-    """The value of a new node for a result: `full` for a scalar, else a constant of the module."""
-    if array.ndim:
+    """The value of a new node for a result: `full` for a single element, else a constant of the module."""
+    if array.size != 1:
         return edit.constant(array, old.name)
     dtype = from_numpy(array.dtype)
     assert dtype is not None
-    node = edit.typed("full", (), {"value": const(array.item(), dtype), "shape": ()}, old.name)
+    node = edit.typed("full", (), {"value": const(array.item(), dtype), "shape": array.shape}, old.name)
     assert node is not None
     return edit.add(node).outputs[0]
