@@ -456,6 +456,12 @@ def too_large_for_registers(s: tw.Schedule) -> object:
     return s.set_scope("h", "register")
 
 
+@wrong(of_size(MATMUL, 4))
+def registers_that_are_prefetched(s: tw.Schedule) -> object:
+    s.prefetch("h", s.get_loops("relu")[0], 1)
+    return s.set_scope("h", "register")
+
+
 @wrong(MATMUL)
 def no_scope(s: tw.Schedule) -> object:
     return s.set_scope("h", "heap")

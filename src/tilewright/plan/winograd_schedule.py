@@ -95,12 +95,13 @@ def _elements(s: Schedule, block: str) -> int:
 def _pad(s: Schedule, target: Target) -> None:
     """The image is copied in vectors, apart from the zeros around it."""
     block = find_block(s.func, "winograd_pad")
-    row = s.get_loops("winograd_pad")[-2]
+    row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
-    for part in _parts(s, row, rows):
-        (inside,) = {b.name for b in blocks(find_loop(s.func, part))}
-        for loop in _parts(s, s.get_loops(inside)[-1], columns):
-            s.vectorize(s.split(loop, _lanes(s, loop, target), tail="shift")[1])
+    for part in _parts(s, column, columns):
+        lanes = _lanes(s, part, target)
+        if lanes > 1:
+            s.vectorize(s.split(part, lanes, tail="shift")[1])
+    _parts(s, row, rows)
 
 
 def _parts(s: Schedule, loop: Var, places: list[int]) -> list[Var]:

@@ -11,7 +11,7 @@ import math
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loops_around, statements, substitute_buffers
-from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefetch
 from tilewright.schedule.find import find_buffer
 from tilewright.schedule.place import Memory, require_plain
 from tilewright.schedule.step import Step, refusal
@@ -40,6 +40,8 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
     evidence = _check_size(function, alloc, target, what)
     if target is Scope.SHARED:
         _check_shared(function, alloc, what)
+    if target is Scope.REGISTER:
+        _check_no_prefetch(function, found, what)
     if target is not Scope.ARENA and alloc.offset is not None:
         why = "its place in the arena is planned"
         raise refusal(function, what, alloc, why=why, mend="set the scope before memory is planned")
@@ -76,6 +78,13 @@ def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tu
         mend += f', or compact("{buffer.name}") first'
         raise refusal(function, what, alloc, why=why, mend=mend, part=buffer.name)
     return (f"{buffer.name} has {size} bytes",)
+
+
+def _check_no_prefetch(function: Function, buffer: Buffer, what: str) -> None:
+    """Registers have no memory that could be brought near."""
+    for s in statements(function.body):
+        if isinstance(s, Prefetch) and s.place.buffer is buffer:
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", mend='take "stack"')
 
 
 def _check_shared(function: Function, alloc: Alloc, what: str) -> None:
