@@ -7,6 +7,7 @@ import pytest
 
 from graph_strategies import Program, agree
 from tilewright.compiler import run_functions
+from tilewright.expr.nodes import const
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -25,6 +26,15 @@ graph main[n, h](x: f64[n, 3, h, 5], r: f64[n, 4, h, 5]) -> y:
   d: f64[n, 4, h, 5] = add(c, b)
   e: f64[n, 4, h, 5] = add(r, d)
   y: f64[n, 4, h, 5] = relu(e)
+"""
+ROWS = """
+graph main(x: f64[1, 4, 3, 6], r: f64[1, 4, 3, 5]) -> y:
+  w: f64[6, 5] = constant(name=@w)
+  b: f64[5] = constant(name=@b)
+  c: f64[1, 4, 3, 5] = contract(x, w, spec="n i j c, c o -> n i j o")
+  d: f64[1, 4, 3, 5] = add(c, b)
+  e: f64[1, 4, 3, 5] = add(r, d)
+  y: f64[1, 4, 3, 5] = relu(e)
 """
 GROUPED = """
 graph main(x: f64[2, 4, 6, 5]) -> y:
@@ -66,6 +76,30 @@ def test_pointwise_positions_become_one_axis(size: tuple[int, int]) -> None:
     assert ops == ["contract", "add", "add", "relu"], "the reshape stands behind what follows"
     (contract,) = [node for node in after.graph.nodes if node.op.name == "contract"]
     assert contract.outputs[0].type.rank == 3
+
+
+def test_leading_positions_of_known_extents_become_rows() -> None:
+    given = program(ROWS, (1, 4, 3, 6), (1, 4, 3, 5))
+    after = eliminate_dead(merge_positions(given.module))
+    agree(given, after, 1e-12)
+    (contract,) = [node for node in after.graph.nodes if node.op.name == "contract"]
+    assert contract.outputs[0].type.shape == (const(12), const(5))
+    ops = [node.op.name for node in after.graph.nodes if node.op.name not in ("constant", "reshape")]
+    assert ops == ["contract", "add", "add", "relu"]
+
+
+@pytest.mark.parametrize("spec", ["n i j c, c o -> n j i o", "n i j c, i c o -> n i j o"])
+def test_positions_that_a_contraction_tells_apart_stay(spec: str) -> None:
+    text = ROWS.replace("n i j c, c o -> n i j o", spec).replace(
+        "w: f64[6, 5]", "w: f64[4, 6, 5]" if "i c" in spec else "w: f64[6, 5]"
+    )
+    if "j i" in spec:
+        text = text.replace("c: f64[1, 4, 3, 5]", "c: f64[1, 3, 4, 5]").split("  d:")[0].replace("-> y", "-> c")
+    given = program(text, (1, 4, 3, 6), (1, 4, 3, 5))
+    after = merge_positions(given.module)
+    agree(given, after, 1e-12)
+    (contract,) = [node for node in after.graph.nodes if node.op.name == "contract"]
+    assert contract.outputs[0].type.rank == 4
 
 
 def test_views_of_groups_move_behind_elementwise_operators() -> None:

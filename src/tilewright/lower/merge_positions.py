@@ -12,8 +12,9 @@ The reshape then moves behind the element-wise operators that follow, so that th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern, TypeContext
@@ -36,7 +37,9 @@ def merge_positions(module: Module) -> Module:
 
 
 def merge_axes(node: Node, graph: Graph) -> Value | None:
-    """contract(x: [n, c, h, w], "n c i j, c o -> n o i j")  =>  reshape(contract(reshape(x), "n c p, c o -> n o p"))"""
+    """contract(x: [n, c, h, w], "n c i j, c o -> n o i j")  =>  reshape(contract(reshape(x), "n c p, c o -> n o p"))
+
+    and contract(x: [h, w, c], "i j c, c o -> i j o")  =>  reshape(contract(reshape(x), "p c, c o -> p o"))"""
     attrs = node.attrs
     assert isinstance(attrs, ContractAttributes)
     assert isinstance(node.op, Contract)
@@ -47,20 +50,21 @@ def merge_axes(node: Node, graph: Graph) -> Value | None:
     run = _run(spec, maps, node)
     if run is None:
         return None
-    operand, axes = run
-    total = _product([maps.extent(a) for a in axes])
+    total = _product([maps.extent(a) for a in run.axes])
+    merged = (Affine(((run.axes[0], 1),)),)
     inputs, operands = [], []
     for n, (value, indices) in enumerate(zip(node.inputs, spec.operands, strict=True)):
         kept = _extents(maps, indices)
-        if n == operand:
-            kept, indices = (*kept[: len(kept) - len(axes)], total), (*indices[: -len(axes)], Affine(((axes[0], 1),)))
+        if n == run.operand:
+            kept = (*kept[: run.place], total, *kept[run.place + len(run.axes) :])
+            indices = (*indices[: run.place], *merged, *indices[run.place + len(run.axes) :])
         made = value if kept == value.type.shape else graph.make("reshape", value, shape=kept)
         if made is None:
             return None
         inputs.append(made)
         operands.append(indices)
-    merged = Spec(tuple(operands), (*spec.output[: -len(axes)], axes[0]), spec.reduce)
-    sums = graph.make("contract", *inputs, spec=str(merged), sizes=(), dtype=attrs.dtype)
+    output = tuple(a for a in spec.output if a not in run.axes[1:])
+    sums = graph.make("contract", *inputs, spec=str(Spec(tuple(operands), output, spec.reduce)), dtype=attrs.dtype)
     return None if sums is None else graph.make("reshape", sums, shape=node.outputs[0].type.shape)
 
 
@@ -110,22 +114,54 @@ def _without_units(maps: IndexMaps) -> Spec | None:
     return Spec(tuple(operands), maps.spec.output, reduce) if reduce else None
 
 
-def _run(spec: Spec, maps: IndexMaps, node: Node) -> tuple[int, tuple[str, ...]] | None:
-    """(the operand, the last axes of the output, two at least, that are its last dimensions in full and no other
-    operand's)."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Axes that follow each other in the output and, from `place` on, in one operand, whose dimensions they are."""
+
+    operand: int
+    place: int
+    axes: tuple[str, ...]
+
+
+def _run(spec: Spec, maps: IndexMaps, node: Node) -> _Run | None:
+    """The axes to merge, of one operand alone: the last ones of the output, or others of known extents of which two at
+    least are more than 1."""
+    found: list[_Run] = []
     for n, (indices, value) in enumerate(zip(spec.operands, node.inputs, strict=True)):
-        own = [i.axis for i in indices]
+        if len(indices) != value.type.rank:
+            continue
+        own = [i.axis or "" for i in indices]
         others = {i.axis for m, each in enumerate(spec.operands) if m != n for i in each}
-        count = 0
-        for k in range(1, min(len(own), len(spec.output)) + 1):
-            axis = spec.output[-k]
-            whole = axis == own[-k] and axis not in others and own.count(axis) == 1
-            if not whole or value.type.shape[-k] is not maps.extent(axis):
+        alone = [
+            a not in others and own.count(a) == 1 and extent is maps.extent(a)
+            for a, extent in zip(own, value.type.shape, strict=True)
+        ]
+        found += [_Run(n, q, axes) for q, axes in _together(spec.output, own, alone)]
+    last = next((run for run in found if run.axes[-1] == spec.output[-1]), None)
+    return last or next((run for run in found if _are_rows(run, maps)), None)
+
+
+def _together(output: Sequence[str], own: Sequence[str], alone: Sequence[bool]) -> list[tuple[int, tuple[str, ...]]]:
+    """The longest runs of two axes at least that follow each other in the output and in an operand, and stand alone
+    there, with their places in the operand."""
+    runs: list[tuple[int, tuple[str, ...]]] = []
+    start = 0
+    while start < len(output):
+        axis, length = output[start], 0
+        place = own.index(axis) if axis in own else len(own)
+        while start + length < len(output) and place + length < len(own):
+            if output[start + length] != own[place + length] or not alone[place + length]:
                 break
-            count = k
-        if count >= 2 and len(indices) == value.type.rank:
-            return n, spec.output[-count:]
-    return None
+            length += 1
+        if length >= 2:
+            runs.append((place, tuple(output[start : start + length])))
+        start += max(length, 1)
+    return runs
+
+
+def _are_rows(run: _Run, maps: IndexMaps) -> bool:
+    extents = [maps.extent(a) for a in run.axes]
+    return all(isinstance(e, Const) for e in extents) and sum(e is not ONE for e in extents) >= 2
 
 
 def _extents(maps: IndexMaps, indices: Sequence[Affine]) -> Shape:
