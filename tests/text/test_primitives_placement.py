@@ -462,6 +462,12 @@ def registers_that_are_prefetched(s: tw.Schedule) -> object:
     return s.set_scope("h", "register")
 
 
+@wrong(of_size(MATMUL, 4))
+def a_result_that_is_prefetched(s: tw.Schedule) -> object:
+    s.prefetch("y", s.get_loops("relu")[0], 1)
+    return s.cache_write("relu", scope="register")
+
+
 @wrong(MATMUL)
 def no_scope(s: tw.Schedule) -> object:
     return s.set_scope("h", "heap")

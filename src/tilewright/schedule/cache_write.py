@@ -52,6 +52,7 @@ from tilewright.schedule.legality import access_text
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
 from tilewright.schedule.place import Memory
 from tilewright.schedule.predicates import conjunction
+from tilewright.schedule.scopes import require_no_prefetch
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
@@ -72,6 +73,8 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     buffer = _output(function, writer, what)
     place = next(s for s in path_to(function.body, writer) if not isinstance(s, Seq))
     where = local_scope(function, writer, buffer, scope, what)
+    if where is Scope.REGISTER:
+        require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
     found = written_elements(function, place, buffer)
     if isinstance(found, Obstacle):
         raise refusal(function, what, found.at, why=found.why, mend=found.mend)

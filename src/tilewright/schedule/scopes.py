@@ -11,7 +11,7 @@ import math
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loops_around, statements, substitute_buffers
-from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefetch
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefetch, Stmt
 from tilewright.schedule.find import find_buffer
 from tilewright.schedule.place import Memory, require_plain
 from tilewright.schedule.step import Step, refusal
@@ -41,7 +41,7 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
     if target is Scope.SHARED:
         _check_shared(function, alloc, what)
     if target is Scope.REGISTER:
-        _check_no_prefetch(function, found, what)
+        require_no_prefetch(function, function.body, found, what, 'take "stack"')
     if target is not Scope.ARENA and alloc.offset is not None:
         why = "its place in the arena is planned"
         raise refusal(function, what, alloc, why=why, mend="set the scope before memory is planned")
@@ -80,11 +80,11 @@ def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tu
     return (f"{buffer.name} has {size} bytes",)
 
 
-def _check_no_prefetch(function: Function, buffer: Buffer, what: str) -> None:
-    """Registers have no memory that could be brought near."""
-    for s in statements(function.body):
+def require_no_prefetch(function: Function, place: Stmt, buffer: Buffer, what: str, mend: str) -> None:
+    """Refuses to put in registers what a statement prefetches: they have no memory that could be brought near."""
+    for s in statements(place):
         if isinstance(s, Prefetch) and s.place.buffer is buffer:
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", mend='take "stack"')
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", mend=mend)
 
 
 def _check_shared(function: Function, alloc: Alloc, what: str) -> None:
