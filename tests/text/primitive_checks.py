@@ -34,6 +34,19 @@ def check_replay(before: Function, s: tw.Schedule) -> None:
     assert same(once_more.func, s.func)
 
 
+def case_collector(cases: dict[str, tuple[str, Steps]]) -> Callable[[str, str], Callable[[Steps], Steps]]:
+    """A decorator that adds (program, steps) under a name."""
+
+    def on(name: str, text: str) -> Callable[[Steps], Steps]:
+        def keep(steps: Steps) -> Steps:
+            cases[name] = text, steps
+            return steps
+
+        return keep
+
+    return on
+
+
 def collector(wrong: list[tuple[str, Steps]]) -> Callable[[str], Callable[[Steps], Steps]]:
     """A decorator that adds (program, steps that must be refused) to the list."""
 

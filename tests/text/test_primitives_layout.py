@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_program, check_replay, collector
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
@@ -76,14 +76,7 @@ func columns(x: f32[8, 9], w: f32[9, 16], y: f32[12, 13]):
 """
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 @case("cache-read-parameter", MATMUL)

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_program, check_replay, collector
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
@@ -45,14 +45,7 @@ func chain[n](x: i8[n], y: i8[n], z: f32[n]):
 """
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 @case("widen-a-copy", BYTES)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_program, check_replay, collector
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
@@ -117,14 +117,7 @@ func older(x: f32[4, 6], y: f32[4, 9]):
 """
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 @case("unite-slabs", PADDED)

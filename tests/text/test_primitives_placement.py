@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_program, check_replay, collector
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.edit import allocations, blocks, statements
@@ -85,14 +85,7 @@ def of_size(text: str, m: int) -> str:
 
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 def tiled(s: tw.Schedule, rows: str = "mask", columns: str = "mask") -> tuple[Any, ...]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_program, check_replay, collector
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.edit import blocks
@@ -83,14 +83,7 @@ func skewed(x: f32[5, 6], y: f32[6]):
 """
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 @case("cache-write", MATMUL)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from golden_files import check, check_folder
-from primitive_checks import Steps, check_replay, collector
+from primitive_checks import Steps, case_collector, check_replay, collector
 
 import tilewright as tw
 from tilewright.loops.evaluate import evaluate
@@ -68,14 +68,7 @@ func vector[n](x: u8[64], w: u8[n, 64], y: i32[n, 8]):
 """
 
 CASES: dict[str, tuple[str, Steps]] = {}
-
-
-def case(name: str, text: str) -> Callable[[Steps], Steps]:
-    def keep(steps: Steps) -> Steps:
-        CASES[name] = text, steps
-        return steps
-
-    return keep
+case = case_collector(CASES)
 
 
 @case("blockize-sum", SUM)

@@ -104,8 +104,8 @@ def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
 
 
 def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:
-    """Whether an operand is packed: one that is known for nothing, one whose vectors are spread or whose panels do not
-    stay in the first cache as they lie for as many rows as pay for it."""
+    """Whether an operand is packed: a constant always, because that costs calls nothing; another for as many rows as
+    pay for it, where its vectors are spread or its panels do not stay in the first cache as they lie."""
     if found.vector.is_constant:
         return True
     if step != 1:
@@ -128,7 +128,7 @@ def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, ta
     tiles = -(-rows // tile.rows)
     if rows <= FEW_ROWS:
         return tiles
-    most = max(int(_second_cache(target) * ROWS_SHARE / max(depth * bytes_each, 1)), LEAST_ROWS) // tile.rows
+    most = max(int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1)), LEAST_ROWS) // tile.rows
     return -(-tiles // -(-tiles // max(most, 1)))
 
 
@@ -145,7 +145,7 @@ def _packed_together(found: Contraction, tile: RegisterTile, terms: int, target:
     """How many panels of an operand that a call packs stay in the second cache while tile after tile of rows passes by.
     They are packed together, so that its rows are read in longer pieces; None of them are where groups would be few."""
     panels, size = _panels(found, tile, terms)
-    return _divisor(panels, min(int(_second_cache(target) * PACKED_SHARE) // size, panels // GROUPS))
+    return _divisor(panels, min(int(target.cache(2).bytes * PACKED_SHARE) // size, panels // GROUPS))
 
 
 def _panels(found: Contraction, tile: RegisterTile, terms: int) -> tuple[int, int]:
@@ -167,14 +167,10 @@ def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, rows_stay
         return None
     if found.rows is None and not packed and found.vector.is_plain():
         return FEW_TERMS if found.depth > FEW_TERMS else None
-    most = int(_second_cache(target) * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
+    most = int(target.cache(2).bytes * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
     if not packed or found.rows is None:
         return None
     most = most if rows_stay else min(most, PACKED_TERMS)
     if found.depth <= most:
         return None
     return -(-found.depth // -(-found.depth // most))
-
-
-def _second_cache(target: Target) -> int:
-    return target.caches[min(1, len(target.caches) - 1)].bytes

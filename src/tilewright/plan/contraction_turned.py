@@ -81,8 +81,7 @@ def turn(found: Contraction, target: Target) -> tuple[Contraction, RegisterTile]
 def _widest(size: int, target: Target) -> int:
     """How many vectors, each of so many bytes for all its terms, a panel may have to stay in half of the second cache:
     all tiles of a panel read it again."""
-    cache = target.caches[min(1, len(target.caches) - 1)].bytes
-    return max(cache // 2 // size, 1)
+    return max(target.cache(2).bytes // 2 // size, 1)
 
 
 def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Schedule:

@@ -22,10 +22,11 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, find_contraction
+from tilewright.plan.contraction_choice import rows_in_cache
 from tilewright.plan.contraction_nest import MANY, write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tiles_in_block
+from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.predicates import conjuncts, resolved
@@ -108,7 +109,7 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
     tile = choose_register_tile(rows, columns, depth, target.vector_registers - dot.registers, dot.lanes)
     together = -(-rows // tile.rows)
     if found.vector.is_constant:
-        together = tiles_in_block(tile, rows, depth, dot.depth * dot.broadcast.bytes, target)
+        together = rows_in_cache(tile, rows, depth, dot.depth * dot.broadcast.bytes, target)
     return Plan(found, dot, axis, tile, together)
 
 

@@ -107,13 +107,3 @@ def tile_cycles(tile: RegisterTile, rows: int, columns: int, depth: int, traffic
 def known(extent: Expr) -> int:
     """An extent as a number."""
     return int(extent.value) if isinstance(extent, Const) else UNKNOWN
-
-
-def tiles_in_block(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
-    """How many tiles of rows are worked on before the next column panel is: as many as keep their operand in half of
-    the second cache, in blocks of about equal size."""
-    cache = target.caches[1].bytes if len(target.caches) > 1 else target.caches[0].bytes
-    most = max(cache // 2 // max(depth * bytes_each, 1) // tile.rows, 1)
-    tiles = -(-rows // tile.rows)
-    blocks = -(-tiles // most)
-    return -(-tiles // blocks)

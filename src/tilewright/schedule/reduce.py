@@ -93,22 +93,24 @@ def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
 
     main = For(outer, const(0), whole, LoopKind.SERIAL, lane_loop("l", LoopKind.VECTORIZE, step))
 
-    joins: list[Stmt] = []
-    left = lanes
-    while left % 2 == 0:
-        left //= 2
-        lane = Var("l")
-        both = op(Load(partial, (lane,)), Load(partial, (lane + left,)))  # type: ignore[call-arg]
-        halve = leaf("halve", Store(partial, (lane,), both))
-        joins.append(For(lane, const(0), const(left), LoopKind.VECTORIZE if left > 1 else LoopKind.UNROLL, halve))
-
-    def gather(lane: Var) -> Stmt:
-        return leaf("join", Store(store.buffer, target, op(Load(store.buffer, target), Load(partial, (lane,)))))  # type: ignore[call-arg]
-
+    halvings, left = _halvings(block.name, partial, op, lanes)
     last = Var("l")
-    joins.append(For(last, const(0), const(left), LoopKind.UNROLL, gather(last)))
+    both = op(Load(store.buffer, target), Load(partial, (last,)))  # type: ignore[call-arg]
+    join = For(last, const(0), const(left), LoopKind.UNROLL, leaf("join", Store(store.buffer, target, both)))
     rest = fresh_copy(loop.replace(begin=simplify(loop.begin + whole * lanes)))
-    return seq(Alloc(partial), first, main, *joins, rest)
+    return seq(Alloc(partial), first, main, *halvings, join, rest)
+
+
+def _halvings(block: str, partial: Buffer, op: type[Expr], lanes: int) -> tuple[list[Stmt], int]:
+    """Loops that add the upper half of the lanes to the lower one while their number is even, and the lanes left."""
+    loops: list[Stmt] = []
+    while lanes % 2 == 0:
+        lanes //= 2
+        lane = Var("l")
+        both = op(Load(partial, (lane,)), Load(partial, (lane + lanes,)))  # type: ignore[call-arg]
+        body = Block(f"{block}.halve", (), Store(partial, (lane,), both))
+        loops.append(For(lane, const(0), const(lanes), LoopKind.VECTORIZE if lanes > 1 else LoopKind.UNROLL, body))
+    return loops, lanes
 
 
 def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
