@@ -54,7 +54,7 @@ from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
 from tilewright.plan.decision import Decision
 from tilewright.plan.defaults import scheduled
-from tilewright.plan.groups import choose
+from tilewright.plan.fusion.planner import choose
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
@@ -87,7 +87,7 @@ def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> li
         Pass("share", eliminate_common, GRAPH),
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
-        Pass("plan", lambda module: make_kernels(module, choose(module.graph)), GRAPH),
+        Pass("plan", lambda module: make_kernels(module, choose(module.graph, target)), GRAPH),
         Pass("schedule", lambda module: schedule_kernels(module, target, decided), GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
         Pass("share-out", each(share_out), GRAPH),

@@ -1,10 +1,10 @@
-"""Each group of a plan becomes a loops function; the graph calls them.
+"""Each kernel of a plan becomes a loops function; the graph calls them.
 
     h: f32[n, 10] = contract(x, w, spec="ik,kj->ij")            y: f32[n, 10] = call(x, w, b, callee="contract_add", …)
     z: f32[n, 10] = add(h, b)                            =>
                                                                 func contract_add[n](x, w, b, y): …
 
-Groups that come to the same program share one function.
+Kernels that come to the same program share one function.
 """
 
 from __future__ import annotations
@@ -14,45 +14,47 @@ import re
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Expr, Var
-from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import REGISTRY
+from tilewright.graph.nodes import Module, Node, Value
+from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store, View
 from tilewright.loops.text import KEYWORDS
-from tilewright.plan.groups import Group, Plan
+from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.fusion.planner import Plan
 from tilewright.types.scopes import Scope
 
 
 def make_kernels(module: Module, plan: Plan) -> Module:
-    """The module with a loops function for each group of the plan and calls of them in the graph."""
+    """The module with a loops function for each kernel of the plan and calls of them in the graph."""
     graph = module.graph
-    used_by: dict[Value, list[Node]] = {}
-    for node in graph.nodes:
-        for value in node.inputs:
-            used_by.setdefault(value, []).append(node)
     fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     known = _Programs()
     calls: dict[Node, Node] = {}
-    for group in plan.groups:
-        inputs, outputs = _boundary(group, used_by, graph)
-        function = _function(_unique(_name(group), functions), group, inputs, outputs, fixed)
+    for kernel in plan.kernels:
+        inputs, outputs = kernel.reads(), kernel.root.outputs
+        function = _function(_unique(_name(kernel), functions), kernel, inputs, fixed)
         name = known.name_of(function)
         if name == function.name:
             functions[name] = function
         types = tuple(v.type for v in outputs)
         attrs = Call(name, function.symbols, types)
         source = ", ".join(function.source)
-        calls[group.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
-    grouped = {node for group in plan.groups for node in group.nodes}
-    nodes = [calls.get(node, node) for node in graph.nodes if node in calls or node not in grouped]
-    main = graph.replace(nodes=tuple(n for n in nodes if _is_kept(n, used_by, graph)))
-    made = module.with_function(main)
+        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
+    computed = {node for kernel in plan.kernels for node in kernel.nodes}
+    nodes = tuple(calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed))
+    made = module.with_function(graph.replace(nodes=nodes))
     for function in functions.values():
         made = made.with_function(function)
     return made
+
+
+def _stays(node: Node, computed: set[Node]) -> bool:
+    """Whether a node has a place in a graph of calls: views, and nodes that bind, check or name something."""
+    return node not in computed and node.op.pattern in (Pattern.VIEW, Pattern.SHAPE)
 
 
 WORDS_OF_PROGRAMS = KEYWORDS | DTYPES.keys() | {scope.value for scope in Scope}
@@ -98,71 +100,44 @@ def numbered(function: Function) -> str:
     return re.sub(r"[A-Za-z_][\w.]*(?!\w*\()", number, text)
 
 
-def _is_kept(node: Node, used_by: dict[Value, list[Node]], graph: GraphFunction) -> bool:
-    """Whether a node has a place in a graph of calls: cheap maps that were copied into every user have none."""
-    if node.op.name in ("call", "size", "require", "constant", "reshape"):
-        return True
-    return any(out in used_by or out in graph.results for out in node.outputs) and node.op.name not in (
-        "full",
-        "iota",
-        "index_values",
-    )
-
-
-def _boundary(
-    group: Group, used_by: dict[Value, list[Node]], graph: GraphFunction
-) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """(values the group reads, values it must write) in program order."""
-    inside = set(group.nodes)
-    made = {v for node in group.nodes for v in node.outputs}
-    results = set(graph.results)
-    inputs: dict[Value, None] = {}
-    outputs: dict[Value, None] = {}
-    for node in group.nodes:
-        inputs.update(dict.fromkeys(v for v in node.inputs if v not in made))
-        cheap_copy = not node.inputs and node is not group.root
-        for v in node.outputs:
-            users = used_by.get(v, [])
-            if node is group.root or (not cheap_copy and (v in results or any(u not in inside for u in users))):
-                outputs[v] = None
-    return tuple(inputs), tuple(outputs)
-
-
-def _function(
-    name: str, group: Group, inputs: tuple[Value, ...], outputs: tuple[Value, ...], fixed: set[Value]
-) -> Function:
-    """The loops function of a group. Parameters that are constants of the module are in constant memory: a schedule may
-    compute from them what it likes, it costs the calls nothing (see hoist_constants.py)."""
-    names = _unique_names((*inputs, *(v for node in group.nodes for v in node.outputs)))
-    buffers = {v: Buffer(names[v], v.type.dtype, v.type.shape) for v in (*inputs, *outputs)}
-    buffers.update({v: buffers[v].replace(scope=Scope.CONSTANT) for v in inputs if v in fixed})
+def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[Value]) -> Function:
+    """The loops function of a kernel. Parameters that are constants of the module are in constant memory: a schedule
+    may compute from them what it likes, it costs the calls nothing (see hoist_constants.py)."""
+    outputs = kernel.root.outputs
+    made = tuple(v for node in kernel.nodes for v in node.outputs)
+    names = _unique_names((*inputs, *made))
+    read = {
+        v: Buffer(n, v.type.dtype, v.type.shape, Scope.CONSTANT if v in fixed else Scope.ARGUMENT)
+        for v, n in zip(inputs, names, strict=False)
+    }
+    own = {
+        v: Buffer(n, v.type.dtype, v.type.shape, Scope.ARGUMENT if v in outputs else Scope.ARENA)
+        for v, n in zip(made, names[len(inputs) :], strict=True)
+    }
     build = Builder()
-    for node in group.nodes:
+    for node in kernel.nodes:
         for v in node.outputs:
-            if v not in buffers:
-                buffers[v] = Buffer(names[v], v.type.dtype, v.type.shape, Scope.ARENA)
-                build.add(Alloc(buffers[v]))
-        node.op.define(
-            build, tuple(buffers[v] for v in node.inputs), tuple(buffers[v] for v in node.outputs), node.attrs
-        )
+            if own[v].scope is Scope.ARENA:
+                build.add(Alloc(own[v]))
+        operands = tuple(own[v] if Reference(v, node) in kernel.inside else read[v] for v in node.inputs)
+        node.op.define(build, operands, tuple(own[v] for v in node.outputs), node.attrs)
     body = build.body()
-    params = tuple(buffers[v] for v in (*inputs, *outputs))
-    source = tuple(dict.fromkeys(n.source for n in group.nodes if n.source))
+    params = (*read.values(), *(own[v] for v in outputs))
+    source = tuple(dict.fromkeys(n.source for n in kernel.nodes if n.source))
     return Function(name, free_symbols(body, params), params, body, len(outputs), source)
 
 
-def _unique_names(values: tuple[Value, ...]) -> dict[Value, str]:
-    """A name for each value: its own, with a number behind it where another value has it. Schedules go by names."""
-    names: dict[Value, str] = {}
+def _unique_names(values: tuple[Value, ...]) -> list[str]:
+    """A name for each place: its value's own, with a number behind it where another has it. Schedules go by names."""
+    names: list[str] = []
     taken: set[str] = set()
     for value in values:
-        if value not in names:
-            name, n = value.name, 1
-            while name in taken:
-                n += 1
-                name = f"{value.name}_{n}"
-            taken.add(name)
-            names[value] = name
+        name, n = value.name, 1
+        while name in taken:
+            n += 1
+            name = f"{value.name}_{n}"
+        taken.add(name)
+        names.append(name)
     return names
 
 
@@ -197,12 +172,13 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
     return tuple(v for v in used if v not in defined)
 
 
-def _name(group: Group) -> str:
-    """What a kernel is called: the operators it holds, the first few of them."""
-    names = list(dict.fromkeys(n.op.name for n in group.nodes if n.inputs)) or [group.root.op.name]
-    for anchor in group.anchors[:1]:
-        names.remove(anchor.op.name)
-        names.insert(0, anchor.op.name)
+def _name(kernel: Kernel) -> str:
+    """What a kernel is called: the operators it holds, the first few of them, its last reduction in front."""
+    names = list(dict.fromkeys(n.op.name for n in kernel.nodes if n.inputs)) or [kernel.root.op.name]
+    reductions = [n.op.name for n in kernel.nodes if n.op.pattern is Pattern.REDUCE]
+    for name in reductions[-1:]:
+        names.remove(name)
+        names.insert(0, name)
     return "_".join(names[:4])
 
 

@@ -6,7 +6,8 @@
     t: f32[1, 256, 3136] = contract(s, w, spec="n c p, c o -> n o p")
     y: f32[1, 256, 56, 56] = reshape(t)
 
-The reshape then moves behind the element-wise operators that follow, so that they stay the contraction's epilogue.
+The reshape then moves behind the element-wise operators and reductions that follow, so that they share kernels with the
+contraction and with each other.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.ops.contract import Contract, ContractAttributes
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import PadAttributes
+from tilewright.ops.reduce import ReduceAttributes
 
 Shape = tuple[Expr, ...]
 ZERO, ONE = const(0), const(1)
@@ -186,7 +188,7 @@ def behind_elementwise(node: Node, graph: Graph) -> Value | None:
         view = graph.made_by(value, "reshape")
         if view is None or value.type.shape != out or not _is_computed(view.inputs[0], graph):
             continue
-        if settled and view.inputs[0].type.rank >= len(out):
+        if view.inputs[0].type.shape == out or (settled and view.inputs[0].type.rank >= len(out)):
             continue
         groups = _groups(out, view.inputs[0].type.shape)
         inputs = [_under(v, out, groups, graph) for v in node.inputs] if groups is not None else [None]
@@ -196,6 +198,34 @@ def behind_elementwise(node: Node, graph: Graph) -> Value | None:
         made = graph.make(node.op.name, *[v for v in inputs if v is not None], **fields)
         return None if made is None else graph.make("reshape", made, shape=out)
     return None
+
+
+def behind_reduction(node: Node, graph: Graph) -> Value | None:
+    """reduce(reshape(x, s), axes)  =>  reshape(reduce(x, axes'))
+
+    where dimensions that the reshape merges, or makes of one, are reduced together or not at all"""
+    attrs = node.attrs
+    assert isinstance(attrs, ReduceAttributes)
+    view = graph.made_by(node.inputs[0], "reshape")
+    if view is None or not _is_computed(view.inputs[0], graph):
+        return None
+    groups = _groups(node.inputs[0].type.shape, view.inputs[0].type.shape)
+    if groups is None:
+        return None
+    axes: list[int] = []
+    at = place = 0
+    for mine, other in groups:
+        reduced = [n in attrs.axes for n in range(at, at + len(mine))]
+        if any(reduced) and not all(reduced):
+            return None
+        axes += range(place, place + len(other)) if any(reduced) else ()
+        at, place = at + len(mine), place + len(other)
+    made = graph.make("reduce", view.inputs[0], kind=attrs.kind, axes=tuple(axes), keepdims=attrs.keepdims)
+    return None if made is None else _as(made, node.outputs[0].type.shape, graph)
+
+
+def _as(value: Value, shape: Shape, graph: Graph) -> Value | None:
+    return value if value.type.shape == shape else graph.make("reshape", value, shape=shape)
 
 
 def pad_of_view(node: Node, graph: Graph) -> Value | None:
@@ -278,5 +308,6 @@ RULES = (
     (slice_strides, ("contract",)),
     (merge_axes, ("contract",)),
     (pad_of_view, ("reshape",)),
+    (behind_reduction, ("reduce",)),
     (behind_elementwise, tuple(name for name, op in REGISTRY.items() if op.elementwise)),
 )

@@ -1,0 +1,26 @@
+"""The cell template: maps, one expression for each point, and at most one reduction with maps after it.
+
+y[i] = max_j f(a[i, j], b[j])      then      z[i] = g(y[i], c[i])
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.nodes import Node
+from tilewright.graph.op import Pattern
+from tilewright.plan.fusion.dataflow import REREAD, Dataflow
+from tilewright.plan.fusion.template import CELL, Anchored, Entry, Fused, plain
+
+
+class Cell(Anchored):
+    """Maps of any shapes, taken in by what reads them; a reduction that reads each input once may follow, and maps over
+    the reduction's points after it."""
+
+    name = CELL
+
+    def opens(self, node: Node, fused: Fused, flow: Dataflow) -> bool:
+        return node.op.name not in REREAD and all(plain(e) is not None for e in fused.values())
+
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+        if node.op.pattern is Pattern.MAP and all(plain(e) is not None for e in fused.values()):
+            return Entry(CELL)
+        return super().take(node, fused, flow)

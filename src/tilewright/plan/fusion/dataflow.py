@@ -1,0 +1,91 @@
+"""Who makes and who reads each value of a graph function, and how large values are taken to be."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from tilewright.core.walk import preorder
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.graph.nodes import GraphFunction, Node, Value
+from tilewright.graph.op import Pattern
+from tilewright.graph.symbolic import Constant
+
+ASSUMED = 128
+"""What costs assume of a size that only a call knows."""
+
+REREAD = frozenset(
+    {
+        "contract",
+        "window_reduce",
+        "winograd_input",
+        "winograd_output",
+        "top_k",
+        "cumulative",
+        "scatter_elements",
+        "scatter_nd",
+        "compact",
+    }
+)
+"""Operators that read an input element more than once, or in an order of their own."""
+
+
+@dataclass(slots=True)
+class Dataflow:
+    """The values of a graph function by their makers and readers; a reader is listed once, however often it reads."""
+
+    function: GraphFunction
+    makers: dict[Value, Node] = field(init=False)
+    readers: dict[Value, list[Node]] = field(init=False)
+    results: frozenset[Value] = field(init=False)
+    constants: frozenset[Value] = field(init=False)
+    place: dict[Node, int] = field(init=False)
+    _extents: dict[Expr, int] = field(init=False, default_factory=dict)
+    _elements: dict[Value, int] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nodes = self.function.nodes
+        self.makers = {v: node for node in nodes for v in node.outputs}
+        readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
+        for node in nodes:
+            for v in node.inputs:
+                readers[v][node] = None
+        self.readers = {v: list(found) for v, found in readers.items()}
+        self.results = frozenset(self.function.results)
+        self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
+        self.place = {node: n for n, node in enumerate(nodes)}
+
+    def readers_of(self, value: Value) -> list[Node]:
+        return self.readers.get(value, [])
+
+    def extent(self, e: Expr) -> int:
+        """A size as a number."""
+        if isinstance(e, Const):
+            return int(e.value)
+        if e not in self._extents:
+            symbols = {v: ASSUMED for v in preorder(e) if isinstance(v, Var)}
+            self._extents[e] = max(int(evaluate(e, symbols)), 1)
+        return self._extents[e]
+
+    def elements(self, value: Value) -> int:
+        if value not in self._elements:
+            self._elements[value] = math.prod(self.extent(e) for e in value.type.shape)
+        return self._elements[value]
+
+    def bytes(self, value: Value) -> int:
+        return self.elements(value) * value.type.dtype.bytes
+
+    def stored(self, value: Value) -> Value:
+        """The value whose memory this one is: itself, or what it is a view of."""
+        maker = self.makers.get(value)
+        while maker is not None and maker.op.pattern is Pattern.VIEW:
+            value = maker.inputs[0]
+            maker = self.makers.get(value)
+        return value
+
+
+def makes_kernels(node: Node) -> bool:
+    """Whether a node computes something: views, and nodes that name or bind, do not."""
+    return node.op.pattern not in (Pattern.VIEW, Pattern.SHAPE)

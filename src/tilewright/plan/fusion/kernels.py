@@ -1,0 +1,134 @@
+"""Kernels of a partition under an assignment: what each stored value's kernel computes, and what that costs.
+
+An assignment says which references are cut: their readers read a stored value. It is a number with a bit for each
+reference of the partition. Every stored value is the root of a kernel, which goes back over references that are not
+cut. What two kernels go back to is computed in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from tilewright.graph.nodes import Node, Value
+from tilewright.plan.fusion.cost import CostModel, KernelCost
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.memo import Reference, take
+from tilewright.plan.fusion.partitions import Partition
+from tilewright.plan.fusion.prune import KERNEL_NODES
+from tilewright.plan.fusion.template import Entries, Fused
+
+Cut = int
+"""References of a partition, bit n for the n-th."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The nodes of a kernel in program order, the references inside it, its template and its price. The last node is
+    its root."""
+
+    nodes: tuple[Node, ...]
+    inside: frozenset[Reference]
+    template: str
+    cost: KernelCost
+
+    @property
+    def root(self) -> Node:
+        return self.nodes[-1]
+
+    def reads(self) -> tuple[Value, ...]:
+        """The values that the kernel reads from memory, in program order."""
+        return tuple(dict.fromkeys(v for n in self.nodes for v in n.inputs if Reference(v, n) not in self.inside))
+
+
+class Kernels:
+    """The kernels of one partition; each is checked and priced once."""
+
+    def __init__(self, partition: Partition, flow: Dataflow, model: CostModel) -> None:
+        self._flow = flow
+        self._model = model
+        self.references = partition.references
+        self._bits = {r: 1 << n for n, r in enumerate(partition.references)}
+        self._into: dict[Node, list[tuple[Node, Cut]]] = {node: [] for node in partition.nodes}
+        self._storing: dict[Node, Cut] = {}
+        """For each node whose value is not stored in any case the references that, cut, have it stored."""
+        for r, bit in self._bits.items():
+            maker = flow.makers[r.value]
+            self._into[r.reader].append((maker, bit))
+            self._storing[maker] = self._storing.get(maker, 0) | bit
+        self._forced = [node for node in partition.nodes if not partition.stored.isdisjoint(node.outputs)]
+        for node in self._forced:
+            self._storing.pop(node, None)
+        self._made: dict[tuple[Node, Cut], Kernel | None] = {}
+        self._relevant: dict[Node, Cut] = {}
+
+    def cut(self, references: Collection[Reference]) -> Cut:
+        """The assignment that cuts these references."""
+        return sum(self._bits[r] for r in references)
+
+    def under(self, cut: Cut) -> list[Kernel] | None:
+        """The kernels of an assignment in no particular order; None where one of them is no kernel of any template."""
+        made = [self._kernel(root, cut) for root in self._roots(cut)]
+        return None if None in made else [k for k in made if k is not None]
+
+    def seconds(self, cut: Cut, roots: Collection[Node] | None = None) -> float:
+        """What an assignment costs, or the kernels of these roots; infinite where one is a kernel of no template."""
+        total = 0.0
+        for root in self._roots(cut):
+            if roots is None or root in roots:
+                kernel = self._kernel(root, cut)
+                if kernel is None:
+                    return math.inf
+                total += kernel.cost.seconds
+        return total
+
+    def deciding(self, cut: Cut, points: Sequence[Cut]) -> dict[Cut, set[Node]]:
+        """For each point the roots of the kernels that its being cut or not may change, while `cut` stays cut."""
+        found: dict[Cut, set[Node]] = {p: {node for node, bits in self._storing.items() if bits & p} for p in points}
+        for root in self._roots(cut | sum(points)):
+            seen, _ = self._back(root, cut)
+            reached = sum(bit for node in seen for _, bit in self._into[node])
+            for p in points:
+                if p & reached:
+                    found[p].add(root)
+        return found
+
+    def _roots(self, cut: Cut) -> list[Node]:
+        return [*self._forced, *(node for node, bits in self._storing.items() if bits & cut)]
+
+    def _back(self, root: Node, cut: Cut) -> tuple[set[Node], Cut]:
+        """The nodes that a kernel goes back to, and the references on the way."""
+        inside: Cut = 0
+        waiting, seen = [root], {root}
+        while waiting:
+            for maker, bit in self._into[waiting.pop()]:
+                if not bit & cut:
+                    inside |= bit
+                    if maker not in seen:
+                        seen.add(maker)
+                        waiting.append(maker)
+        return seen, inside
+
+    def _kernel(self, root: Node, cut: Cut) -> Kernel | None:
+        if root not in self._relevant:
+            self._relevant[root] = self._back(root, 0)[1]
+        key = root, cut & self._relevant[root]
+        if key not in self._made:
+            self._made[key] = self._check(root, *self._back(root, cut))
+        return self._made[key]
+
+    def _check(self, root: Node, seen: set[Node], bits: Cut) -> Kernel | None:
+        """The kernel, where a template takes in its nodes one after the other."""
+        if len(seen) > KERNEL_NODES:
+            return None
+        inside = frozenset(r for n, r in enumerate(self.references) if bits >> n & 1)
+        nodes = sorted(seen, key=lambda n: self._flow.place[n])
+        entries: dict[Node, Entries] = {}
+        for node in nodes:
+            fused: Fused = {v: entries[self._flow.makers[v]] for v in node.inputs if Reference(v, node) in inside}
+            entries[node] = take(node, fused, self._flow)
+            if not entries[node]:
+                return None
+        cost = self._model.kernel(nodes, inside)
+        return Kernel(tuple(nodes), inside, entries[root][0].template, cost)

@@ -1,0 +1,20 @@
+"""The opaque template: operators that are one kernel whatever they are (sorting, scattering, joining), with the maps of
+what they read once."""
+
+from __future__ import annotations
+
+from tilewright.graph.nodes import Node
+from tilewright.graph.op import Pattern
+from tilewright.plan.fusion.dataflow import REREAD, Dataflow
+from tilewright.plan.fusion.template import Entry, Fused, Template, plain
+
+
+class Opaque(Template):
+    """One operator that nothing else is fused with, but maps before it."""
+
+    name = "opaque"
+
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+        if node.op.pattern is not Pattern.OPAQUE or (fused and node.op.name in REREAD):
+            return None
+        return Entry(self.name, is_open=False) if all(plain(e) is not None for e in fused.values()) else None

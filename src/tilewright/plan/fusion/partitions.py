@@ -1,0 +1,90 @@
+"""Partitions: parts of a graph whose plans do not touch each other, and the decisions that each of them leaves open.
+
+Nodes that references join are one partition. Of its references, most are no question: a value that one reader takes in
+is never stored. *Interesting points* are the others:
+
+    a value with several readers        to store it, or to compute it in the kernel of each
+    a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tilewright.graph.nodes import Node, Value
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.memo import Memo, Reference
+from tilewright.plan.fusion.reductions import below_and_above, is_free
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Nodes in program order, the references among them, the interesting ones, and the values that are stored in any
+    plan."""
+
+    nodes: tuple[Node, ...]
+    references: tuple[Reference, ...]
+    points: tuple[Reference, ...]
+    stored: frozenset[Value]
+
+
+def split(memo: Memo, references: list[Reference]) -> list[Partition]:
+    """The partitions of a graph function, in program order of their first nodes."""
+    leader = {node: node for node in memo.entries}
+
+    def find(node: Node) -> Node:
+        while leader[node] is not node:
+            leader[node] = leader[leader[node]]
+            node = leader[node]
+        return node
+
+    flow = memo.flow
+    for r in references:
+        if not is_free(flow.makers[r.value]):
+            leader[find(flow.makers[r.value])] = find(r.reader)
+    nodes: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
+    among: defaultdict[Node, list[Reference]] = defaultdict(list)
+    for node in memo.entries:
+        nodes[find(node)][node] = None
+    for r in references:
+        head = find(r.reader)
+        among[head].append(r)
+        nodes[head][flow.makers[r.value]] = None
+    taken = {(r.value, r.reader) for r in references}
+    return [_partition(flow, list(part), among[head], head, taken) for head, part in nodes.items()]
+
+
+def _partition(
+    flow: Dataflow, nodes: list[Node], references: list[Reference], head: Node, taken: set[tuple[Value, Node]]
+) -> Partition:
+    nodes.sort(key=lambda n: flow.place[n])
+    stored = frozenset(
+        v
+        for node in nodes
+        if node is head or not is_free(node)
+        for v in node.outputs
+        if v in flow.results or any((v, n) not in taken for n in flow.readers_of(v)) or not flow.readers_of(v)
+    )
+    readers = Counter(r.value for r in references)
+    switches = _switches(flow, nodes, references)
+    points = tuple(
+        r for r in references if not is_free(flow.makers[r.value]) and (readers[r.value] > 1 or r in switches)
+    )
+    return Partition(tuple(nodes), tuple(references), points, stored)
+
+
+def _switches(flow: Dataflow, nodes: list[Node], references: list[Reference]) -> set[Reference]:
+    """References between what may follow one reduction and what may come before another that no kernel holds with it,
+    and those that would bring two such reductions to one reader."""
+    below, above = below_and_above(flow, nodes, references)
+    into: defaultdict[Node, set[Hashable]] = defaultdict(set)
+    for r in references:
+        into[r.reader] |= below[flow.makers[r.value]]
+    found: set[Reference] = set()
+    for r in references:
+        before = below[flow.makers[r.value]]
+        if (above[r.reader] and len(before | above[r.reader]) > 1) or (before and len(into[r.reader]) > 1):
+            found.add(r)
+    return found

@@ -1,0 +1,84 @@
+"""The plan of a graph function: the memo table, its partitions, the cheapest assignment of each, and the kernels that
+follow.
+
+Partitions that are alike, as the layers of a network are, are solved once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from tilewright.graph.nodes import GraphFunction, Value
+from tilewright.plan.fusion.cost import CostModel
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.enumeration import Selection, select
+from tilewright.plan.fusion.kernels import Kernel, Kernels
+from tilewright.plan.fusion.memo import explore
+from tilewright.plan.fusion.partitions import Partition, split
+from tilewright.plan.fusion.prune import prune
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A partition with what was selected for it."""
+
+    partition: Partition
+    selection: Selection
+    kernels: tuple[Kernel, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The kernels in the order they run, and the partitions they came from. Nodes in no kernel are views and shape
+    nodes; some nodes are in several."""
+
+    kernels: tuple[Kernel, ...]
+    parts: tuple[Part, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(f"{k.template}: {', '.join(v.name for n in k.nodes for v in n.outputs)}" for k in self.kernels)
+
+
+def choose(function: GraphFunction, target: Target) -> Plan:
+    """The plan of a graph function for a target."""
+    flow = Dataflow(function)
+    model = CostModel(flow, target)
+    solved: dict[Hashable, Selection] = {}
+    parts: list[Part] = []
+    memo = explore(flow)
+    for partition in split(memo, prune(memo)):
+        kernels = Kernels(partition, flow, model)
+        key = _shape(partition, flow)
+        if key in solved:
+            selection = solved[key]
+        else:
+            selection = select(partition, kernels, flow, model)
+            solved[key] = selection
+        made = kernels.under(selection.cut)
+        assert made is not None, "the unfused plan is always one"
+        parts.append(Part(partition, selection, tuple(made)))
+    ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
+    return Plan(tuple(ordered), tuple(parts))
+
+
+def _shape(partition: Partition, flow: Dataflow) -> Hashable:
+    """What makes two partitions one problem: the same operators on values of the same types, joined in the same way."""
+    numbers: dict[Value, int] = {}
+
+    def known(value: Value) -> Hashable:
+        first = value not in numbers
+        number = numbers.setdefault(value, len(numbers))
+        return (number, value.type, value in flow.constants, value in partition.stored) if first else number
+
+    taken = frozenset((r.value, r.reader) for r in partition.references)
+    return tuple(
+        (
+            node.op.name,
+            node.attrs,
+            tuple((known(v), (v, node) in taken) for v in node.inputs),
+            tuple(known(v) for v in node.outputs),
+        )
+        for node in partition.nodes
+    )

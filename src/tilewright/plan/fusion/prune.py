@@ -1,0 +1,96 @@
+"""References that no plan should use are left out before plans are compared, so that partitions stay small.
+
+stored anyway       the value lies in memory for another reader, and computing it again is not cheaper
+small and shared    a mask or a scale that many readers take: reading it costs next to nothing
+apart               what follows a reduction, for readers that no kernel holds together: it is stored in its place
+too large           a kernel would have more than KERNEL_NODES nodes
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from tilewright.graph.nodes import Node, Value
+from tilewright.graph.op import Pattern
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.memo import Memo, Reference
+from tilewright.plan.fusion.reductions import below_and_above
+
+KERNEL_NODES = 48
+"""The most nodes in one kernel: beyond it compile time grows without a gain."""
+
+MANY_READERS = 4
+"""So many readers of a small value do not compute it themselves."""
+
+
+def prune(memo: Memo) -> list[Reference]:
+    """The references of a memo table that plans may use, in program order."""
+    references = [r for r in memo.references if not _is_small_and_shared(r.value, memo.flow)]
+    references = _without_stored(memo.flow, references)
+    references = _without_apart(memo, references)
+    return _within_size(memo, references)
+
+
+def _may_pay(value: Value, flow: Dataflow) -> bool:
+    """Whether computing a stored value again may be cheaper than reading it: not where what it is computed from is as
+    large. Reading that takes as long as reading the value."""
+    maker = flow.makers[value]
+    if maker.op.pattern is not Pattern.MAP:
+        return False
+    return sum(flow.bytes(v) for v in dict.fromkeys(maker.inputs)) < flow.bytes(value)
+
+
+def _is_small_and_shared(value: Value, flow: Dataflow) -> bool:
+    readers, size = flow.readers_of(value), flow.elements(value)
+    if len(readers) < MANY_READERS or not flow.makers[value].inputs:
+        return False
+    return all(flow.elements(v) > size for reader in readers for v in reader.outputs)
+
+
+def _without_stored(flow: Dataflow, references: list[Reference]) -> list[Reference]:
+    known = {(r.value, r.reader) for r in references}
+    stored = {
+        v
+        for v in {r.value for r in references}
+        if v in flow.results or any((v, reader) not in known for reader in flow.readers_of(v))
+    }
+    return [r for r in references if r.value not in stored or _may_pay(r.value, flow)]
+
+
+def _without_apart(memo: Memo, references: list[Reference]) -> list[Reference]:
+    """Several kernels would compute such a value from what its reduction has stored, which is as large: rather it is
+    stored in place of that. This keeps the layers of a network with residual connections apart."""
+    flow = memo.flow
+    below, _ = below_and_above(flow, list(memo.entries), references)
+    readers: defaultdict[Value, list[Node]] = defaultdict(list)
+    for r in references:
+        readers[r.value].append(r.reader)
+    ends = _ends(memo, references)
+    stored = {
+        v
+        for v, found in readers.items()
+        if len(found) > 1 and below[flow.makers[v]] and not frozenset.intersection(*(ends[n] for n in found))
+    }
+    return [r for r in references if r.value not in stored or _may_pay(r.value, flow)]
+
+
+def _ends(memo: Memo, references: list[Reference]) -> dict[Node, frozenset[Node]]:
+    """For each node, itself and what references lead to from it."""
+    out_of: defaultdict[Node, list[Node]] = defaultdict(list)
+    for r in references:
+        out_of[memo.flow.makers[r.value]].append(r.reader)
+    ends: dict[Node, frozenset[Node]] = {}
+    for node in reversed(memo.entries):
+        ends[node] = frozenset({node}).union(*(ends[n] for n in out_of[node]))
+    return ends
+
+
+def _within_size(memo: Memo, references: list[Reference]) -> list[Reference]:
+    kept: list[Reference] = []
+    reach: dict[Node, frozenset[Node]] = {node: frozenset({node}) for node in memo.entries}
+    for r in references:
+        together = reach[r.reader] | reach[memo.flow.makers[r.value]]
+        if len(together) <= KERNEL_NODES:
+            reach[r.reader] = together
+            kept.append(r)
+    return kept
