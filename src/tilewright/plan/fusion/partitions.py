@@ -5,6 +5,7 @@ is never stored. *Interesting points* are the others:
 
     a value with several readers        to store it, or to compute it in the kernel of each
     a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it
+    a value that a map spreads          a mask added to every row: to store it, or to compute it at every point
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
+from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.memo import Memo, Reference
 from tilewright.plan.fusion.reductions import below_and_above, is_free
@@ -70,9 +72,18 @@ def _partition(
     readers = Counter(r.value for r in references)
     switches = _switches(flow, nodes, references)
     points = tuple(
-        r for r in references if not is_free(flow.makers[r.value]) and (readers[r.value] > 1 or r in switches)
+        r
+        for r in references
+        if not is_free(flow.makers[r.value]) and (readers[r.value] > 1 or r in switches or _spreads(r, flow))
     )
     return Partition(tuple(nodes), tuple(references), points, stored)
+
+
+def _spreads(r: Reference, flow: Dataflow) -> bool:
+    """Whether a map computes more points than the value has, and not once for each row of them."""
+    if r.reader.op.pattern is not Pattern.MAP or not r.value.type.shape or flow.extent(r.value.type.shape[-1]) == 1:
+        return False
+    return flow.elements(r.value) < flow.elements(r.reader.outputs[0])
 
 
 def _switches(flow: Dataflow, nodes: list[Node], references: list[Reference]) -> set[Reference]:

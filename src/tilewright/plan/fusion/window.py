@@ -29,8 +29,9 @@ class Window(Anchored):
 
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
         if node.op.name == "pad" and all(plain(e) is not None for e in fused.values()):
-            readers = flow.readers_of(node.outputs[0])
-            return Entry(self.name) if len(readers) == 1 and readers[0].op.name == "contract" else None
+            (out,) = node.outputs
+            readers = [reader.op.name for reader in flow.readers_of(out)]
+            return Entry(self.name) if readers == ["contract"] and out not in flow.results else None
         return super().take(node, fused, flow)
 
 
