@@ -166,11 +166,11 @@ def over_functions(module: Module, change: Callable[[Function], Function]) -> Mo
 
 @dataclass(slots=True)
 class Compiled:
-    """What compiling a module gives: object code, the messages of its checks, every stage on the way, and how each
-    kernel came to its schedule."""
+    """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
+    the way, and how each kernel came to its schedule."""
 
     interface: Interface
-    code: bytes
+    code: tuple[bytes, ...]
     faults: tuple[FaultMessage, ...]
     constants: tuple[str, ...]
     module: Module
@@ -209,7 +209,7 @@ def _finish(
     final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
-    code = assemble(generated.text, target)
+    code = tuple(assemble(unit.text(target), target) for unit in generated.units)
     return Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
 
 

@@ -60,7 +60,7 @@ class Machine:
     """A function as machine code, called on arrays in the order of its parameters."""
 
     def __init__(self, function: Function) -> None:
-        self.code = NativeCode(assemble(llvm_text(function), native()), native())
+        self.code = NativeCode([assemble(llvm_text(function), native())], native())
 
     def __call__(self, *arrays: Array) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

@@ -48,14 +48,14 @@ class Loaded:
     """What a container held."""
 
     interface: Interface
-    code: bytes
+    code: tuple[bytes, ...]
     faults: tuple[FaultMessage, ...]
     constants: tuple[Array, ...]
 
 
 def encode(compiled: Compiled, sources: Sequence[Source]) -> bytes:
     """The container of a compiled program. Constants that lie in one of the sources are only referred to."""
-    blobs: dict[str, bytes | memoryview] = {"code": compiled.code}
+    blobs: dict[str, bytes | memoryview] = {f"code {n}": part for n, part in enumerate(compiled.code)}
     rows: list[dict[str, Any]] = []
     for n, name in enumerate(compiled.constants):
         array = compiled.module.constants[name]
@@ -73,6 +73,7 @@ def encode(compiled: Compiled, sources: Sequence[Source]) -> bytes:
         "symbols": [s.name for s in interface.symbols],
         "inputs": [_port(p, interface) for p in interface.inputs],
         "outputs": [_port(p, interface) for p in interface.outputs],
+        "objects": len(compiled.code),
         "faults": [[f.text, [d.name for d in f.dtypes]] for f in compiled.faults],
         "constants": rows,
         "sources": [[s.path, s.digest()] for s in sources],
@@ -129,7 +130,8 @@ def _decode(manifest: Mapping[str, Any], blobs: Mapping[str, memoryview], source
     )
     faults = tuple(FaultMessage(text, tuple(DTYPES[d] for d in names)) for text, names in manifest["faults"])
     constants = tuple(_constant(n, row, blobs, sources) for n, row in enumerate(manifest["constants"]))
-    return Loaded(interface, bytes(blobs["code"]), faults, constants)
+    code = tuple(bytes(blobs[f"code {n}"]) for n in range(manifest["objects"]))
+    return Loaded(interface, code, faults, constants)
 
 
 def _read_port(row: Sequence[Any], symbols: Mapping[str, Var]) -> Port:

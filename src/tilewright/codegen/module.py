@@ -1,17 +1,22 @@
-"""A module of loops functions becomes one LLVM module with one entry point."""
+"""Loops functions become LLVM IR: a module for each kernel, and one for the program with its entry point.
+
+Each unit (units.py) is a module of its own, so that kernels are compiled one by one. What a unit makes does not depend
+on the others: its checks are numbered from 1, and the program adds how many come before it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from tilewright.codegen.names import forked_call, kernel_symbol
+from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, LEAVE, TEAM
 from tilewright.codegen.statements import FaultMessage, Statements, parameters
+from tilewright.codegen.units import handed_out, units_of
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import For, Function, Publish
+from tilewright.loops.nodes import Function, Publish
 from tilewright.loops.text import constants_of
 from tilewright.report.errors import UserError
 from tilewright.target import Target
@@ -21,21 +26,79 @@ PROGRAM = "program"
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
-    """LLVM IR text, and the messages that the entry point's positive results stand for (1 is the first)."""
+class Unit:
+    """Functions as LLVM IR: what they declare, those of other units that they call, their definitions; the messages of
+    their checks, of which the first has number 1; and whether they use the pool. `names` are what others may call."""
 
-    text: str
+    names: tuple[str, ...]
+    declarations: tuple[str, ...]
+    others: tuple[str, ...]
+    definitions: str
     faults: tuple[FaultMessage, ...]
+    forks: bool
+
+    def text(self, target: Target) -> str:
+        """The unit as a module."""
+        return _module([*self.declarations, *self.others], [self.definitions], target)
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The units of a program, that of its entry first, and the messages that the entry point's positive results stand
+    for (1 is the first)."""
+
+    units: tuple[Unit, ...]
+    faults: tuple[FaultMessage, ...]
+    target: Target
+
+    @property
+    def text(self) -> str:
+        """The whole program as one module."""
+        declarations = {line for unit in self.units for line in unit.declarations}
+        return _module(sorted(declarations), [unit.definitions for unit in self.units], self.target)
 
 
 def generate(functions: Mapping[str, Function], entry: str, target: Target) -> Generated:
     """LLVM IR for the functions, `entry` being the one that the entry point runs."""
+    program, *kernels = units_of(functions, entry)
+    return join(program, [generate_unit(unit, target) for unit in kernels], target)
+
+
+def generate_unit(functions: Sequence[Function], target: Target) -> Unit:
+    """LLVM IR for the functions of a unit that is not the program's."""
+    return _unit(functions, None, {}, [], False, target)
+
+
+def join(program: Sequence[Function], kernels: Sequence[Unit], target: Target) -> Generated:
+    """A program, given as the functions of its unit, of which the first is its entry, with the units that it calls."""
     faults: list[FaultMessage] = []
+    before: dict[str, int] = {}
+    for unit in kernels:
+        before.update(dict.fromkeys(unit.names, len(faults)))
+        faults += unit.faults
+    forks = any(unit.forks for unit in kernels)
+    made = _unit(program, program[0].name, before, faults, forks, target)
+    return Generated((made, *kernels), tuple(faults), target)
+
+
+def _unit(
+    functions: Sequence[Function],
+    entry: str | None,
+    before: Mapping[str, int],
+    faults: list[FaultMessage],
+    forks: bool,
+    target: Target,
+) -> Unit:
+    """The IR of functions. `faults` takes the messages of their checks, behind those that are there; `before` says how
+    many checks come before those of the functions of other units; `forks` whether one of these uses the pool."""
+    known = len(faults)
     parts: list[str] = []
-    forked = _handed_out(functions)
-    declarations: set[str] = {DECLARE_LEAVE} if forked else set()
-    for function in functions.values():
-        body = Statements(faults, "!0")
+    forked = handed_out({f.name: f for f in functions})
+    forks = forks or bool(forked)
+    declarations: set[str] = {DECLARE_LEAVE} if forks and entry is not None else set()
+    others: set[str] = set()
+    for function in functions:
+        body = Statements(faults, "!0", before)
         if function.name == entry:
             parts.append(_entry(function, body))
         elif function.name in forked:
@@ -43,17 +106,19 @@ def generate(functions: Mapping[str, Function], entry: str, target: Target) -> G
         else:
             parts.append(_kernel(function, body))
         declarations |= body.declarations
+        others |= body.others
         if body.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
+    if entry is not None:
+        parts.append(_call_in(forks))
+    names = tuple(f.name for f in functions if f.name != entry and f.name not in forked)
+    own = tuple(faults[known:])
+    return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks)
+
+
+def _module(declarations: Sequence[str], parts: Sequence[str], target: Target) -> str:
     head = [f'target triple = "{target.triple}"', f'target datalayout = "{target.data_layout}"', ""]
-    text = "\n".join([*head, *sorted(declarations), "", *parts, _call_in(bool(forked)), _footer(target)])
-    return Generated(text, tuple(faults))
-
-
-def _handed_out(functions: Mapping[str, Function]) -> set[str]:
-    """The names of the functions that parallel loops hand to the pool: nothing else calls them."""
-    loops = (s for f in functions.values() for s in statements(f.body) if isinstance(s, For))
-    return {call.callee for call in map(forked_call, loops) if call is not None}
+    return "\n".join([*head, *declarations, "", *parts, _footer(target)])
 
 
 def _no_f16(function: Function, target: Target) -> UserError:
@@ -72,7 +137,7 @@ def _kernel(function: Function, body: Statements) -> str:
     for n, symbol in enumerate(function.symbols):
         body.define(symbol, f"%s{n}")
     body.statement(function.body)
-    signature = f"define internal i64 @{kernel_symbol(function.name)}({', '.join(parameters(function))}) #0"
+    signature = f"define i64 @{kernel_symbol(function.name)}({', '.join(parameters(function))}) #0"
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
 
 

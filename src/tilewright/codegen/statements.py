@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -57,12 +58,15 @@ class FaultMessage:
 
 
 class Statements(Interleaved):
-    """Emits the body of one function. `faults` collects the messages of all functions of a module."""
+    """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
+    units, `before` knows how many messages come before theirs; `others` collects the declarations of those called."""
 
-    def __init__(self, faults: list[FaultMessage], loop_metadata: str) -> None:
+    def __init__(self, faults: list[FaultMessage], loop_metadata: str, before: Mapping[str, int] | None = None) -> None:
         super().__init__(count().__next__)
         self.faults = faults
         self.loop_metadata = loop_metadata
+        self.before: Mapping[str, int] = before or {}
+        self.others: set[str] = set()
         self.labels = count()
         self.whole: set[Stmt] = set()
 
@@ -268,13 +272,16 @@ class Statements(Interleaved):
     def _call(self, call: CallFunction) -> None:
         arguments = [f"ptr {self.pointers[b]}" for b in call.arguments]
         arguments += [f"i64 {self.emit(s)}" for s in call.symbols]
-        status = self.fresh(
-            f"call i64 @{kernel_symbol(call.callee)}({', '.join([*arguments, 'ptr %fault', 'ptr %team'])})"
-        )
+        arguments += ["ptr %fault", "ptr %team"]
+        symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)
+        if before is not None:
+            self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
+        status = self.fresh(f"call i64 @{symbol}({', '.join(arguments)})")
         n = next(self.labels)
         self.lines.append(f"  br i1 {self.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
         self.start(f"failed{n}")
-        self.lines.append(f"  ret i64 {status}")
+        number = self.fresh(f"add i64 {status}, {before}") if before else status
+        self.lines.append(f"  ret i64 {number}")
         self.start(f"went{n}")
 
     def _reserve(self, size: Expr) -> None:

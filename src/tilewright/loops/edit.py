@@ -154,20 +154,26 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     return root.rebuild(tuple(made))
 
 
-def map_loads(root: Stmt, change: Callable[[Load], Expr], memo: dict[Node, Node] | None = None) -> Stmt:
-    """`root` with every load replaced by change(load), its indices first. One `memo` may serve several calls."""
+def map_loads(
+    root: Stmt,
+    change: Callable[[Load], Expr],
+    memo: dict[Node, Node] | None = None,
+    stays: Callable[[Stmt], bool] | None = None,
+) -> Stmt:
+    """`root` with every load replaced by change(load), its indices first. One `memo` may serve several calls.
+    Statements that `stay` are not looked into."""
     known: dict[Node, Node] = {} if memo is None else memo
 
     def of_node(node: Node) -> Node:
         return change(node) if isinstance(node, Load) else node
 
-    def stays(node: Node) -> bool:
+    def reads_nothing(node: Node) -> bool:
         return isinstance(node, Expr) and Load not in kinds_in(node)
 
     def of_expression(e: Expr) -> Expr:
-        return transform(e, of_node, known, stays) if Load in kinds_in(e) else e
+        return transform(e, of_node, known, reads_nothing) if Load in kinds_in(e) else e
 
-    return map_expressions(root, of_expression, lambda stmt: Load not in kinds_inside(stmt))
+    return map_expressions(root, of_expression, stays or (lambda stmt: Load not in kinds_inside(stmt)))
 
 
 def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:

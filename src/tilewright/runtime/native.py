@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -33,23 +33,25 @@ _lock = threading.Lock()
 
 
 class NativeCode:
-    """One loaded object file. `entry` is callable as long as this object lives; calls release Python's lock.
+    """A program's object files, loaded and linked. `entry` is callable as long as this object lives; calls release
+    Python's lock.
 
     Code for a target that this machine is not is never loaded: calling its `entry` raises UserError.
     """
 
-    def __init__(self, code: bytes, target: Target) -> None:
+    def __init__(self, code: Sequence[bytes], target: Target) -> None:
         host = current_host()
         if not target.is_runnable_on(host):
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
             return
-        if PARALLEL.encode() in code:
+        if any(PARALLEL.encode() in part for part in code):
             load_pool()
         with _lock:
             machine = native().create_machine()
             self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-            self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
+            for part in code:
+                self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(part))
             self._engine.finalize_object()
             address = self._engine.get_function_address(ENTRY)
         if not address:

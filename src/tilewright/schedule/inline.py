@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range
-from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute, transform
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads, map_expressions, path_to, statements
+from tilewright.loops.edit import blocks, loads, map_loads, path_to, statements
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -80,16 +80,17 @@ def inlined(function: Function, block: Block) -> Function:
     _require_lasting(function, found, readers, what)
     buffer, value = found.buffer, found.store.value
 
-    def change(node: Node) -> Node:
-        if not isinstance(node, Load) or node.buffer is not buffer:
-            return node
-        values: dict[Expr, Node] = {axis: _at(place, node.indices) for axis, place in inverse.items()}
-        return substitute(value, values)
+    def change(load: Load) -> Expr:
+        if load.buffer is not buffer:
+            return load
+        return substitute(value, {axis: _at(place, load.indices) for axis, place in inverse.items()})
 
-    memo: dict[Node, Node] = {}
+    def stays(stmt: Stmt) -> bool:
+        return not any(load.buffer is buffer for load in loads(stmt))
+
     alloc = next(s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer)
     kept = without(without(function.body, found.nest), alloc)
-    return function.replace(body=map_expressions(kept, lambda e: transform(e, change, memo)))
+    return function.replace(body=map_loads(kept, change, stays=stays))
 
 
 def _definition(function: Function, block: Block, what: str) -> Definition:
@@ -218,9 +219,10 @@ def _scopes(function: Function) -> dict[Var | Buffer, Stmt]:
     return result
 
 
+@lru_cache(maxsize=1 << 4)
 def inline_all(function: Function) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
-    and that cost more to compute than to load."""
+    and that cost more to compute than to load. The answer is kept: each template for a kernel begins with it."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
         block = _point_block(function, buffer)
         if block is None or not isinstance(block.body, Store):

@@ -1,0 +1,50 @@
+"""Which functions of a program make an object file together.
+
+    main   ─call─▶  dense  ─fork─▶  dense.body0             [main], [dense, dense.body0], [softmax]
+           ─call─▶  softmax
+
+A kernel is compiled with what it calls, and apart from other kernels: so it can be done anywhere, at any time. Only the
+program's entry calls functions of other units. The bodies of loops that the entry itself hands to the pool are of its
+unit: the pool is given their address.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tilewright.codegen.names import forked_call
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import CallFunction, For, Function
+
+
+def units_of(functions: Mapping[str, Function], entry: str) -> list[tuple[Function, ...]]:
+    """The functions unit by unit, in their order; the unit of the entry comes first, the entry first in it."""
+    root = {name: name for name in functions}
+
+    def find(name: str) -> str:
+        while root[name] != name:
+            name = root[name]
+        return name
+
+    for function in functions.values():
+        for callee in _forked(function) if function.name == entry else _called(function):
+            root[find(callee)] = find(function.name)
+    units: dict[str, list[Function]] = {find(entry): [functions[entry]]}
+    for function in functions.values():
+        if function.name != entry:
+            units.setdefault(find(function.name), []).append(function)
+    return [tuple(unit) for unit in units.values()]
+
+
+def handed_out(functions: Mapping[str, Function]) -> set[str]:
+    """The names of the functions that parallel loops hand to the pool: nothing else calls them."""
+    return {name for function in functions.values() for name in _forked(function)}
+
+
+def _called(function: Function) -> list[str]:
+    return [s.callee for s in statements(function.body) if isinstance(s, CallFunction)]
+
+
+def _forked(function: Function) -> list[str]:
+    calls = (forked_call(s) for s in statements(function.body) if isinstance(s, For))
+    return [call.callee for call in calls if call is not None]
