@@ -149,3 +149,13 @@ def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:
     groups = -(-112 // (choice.tile.columns * choice.block_panels))
     rows = -(-151 // (choice.tile.rows * choice.block_tiles))
     assert [str(f.end) for f in loops] == [str(groups * rows)]
+
+
+def test_threads_share_panels_where_blocks_of_rows_are_few() -> None:
+    """One block of rows leaves the panels to share, with the blocks of terms inside of each."""
+    case = Case(31, 200, 200, True, near=False, cut=True)
+    assert choice_of(case.function()).block_terms is not None
+    s = schedule_contraction(case.function(), small(native()))
+    assert s is not None
+    loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
+    assert [str(f.end) for f in loops] == [str(-(-200 // choice_of(case.function()).tile.columns))]

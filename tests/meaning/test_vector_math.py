@@ -14,7 +14,7 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Call, Expr, Var, call
+from tilewright.expr.nodes import Call, Expr, Var, call, const
 from tilewright.loops.nodes import Function, Load, Store
 from tilewright.lower.expand_math import IN_DOUBLE, NATIVE, expand_math
 from tilewright.lower.fuse_multiply_add import fuse_multiply_add
@@ -179,6 +179,19 @@ def test_powers() -> None:
     assert error[worst] <= 1.0, f"pow({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}, not {want[worst]!r}"
     zero = want == 0
     assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 4.0])
+@pytest.mark.parametrize("dtype", [dtypes.f32, pytest.param(dtypes.f64, marks=needs_longdouble)], ids=str)
+def test_known_powers_are_products(exponent: float, dtype: DType) -> None:
+    x = samples(dtype, 5)
+    got = compute(lambda a: call("pow", a, const(exponent, dtype)), [x], dtype, LANES[dtype])
+    with np.errstate(all="ignore"):
+        want = x.astype(np.longdouble if dtype is dtypes.f64 else np.float64) ** int(exponent)
+    assert ulps(got, want).max() <= BOUND[dtype]
+    assert np.array_equal(np.signbit(got[want == 0]), np.signbit(want[want == 0]))
+    function = expand_math(elementwise(lambda a: call("pow", a, const(exponent, dtype)), [dtype], dtype, 1, 1))
+    assert not [e for e in preorder(value_of(function, Var("v", dtype, None))) if isinstance(e, Call)]
 
 
 def test_powers_of_doubles_are_those_of_the_library() -> None:

@@ -6,7 +6,8 @@ The formulas are in expand_exponential.py and expand_circular.py.
 
 Within 2 units in the last place for f32 and 4 for f64, and exact for zeros, infinities, NaN, and at the ends of the
 range. f32 has expansions of its own where they are common; the rare functions are computed in f64 and rounded. f16 and
-bf16 are computed in f32. The power of two f64 stays a call of the C library. Integer powers become products.
+bf16 are computed in f32. The power of two f64 stays a call of the C library. Integer powers become products, and so do
+powers of floats by an exponent that is known to be 2, 3 or 4.
 """
 
 from __future__ import annotations
@@ -87,6 +88,10 @@ def _expand_pow(e: Call, fused: bool) -> Expr:
     x, y = e.args
     if e.dtype.is_int:
         return _integer_power(x, y)
+    if isinstance(y, Const) and y.value in (2, 3, 4):
+        wide = cast(x, dtypes.f32) if e.dtype in HALVES else x
+        square = wide * wide
+        return cast(square if y.value == 2 else square * wide if y.value == 3 else square * square, e.dtype)
     if e.dtype is dtypes.f64:
         return e
     double = Real(dtypes.f64, fused)

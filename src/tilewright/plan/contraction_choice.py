@@ -9,7 +9,7 @@ from tilewright.plan.contraction import Contraction
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_registers
 from tilewright.target import Target
 
-PANEL_SHARE = 1 / 2
+PANEL_SHARE = 3 / 4
 """A panel of the vector operand may take this part of the second cache; sums over more terms are cut into blocks."""
 
 FEW_ROWS = 144

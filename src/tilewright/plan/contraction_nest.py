@@ -108,7 +108,7 @@ def _outer_order(
         first = ordered(batches | {made.near: -(-_panels(found, choice) // choice.block_panels)})[0]
         order = [*(v for v in outer if v is not made.cache), made.near, made.cache]
         inner = inner if choice.rows_stay else inner[::-1]
-    elif cut is not None:
+    elif cut is not None and (made.tiles is None or max(outer.values()) >= MANY):
         order = ordered(outer)
         first = order[0]
     else:
