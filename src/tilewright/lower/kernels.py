@@ -10,10 +10,12 @@ Groups that come to the same program share one function.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Expr, Var
+from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.graph.symbolic import Call, Constant
@@ -25,20 +27,23 @@ from tilewright.plan.groups import Group, Plan
 from tilewright.types.scopes import Scope
 
 
-def make_kernels(module: Module, plan: Plan) -> Module:
-    """The module with a loops function for each group of the plan and calls of them in the graph."""
-    graph = module.graph
+def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
+    """The module with a loops function for each group of the plan of each graph function, and calls of them there."""
+    known = _Programs()
+    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+
+
+def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
     used_by: dict[Value, list[Node]] = {}
     for node in graph.nodes:
         for value in node.inputs:
             used_by.setdefault(value, []).append(node)
     fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
-    known = _Programs()
     calls: dict[Node, Node] = {}
     for group in plan.groups:
         inputs, outputs = _boundary(group, used_by, graph)
-        function = _function(_unique(_name(group), functions), group, inputs, outputs, fixed)
+        function = _function(_unique(_name(group), {*module.functions, *functions}), group, inputs, outputs, fixed)
         name = known.name_of(function)
         if name == function.name:
             functions[name] = function
@@ -48,8 +53,7 @@ def make_kernels(module: Module, plan: Plan) -> Module:
         calls[group.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
     grouped = {node for group in plan.groups for node in group.nodes}
     nodes = [calls.get(node, node) for node in graph.nodes if node in calls or node not in grouped]
-    main = graph.replace(nodes=tuple(n for n in nodes if _is_kept(n, used_by, graph)))
-    made = module.with_function(main)
+    made = module.with_function(graph.replace(nodes=tuple(n for n in nodes if _is_kept(n, used_by, graph))))
     for function in functions.values():
         made = made.with_function(function)
     return made
@@ -100,7 +104,7 @@ def numbered(function: Function) -> str:
 
 def _is_kept(node: Node, used_by: dict[Value, list[Node]], graph: GraphFunction) -> bool:
     """Whether a node has a place in a graph of calls: cheap maps that were copied into every user have none."""
-    if node.op.name in ("call", "size", "require", "constant", "reshape"):
+    if node.op.name in ("call", "scan", "size", "require", "constant", "reshape"):
         return True
     return any(out in used_by or out in graph.results for out in node.outputs) and node.op.name not in (
         "full",
@@ -206,7 +210,7 @@ def _name(group: Group) -> str:
     return "_".join(names[:4])
 
 
-def _unique(name: str, taken: dict[str, Function]) -> str:
+def _unique(name: str, taken: set[str]) -> str:
     count, unique = 1, name
     while unique in taken or unique == "main":
         count += 1
