@@ -41,12 +41,14 @@ from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.orient_constants import orient_constants
 from tilewright.lower.outline_parallel import outline_parallel
 from tilewright.lower.own_results import own_results
+from tilewright.lower.own_states import own_states
 from tilewright.lower.promote_halves import promote_halves
 from tilewright.lower.select_instructions import select_instructions
 from tilewright.lower.share_out import share_out
 from tilewright.lower.shift_signs import shift_signs
 from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.lower.simplify_indices import simplify_indices
+from tilewright.lower.sink_constants import sink_constants
 from tilewright.lower.unroll import unroll
 from tilewright.lower.vectorize import vectorize
 from tilewright.lower.widen_padding import widen_padding
@@ -78,6 +80,7 @@ def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> li
     return [
         Pass("simplify", simplify_graph, GRAPH),
         Pass("fold", fold_constants, GRAPH),
+        Pass("sink", sink_constants, GRAPH),
         Pass("merge", merge_positions, GRAPH),
         Pass("winograd", lambda module: winograd(module, target), GRAPH),
         Pass("orient", orient_constants, GRAPH),
@@ -87,7 +90,8 @@ def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> li
         Pass("share", eliminate_common, GRAPH),
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
-        Pass("plan", lambda module: make_kernels(module, choose(module.graph, target)), GRAPH),
+        Pass("plan", lambda module: make_kernels(module, lambda graph: choose(graph, target)), GRAPH),
+        Pass("own-states", own_states, GRAPH),
         Pass("schedule", lambda module: schedule_kernels(module, target, decided), GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
         Pass("share-out", each(share_out), GRAPH),

@@ -39,6 +39,7 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         super().__init__(names)
         self.pointers: dict[Buffer, str] = {}
+        self.parts: dict[Buffer, str] = {}
         self.allocas: list[str] = []
         self.forget()
 

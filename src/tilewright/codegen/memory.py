@@ -88,10 +88,12 @@ def _without_constant(e: Expr, depth: int) -> tuple[Expr, int]:
 
 
 class Memory(Masked):
-    """Loads and stores. `pointers` holds the SSA name of each buffer; `origins` says from which memory the values in
-    `loaded` come, and `readers` which of them come from the buffer at a pointer."""
+    """Loads and stores. `pointers` holds the SSA name of each buffer, `parts` that of the whole whose part a buffer is;
+    `origins` says from which memory the values in `loaded` come, and `readers` which of them come from the buffer at a
+    pointer."""
 
     pointers: dict[Buffer, str]
+    parts: dict[Buffer, str]
     allocas: list[str]
     origins: dict[Expr, frozenset[Source]]
     readers: dict[str, set[tuple[Expr, Source]]]
@@ -123,6 +125,8 @@ class Memory(Masked):
 
     def source(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Source:
         """The elements that an access may touch."""
+        if buffer in self.parts:
+            return self.parts[buffer], -ANYWHERE, ANYWHERE
         place, pointer = address(buffer.shape, indices), self.pointers[buffer]
         if not isinstance(place.base, Const) or place.index:
             return pointer, -ANYWHERE, ANYWHERE

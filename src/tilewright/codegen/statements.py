@@ -120,8 +120,8 @@ class Statements(Interleaved):
                 self._prefetch(place)
             case Publish():
                 self._publish(stmt)
-            case View(buffer, source):
-                self.pointers[buffer] = self.pointers[source]
+            case View(buffer, source, offset):
+                self._view(buffer, source, offset)
             case _:
                 raise InternalError(f"code generation does not know the statement {type(stmt).__name__}")
 
@@ -302,6 +302,17 @@ class Statements(Interleaved):
         for e in needed:
             self.emit(e)
         self.prefetch(load.buffer, place)
+
+    def _view(self, buffer: Buffer, source: Buffer, offset: Expr | None) -> None:
+        start = self.pointers[source]
+        if offset is not None:
+            self.parts[buffer] = self.parts.get(source, start)
+            start = self.fresh(
+                f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {start}, i64 {self.emit(offset)}"
+            )
+        elif source in self.parts:
+            self.parts[buffer] = self.parts[source]
+        self.pointers[buffer] = start
 
     def _publish(self, stmt: Publish) -> None:
         """The address and the dimensions of a result whose size only the call knows."""

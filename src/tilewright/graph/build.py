@@ -38,10 +38,12 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         self.source = ""
+        self.bodies: dict[str, GraphFunction] = {}
         self._required: set[Expr] = set()
         self._late: set[object] = set()
         self._guarded: set[tuple[Expr, ...]] = set()
         self._names = FreshNames()
+        self._functions = FreshNames((name,))
 
     @contextmanager
     def at(self, source: str) -> Iterator[None]:
@@ -128,6 +130,13 @@ class GraphBuilder:
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
 
+    def body(self, name: str) -> GraphBuilder:
+        """A builder of another function of the module (its name made unique), for scans to run."""
+        inner = GraphBuilder(self._functions.fresh(name))
+        inner.constants, inner.bodies, inner.source = self.constants, self.bodies, self.source
+        inner._names, inner._functions = self._names, self._functions
+        return inner
+
     def function(self, results: Mapping[str, Value]) -> GraphFunction:
         return GraphFunction(
             self.name,
@@ -139,11 +148,11 @@ class GraphBuilder:
         )
 
     def module(self, results: Mapping[str, Value] | Sequence[Value]) -> Module:
-        """A module of this one function; unnamed results are called by their values' names."""
+        """A module of this function and those that its scans run; unnamed results are called by their values' names."""
         if not isinstance(results, Mapping):
             results = {f"{v.name}{n}" if n else v.name: v for n, v in enumerate(results)}
         function = self.function(results)
-        return Module({function.name: function}, dict(self.constants), function.name)
+        return Module({function.name: function, **self.bodies}, dict(self.constants), function.name)
 
 
 def _default(attributes: type[Attributes]) -> Attributes:

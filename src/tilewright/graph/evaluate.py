@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.expr import evaluate as expressions
 from tilewright.expr.nodes import Compare, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.symbolic import Call, Constant, Require, Size
+from tilewright.graph.symbolic import Call, Constant, Direction, Require, Scan, Size
 from tilewright.loops import evaluate as loops
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
@@ -37,13 +37,19 @@ def evaluate(module: Module, inputs: Inputs) -> dict[str, Array]:
     if isinstance(module.main, Function):
         return evaluate_loops(module, module.main, inputs)
     graph = module.graph
+    results = run_graph(module, graph, arrays_in_order(graph.name, [p.name for p in graph.params], inputs))
+    return dict(zip(graph.result_names, results, strict=True))
+
+
+def run_graph(module: Module, graph: GraphFunction, arrays: Sequence[Array]) -> tuple[Array, ...]:
+    """The results of a graph function for the arrays of its parameters."""
     symbols: Symbols = {}
-    values = bind(graph, arrays_in_order(graph.name, [p.name for p in graph.params], inputs), symbols)
+    values = bind(graph, arrays, symbols)
     for node in graph.nodes:
         for value, array in zip(node.outputs, run_node(module, node, values, symbols), strict=True):
             check_result(node, value, array, symbols)
             values[value] = array
-    return {name: values[v] for name, v in zip(graph.result_names, graph.results, strict=True)}
+    return tuple([values[v] for v in graph.results])
 
 
 def evaluate_loops(module: Module, entry: Function, inputs: Inputs) -> dict[str, Array]:
@@ -124,6 +130,8 @@ def run_node(module: Module, node: Node, values: Mapping[Value, Array], symbols:
             return ()
         case Call():
             return run_call(module, node, inputs, symbols)
+        case Scan():
+            return run_scan(module, node.attrs, inputs, symbols)
     with np.errstate(all="ignore"):
         return node.op.meaning(inputs, node.attrs.evaluated(symbols))
 
@@ -159,6 +167,42 @@ def run_call(module: Module, node: Node, inputs: tuple[Array, ...], symbols: Sym
     functions = {name: f for name, f in module.functions.items() if isinstance(f, Function)}
     loops.evaluate(callee, buffers, named, functions, module.constants)
     return outputs
+
+
+def run_scan(module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Symbols) -> tuple[Array, ...]:
+    """Runs the body once a step, in order. What it requires of sizes is checked before, even where there is no step."""
+    body = module.functions[attrs.body]
+    assert isinstance(body, GraphFunction)
+    check_body(module, attrs, symbols)
+    steps = int(expressions.evaluate(attrs.steps, symbols))
+    last = attrs.states + len(attrs.scanned)
+    states, scanned, whole = inputs[: attrs.states], inputs[attrs.states : last], inputs[last:]
+    types = attrs.types[attrs.states :]
+    stacks = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in types])
+    for step in range(steps):
+        slices = [np.asarray(x[_place(d, step, steps)]) for d, x in zip(attrs.scanned, scanned, strict=True)]
+        results = run_graph(module, body, [*states, *slices, *whole])
+        states = results[: attrs.states]
+        for d, stack, result in zip(attrs.stacked, stacks, results[attrs.states :], strict=True):
+            stack[_place(d, step, steps)] = result
+    return (*states, *stacks)
+
+
+def check_body(module: Module, attrs: Scan, symbols: Symbols) -> None:
+    """Checks what the body of a scan, and the scans in it, require of their symbols."""
+    body = module.functions[attrs.body]
+    assert isinstance(body, GraphFunction)
+    sizes = [int(expressions.evaluate(e, symbols)) for e in attrs.symbols]
+    inner = dict(zip(body.symbols, sizes, strict=True))
+    for node in body.nodes:
+        if isinstance(node.attrs, Require):
+            check_condition(node, node.attrs.cond, node.attrs.message, inner)
+        elif isinstance(node.attrs, Scan):
+            check_body(module, node.attrs, inner)
+
+
+def _place(direction: Direction, step: int, steps: int) -> int:
+    return step if direction is Direction.FORWARD else steps - 1 - step
 
 
 def check_result(node: Node, value: Value, array: Array, symbols: Symbols) -> None:

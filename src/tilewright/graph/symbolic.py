@@ -1,10 +1,13 @@
-"""The attribute records that the graph level itself understands: what binds, checks and names instead of computing.
+"""The attribute records that the graph level itself understands: what binds, checks, names and repeats instead of
+computing.
 
 Verification and evaluation treat nodes with these records themselves, because they need the module around the node.
 The operators they belong to stand in `ops/symbolic.py` with all others.
 """
 
 from __future__ import annotations
+
+from enum import Enum
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, Var
@@ -46,3 +49,33 @@ class Call(Attributes):
     callee: str
     symbols: tuple[Expr, ...]
     types: tuple[TensorType, ...]
+
+
+class Direction(Enum):
+    """The order in which a scan takes, or gives, the slices along a leading axis."""
+
+    FORWARD = "forward"
+    REVERSE = "reverse"
+
+
+class Scan(Attributes):
+    """Runs the graph function `body` `steps` times, with `symbols` for its symbols.
+
+    The inputs are the initial states, as many as `states`; the operands of which each step takes a slice along the
+    leading axis, one for each of `scanned`; and the operands that every step takes whole. The body's parameters are the
+    states, the slices and the whole operands. Its results are the next states and a slice of each stacked output, one
+    for each of `stacked`. The node's outputs, which have `types`, are the states after the last step (the initial ones
+    where there is no step), and the stacked outputs."""
+
+    body: str
+    symbols: tuple[Expr, ...]
+    steps: Expr
+    states: int
+    scanned: tuple[Direction, ...]
+    stacked: tuple[Direction, ...]
+    types: tuple[TensorType, ...]
+
+
+def place(direction: Direction, step: Expr, steps: Expr) -> Expr:
+    """Where the slice of a step lies along the leading axis."""
+    return step if direction is Direction.FORWARD else steps - 1 - step

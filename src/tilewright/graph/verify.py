@@ -6,6 +6,7 @@ of loops functions are those of loops/verify.py; the laws of graph functions:
 3. Types are those that the operator's rule infers, and what the rule requires is decided or required by a node before.
 4. Constants are in the module, with the type their node says.
 5. A call names a loops function of the module whose parameters are its inputs, then its outputs.
+6. A scan names a graph function of the module that fits its inputs and outputs (see verify_scan.py).
 
     cannot verify main
        2 |   h: f32[n, 10] = contract(x, w, spec="ik,kj->ij")
@@ -29,8 +30,9 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, TypeContext
-from tilewright.graph.symbolic import Call, Constant, Require, Size
+from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size
 from tilewright.graph.text import Text, describe
+from tilewright.graph.verify_scan import scan_faults
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify as verify_loops
 from tilewright.report.errors import UserError, all_of
@@ -198,6 +200,9 @@ class _Verifier:
             self.size(node, attrs)
         elif isinstance(attrs, Call):
             self.call(node, attrs)
+        elif isinstance(attrs, Scan):
+            for why, mend in scan_faults(self.module, self.function, node, self.type_text):
+                self.fail(node, "", why, mend)
 
     def agreement(self, node: Node, types: tuple[TensorType, ...]) -> None:
         if len(types) != len(node.outputs):

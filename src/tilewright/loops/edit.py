@@ -218,7 +218,8 @@ def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
             return node.replace(buffer=values[node.buffer])
         if isinstance(node, View):
             buffer, source = values.get(node.buffer, node.buffer), values.get(node.source, node.source)
-            return View(buffer, source) if (buffer, source) != (node.buffer, node.source) else node
+            same = (buffer, source) == (node.buffer, node.source)
+            return node if same else node.replace(buffer=buffer, source=source)
         if isinstance(node, CallFunction):
             return node.replace(arguments=tuple(values.get(b, b) for b in node.arguments))
         return node

@@ -231,9 +231,11 @@ class _Emitter:
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
                 self.line(f"machine.reserve({self.values(size)[0]})")
-            case View(buffer, source):
+            case View(buffer, source, offset):
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
-                self.line(f"{self.name(buffer)} = machine.view({self.hold(buffer)}, {self.name(source)}, ({shape}))")
+                given = f"{self.hold(buffer)}, {self.name(source)}, ({shape})"
+                given += f", {self.values(offset)[0]}" if offset is not None else ""
+                self.line(f"{self.name(buffer)} = machine.view({given})")
                 self.extents(buffer)
             case Prefetch():
                 pass

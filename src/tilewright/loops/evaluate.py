@@ -148,11 +148,14 @@ class _Machine:
             raise InternalError(f"{buffer.name} lies at {offset}..{end} of an arena of {len(arena)} bytes")
         return self.fill(buffer, arena[offset:end].view(buffer.dtype.numpy).reshape(self.checked(buffer, shape)))
 
-    def view(self, buffer: Buffer, source: Array, shape: tuple[int, ...]) -> Array:
-        """The same memory under another shape."""
-        if source.size != math.prod(self.checked(buffer, shape)):
-            raise InternalError(f"{buffer.name} of the shape {list(shape)} is a view of {list(source.shape)}")
-        return source.reshape(shape)
+    def view(self, buffer: Buffer, source: Array, shape: tuple[int, ...], offset: int | None = None) -> Array:
+        """The same memory under another shape; with an offset, a part of it."""
+        size, start = math.prod(self.checked(buffer, shape)), offset or 0
+        end = start + size
+        if not 0 <= start <= end <= source.size or (offset is None and end != source.size):
+            place = "" if offset is None else f" at {offset}"
+            raise InternalError(f"{buffer.name} of the shape {list(shape)} is a view of {list(source.shape)}{place}")
+        return source.reshape(-1)[start:end].reshape(shape)
 
     def alloc(self, buffer: Buffer, *shape: int) -> Array:
         """A fresh buffer of its own."""

@@ -185,10 +185,12 @@ class Reserve(Stmt):
 
 class View(Stmt):
     """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
-    the shape of `buffer`. Its scope and element type are those of the source."""
+    the shape of `buffer`; with an `offset`, as many of them as the shape has, from that element on. Its scope and
+    element type are those of the source."""
 
     buffer: Buffer = reference()
     source: Buffer = reference()
+    offset: Expr | None = None
 
 
 class Publish(Stmt):

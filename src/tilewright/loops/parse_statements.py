@@ -263,8 +263,9 @@ class StatementParser(NameParser):
         make = self._buffer(Scope.ARENA)
         self.tokens.expect("=", "name the buffer that it is a view of: view b: f32[8] = a")
         source = self._argument()
+        offset = self.expression(dtypes.index) if self.tokens.accept("at") else None
         self._end_line()
-        return [View(make(source.scope), source)]
+        return [View(make(source.scope), source, offset)]
 
     def _publish(self) -> list[Stmt]:
         buffer = self._argument()

@@ -9,7 +9,7 @@
                | instruct x86.avx2.dot_i16 = l in 0..8: BODY    all of it is this instruction
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
                | alloc NAME: TYPE [in SCOPE [at OFFSET]]     | let NAME = VALUE           | reserve BYTES
-               | view NAME: TYPE = BUFFER                    | publish BUFFER as argument 3, sizes 1
+               | view NAME: TYPE = BUFFER [at ELEMENT]       | publish BUFFER as argument 3, sizes 1
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
                | assert COND, "MESSAGE", VALUES              | call NAME[SYMBOLS](BUFFERS)
@@ -296,7 +296,8 @@ class _Writer:
 
     def view(self, s: View) -> None:
         source, type = self.name(s.source), self.type(s.buffer)
-        self.line(f"view {self.names.declare(s.buffer)}: {type} = {source}", s)
+        offset = f" at {self.value(s.offset)}" if s.offset is not None else ""
+        self.line(f"view {self.names.declare(s.buffer)}: {type} = {source}{offset}", s)
 
     def publish(self, s: Publish) -> None:
         self.line(f"publish {self.name(s.buffer)} as argument {s.argument}, sizes {s.symbol}", s)

@@ -315,13 +315,25 @@ class _Verifier:
         if buffer.dtype is not source.dtype or buffer.scope is not source.scope:
             have, want = (f"{b.dtype} in {b.scope.value}" for b in (buffer, source))
             raise Fault(s, f"{buffer.name} is {have}", why=f"{source.name}, which it is a view of, is {want}")
-        size, whole = (simplify(size_of(b)) for b in (buffer, source))
-        difference = simplify(size - whole)
-        if isinstance(difference, Const) and difference.value:
-            why = f"they have {size} and {whole} elements"
-            raise Fault(s, f"{buffer.name} is no view of {source.name}", why=why, mend="keep the number of elements")
+        self.part(s)
         self.define(s, buffer)
         self.viewed[buffer] = self.memory_of(source)
+
+    def part(self, s: View) -> None:
+        """A view has the elements of its source, or some of them from its offset on."""
+        size, whole = (simplify(size_of(b)) for b in (s.buffer, s.source))
+        what = f"{s.buffer.name} is no view of {s.source.name}"
+        if s.offset is None:
+            difference = simplify(size - whole)
+            if isinstance(difference, Const) and difference.value:
+                why = f"they have {size} and {whole} elements"
+                raise Fault(s, what, why=why, mend="keep the number of elements")
+            return
+        self.expect(s, s.offset, dtypes.index, "the offset")
+        start, room = simplify(s.offset), simplify(whole - size - s.offset)
+        if any(isinstance(e, Const) and e.value < 0 for e in (start, room)):
+            why = f"{size} elements from {start} on are not inside of {whole}"
+            raise Fault(s, what, part=s.offset, why=why, mend="begin elsewhere, or take fewer elements")
 
     def memory_of(self, buffer: Buffer) -> Buffer:
         """The buffer that a view is of; any other buffer itself."""

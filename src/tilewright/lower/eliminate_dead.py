@@ -1,4 +1,4 @@
-"""Leaves out nodes whose results nobody uses, and constants that no node names.
+"""Leaves out nodes whose results nobody uses, graph functions that nothing runs, and constants that no node names.
 
 Nodes that guard stay: `require`, and `size`, whose range is checked when the program runs, with all that it needs.
 Operators that may fail for other reasons (an index out of range) are left out with their results.
@@ -6,14 +6,16 @@ Operators that may fail for other reasons (an index out of range) are left out w
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Value
-from tilewright.graph.symbolic import Constant, Require, Size
+from tilewright.graph.symbolic import Constant, Require, Scan, Size
 
 
 def eliminate_dead(module: Module) -> Module:
     """The module without unused nodes; without unused constants, too, while all of its functions are graphs."""
-    return _without_constants(over_graphs(module, _eliminate))
+    return _without_constants(_without_bodies(over_graphs(module, _eliminate)))
 
 
 def _eliminate(module: Module, function: GraphFunction) -> Module:
@@ -26,6 +28,20 @@ def _eliminate(module: Module, function: GraphFunction) -> Module:
     if len(kept) == len(function.nodes):
         return module
     return module.with_function(function.replace(nodes=tuple(reversed(kept))))
+
+
+def _without_bodies(module: Module) -> Module:
+    """Without the graph functions that neither the entry nor a scan in it leads to."""
+    reached: set[str] = set()
+    waiting = [module.entry]
+    while waiting:
+        name = waiting.pop()
+        function = module.functions.get(name)
+        if name not in reached and isinstance(function, GraphFunction):
+            reached.add(name)
+            waiting += [node.attrs.body for node in function.nodes if isinstance(node.attrs, Scan)]
+    kept = {n: f for n, f in module.functions.items() if n in reached or not isinstance(f, GraphFunction)}
+    return module if len(kept) == len(module.functions) else replace(module, functions=kept)
 
 
 def _without_constants(module: Module) -> Module:

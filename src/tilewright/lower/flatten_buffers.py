@@ -26,7 +26,7 @@ def flatten_buffers(function: Function) -> Function:
         if isinstance(node, Store):
             return Store(flat[node.buffer], (address(node.buffer, node.indices),), node.value)
         if isinstance(node, View):
-            return View(flat[node.buffer], flat[node.source])
+            return node.replace(buffer=flat[node.buffer], source=flat[node.source])
         return node.replace(buffer=flat[node.buffer]) if isinstance(node, Alloc) else node
 
     body = transform_statements(map_loads(function.body, of_load), of_statement)

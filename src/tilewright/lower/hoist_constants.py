@@ -21,7 +21,7 @@ import numpy as np
 
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Var
-from tilewright.graph.edit import Edit
+from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.edit import loads, statements, substitute_buffers
@@ -46,15 +46,18 @@ class _Hoisted:
 
 def hoist_constants(module: Module, run: Run) -> Module:
     """The module with the heads of kernels computed by `run`."""
-    graph = module.graph
-    called = dict.fromkeys(n.attrs.callee for n in graph.nodes if isinstance(n.attrs, Call))
+    called = dict.fromkeys(n.attrs.callee for g in _graphs(module) for n in g.nodes if isinstance(n.attrs, Call))
     hoisted: dict[str, _Hoisted] = {}
     for name in called:
         function = module.functions[name]
         found = _split(function) if isinstance(function, Function) else None
         if found is not None:
             hoisted[name] = found
-    return _rewritten(module, graph, hoisted, run) if hoisted else module
+    return _rewritten(module, hoisted, run) if hoisted else module
+
+
+def _graphs(module: Module) -> list[GraphFunction]:
+    return [f for f in module.functions.values() if isinstance(f, GraphFunction)]
 
 
 def _split(function: Function) -> _Hoisted | None:
@@ -126,20 +129,34 @@ def _is_plain(stmt: Stmt, function: Function) -> bool:
     return not any(isinstance(node, Var) and node in symbols for node in preorder(stmt))
 
 
-def _rewritten(module: Module, graph: GraphFunction, hoisted: dict[str, _Hoisted], run: Run) -> Module:
+def _rewritten(module: Module, hoisted: dict[str, _Hoisted], run: Run) -> Module:
     """The module with the calls of hoisted kernels reading what their heads computed."""
-    edit = Edit(module, graph)
-    nodes = [n for n in graph.nodes if isinstance(n.attrs, Call) and n.attrs.callee in hoisted]
-    made_by = {v: node for node in graph.nodes for v in node.outputs}
     tasks: dict[tuple[str, ...], Task] = {}
     keys: dict[Node, tuple[str, ...]] = {}
-    for node in nodes:
-        assert isinstance(node.attrs, Call)
-        found = hoisted[node.attrs.callee]
-        names = tuple(_name(made_by[node.inputs[n]]) for n in found.used)
-        keys[node] = (node.attrs.callee, *names)
-        tasks[keys[node]] = (found.head, tuple(module.constants[name] for name in names))
+    for graph in _graphs(module):
+        made_by = {v: node for node in graph.nodes for v in node.outputs}
+        for node in graph.nodes:
+            if isinstance(node.attrs, Call) and node.attrs.callee in hoisted:
+                found = hoisted[node.attrs.callee]
+                names = tuple(_name(made_by[node.inputs[n]]) for n in found.used)
+                keys[node] = (node.attrs.callee, *names)
+                tasks[keys[node]] = (found.head, tuple(module.constants[name] for name in names))
     results = dict(zip(tasks, run(list(tasks.values())), strict=True))
+    made = over_graphs(module, lambda m, f: _with_results(m, f, hoisted, keys, results))
+    for found in hoisted.values():
+        made = made.with_function(found.kernel)
+    return _without_unused(made)
+
+
+def _with_results(
+    module: Module,
+    graph: GraphFunction,
+    hoisted: dict[str, _Hoisted],
+    keys: dict[Node, tuple[str, ...]],
+    results: dict[tuple[str, ...], tuple[Array, ...]],
+) -> Module:
+    """The module with the results of heads as constants of a graph function."""
+    edit = Edit(module, graph)
     values: dict[tuple[str, ...], tuple[Value, ...]] = {}
     for node in graph.nodes:
         if node not in keys:
@@ -152,10 +169,7 @@ def _rewritten(module: Module, graph: GraphFunction, hoisted: dict[str, _Hoisted
         inputs = edit.inputs(node)
         edit.add(node.replace(inputs=(*(inputs[n] for n in found.kept), *values[key])))
         edit.changed = True
-    made = edit.finish()
-    for found in hoisted.values():
-        made = made.with_function(found.kernel)
-    return _without_unused(made)
+    return edit.finish()
 
 
 def _name(node: Node) -> str:
@@ -165,9 +179,10 @@ def _name(node: Node) -> str:
 
 def _without_unused(module: Module) -> Module:
     """The module without `constant` nodes that nobody reads, and without their arrays."""
-    graph = module.graph
-    read = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
-    nodes = tuple(n for n in graph.nodes if not isinstance(n.attrs, Constant) or n.outputs[0] in read)
-    names = {n.attrs.name for n in nodes if isinstance(n.attrs, Constant)}
-    kept = {name: array for name, array in module.constants.items() if name in names}
-    return module.with_function(graph.replace(nodes=nodes)).with_constants(kept)
+    names: set[str] = set()
+    for graph in _graphs(module):
+        read = {v for node in graph.nodes for v in node.inputs} | set(graph.results)
+        nodes = tuple(n for n in graph.nodes if not isinstance(n.attrs, Constant) or n.outputs[0] in read)
+        names.update(n.attrs.name for n in nodes if isinstance(n.attrs, Constant))
+        module = module.with_function(graph.replace(nodes=nodes))
+    return module.with_constants({name: array for name, array in module.constants.items() if name in names})

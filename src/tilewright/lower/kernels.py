@@ -10,11 +10,13 @@ Kernels that come to the same program share one function.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Expr, Var
-from tilewright.graph.nodes import Module, Node, Value
+from tilewright.graph.edit import over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
@@ -27,16 +29,19 @@ from tilewright.plan.fusion.planner import Plan
 from tilewright.types.scopes import Scope
 
 
-def make_kernels(module: Module, plan: Plan) -> Module:
-    """The module with a loops function for each kernel of the plan and calls of them in the graph."""
-    graph = module.graph
+def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
+    """The module with a loops function for each kernel of the plan of each graph function, and calls of them there."""
+    known = _Programs()
+    return over_graphs(module, lambda m, f: _planned(m, f, choose(f), known))
+
+
+def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
     fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
-    known = _Programs()
     calls: dict[Node, Node] = {}
     for kernel in plan.kernels:
         inputs, outputs = kernel.reads(), kernel.root.outputs
-        function = _function(_unique(_name(kernel), functions), kernel, inputs, fixed)
+        function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
         name = known.name_of(function)
         if name == function.name:
             functions[name] = function
@@ -182,7 +187,7 @@ def _name(kernel: Kernel) -> str:
     return "_".join(names[:4])
 
 
-def _unique(name: str, taken: dict[str, Function]) -> str:
+def _unique(name: str, taken: set[str]) -> str:
     count, unique = 1, name
     while unique in taken or unique == "main":
         count += 1

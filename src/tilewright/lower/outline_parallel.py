@@ -8,7 +8,8 @@
 What the body uses and does not define becomes parameters: buffers, those that it writes last; variables, the loop's own
 last. A value that is no i64 passes through a buffer on the stack. Only the outermost parallel loops are outlined. Loops
 inside them become serial; so do loops of constant extent with fewer iterations than two shares, and loops that must run
-in order because an iteration may end the call: one that asserts, reserves, publishes, or repeats `while`.
+in order because an iteration may end the call: one that asserts, reserves, publishes, or repeats `while`. A loop that
+uses a part of some memory and that memory under another name is serial, too: parameters never overlap.
 """
 
 from __future__ import annotations
@@ -81,9 +82,13 @@ class _Outliner:
         self.names = names
         self.made: list[Function] = []
         self.views: dict[Buffer, Buffer] = {}
+        self.parts: dict[Buffer, Buffer] = {}
         for s in statements(function.body):
             if isinstance(s, View):
-                self.views[s.buffer] = self.views.get(s.source, s.source)
+                if s.offset is None:
+                    self.views[s.buffer] = self.views.get(s.source, s.source)
+                else:
+                    self.parts[s.buffer] = self.views.get(s.source, s.source)
 
     def statement(self, stmt: Stmt) -> Stmt:
         """A statement outside of parallel loops."""
@@ -105,7 +110,17 @@ class _Outliner:
     def _is_independent(self, loop: For) -> bool:
         """Whether nothing in the loop needs the function around it: no way out, no place in the arena."""
         placed = any(isinstance(s, Alloc) and s.buffer.scope is Scope.ARENA for s in statements(loop.body))
-        return not placed and not may_end_call(loop.body, self.module)
+        return not placed and not may_end_call(loop.body, self.module) and self._is_apart(loop.body)
+
+    def _is_apart(self, body: Stmt) -> bool:
+        """Whether the buffers that become parameters are memory of their own: no part of another one."""
+        used = {self.views.get(b, b) for b in _used(body) if not _defines(body, b)}
+        memory = []
+        for b in used:
+            while b in self.parts:
+                b = self.parts[b]
+            memory.append(b)
+        return len(set(memory)) == len(memory)
 
     def _outline(self, loop: For) -> Stmt:
         body = transform_statements(loop.body, _run_serially)

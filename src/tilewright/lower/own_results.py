@@ -1,32 +1,67 @@
-"""Gives every result memory of its own: a result that is a parameter, a constant, or the memory of another result under
-another shape becomes a copy."""
+"""Gives every result memory of its own, and every state of a scan.
+
+A result that is a parameter, a constant, or the memory of another result under another shape becomes a copy. A scan
+keeps each state where its initial value lies: that value becomes a copy, too, unless a kernel makes it for this scan
+alone.
+"""
 
 from __future__ import annotations
 
-from tilewright.graph.nodes import Module, Node, Value
+from collections import Counter
+
+from tilewright.graph.edit import over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
+from tilewright.graph.symbolic import Scan
 from tilewright.types.tensor import TensorType
 
 
 def own_results(module: Module) -> Module:
-    """The module with results that can be written in place."""
-    graph = module.graph
-    maker = {v: node for node in graph.nodes for v in node.outputs}
+    """The module with results and states that can be written in place."""
+    return over_graphs(module, _own)
+
+
+def _own(module: Module, graph: GraphFunction) -> Module:
+    nodes = _with_own_states(graph)
+    maker = {v: node for node in nodes for v in node.outputs}
     taken: set[Value] = set()
     copies: list[Node] = []
-    results: list[Value] = []
-    for value in graph.results:
+    results: dict[int, Value] = {}
+    numbered = list(enumerate(graph.results))
+    for n, value in numbered if graph.name == module.entry else reversed(numbered):
         base = value
         while base in maker and maker[base].op.name == "reshape":
             (base,) = maker[base].inputs
         if base in taken or base not in maker or maker[base].op.name == "constant":
-            copy = Value(value.name, TensorType(value.type.dtype, value.type.shape))
-            attrs = REGISTRY["broadcast"].attributes(value.type.shape)  # type: ignore[call-arg]
-            copies.append(Node(REGISTRY["broadcast"], (value,), attrs, (copy,)))
-            results.append(copy)
+            copies.append(_copy(value))
+            results[n] = copies[-1].outputs[0]
         else:
             taken.add(base)
-            results.append(value)
-    if not copies:
+            results[n] = value
+    if not copies and nodes == graph.nodes:
         return module
-    return module.with_function(graph.replace(nodes=(*graph.nodes, *copies), results=tuple(results)))
+    owned = tuple([results[n] for n, _ in numbered])
+    return module.with_function(graph.replace(nodes=(*nodes, *copies), results=owned))
+
+
+def _with_own_states(graph: GraphFunction) -> tuple[Node, ...]:
+    """The nodes, with copies of initial states that are not a scan's own."""
+    uses = Counter(v for node in graph.nodes for v in node.inputs) + Counter(graph.results)
+    owned = {v for node in graph.nodes if node.op.name not in ("constant", "reshape") for v in node.outputs}
+    made: list[Node] = []
+    for node in graph.nodes:
+        if isinstance(node.attrs, Scan):
+            inputs = list(node.inputs)
+            for n in range(node.attrs.states):
+                if inputs[n] not in owned or uses[inputs[n]] > 1:
+                    made.append(_copy(inputs[n]))
+                    inputs[n] = made[-1].outputs[0]
+            node = node if tuple(inputs) == node.inputs else node.replace(inputs=tuple(inputs))
+        made.append(node)
+    return tuple(made) if len(made) > len(graph.nodes) else graph.nodes
+
+
+def _copy(value: Value) -> Node:
+    copy = Value(value.name, TensorType(value.type.dtype, value.type.shape))
+    attrs = REGISTRY["broadcast"].attributes(value.type.shape)  # type: ignore[call-arg]
+    return Node(REGISTRY["broadcast"], (value,), attrs, (copy,))

@@ -5,7 +5,10 @@
     z: f32[n, 4] = full(value=0.0, shape=(n, 4))            i: i64[n, 4] = iota(shape=(n, 4), axis=0, dtype=i64)
     s: i64[2] = index_values(values=(n, n*4), shape=(2,))
 
-The first four compute nothing by themselves: the graph's verifier and evaluator know their records (graph/symbolic.py).
+    h: f32[4], y: f32[n, 4] = scan(h0, xs, w, body="cell", symbols=(), steps=n, states=1, scanned=(forward,), …)
+
+The first four and `scan` compute nothing by themselves: the graph's verifier and evaluator know their records
+(graph/symbolic.py).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, cast, const, equal, select
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
-from tilewright.graph.symbolic import Call, Constant, Require, Size
+from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_sizes
@@ -87,6 +90,24 @@ class CallOp(SymbolicOp):
     attributes = Call
 
     def infer(self, context: TypeContext, inputs: Types, attrs: Call) -> Types:
+        return attrs.types
+
+
+class ScanOp(SymbolicOp):
+    """Runs a graph function of the module once a step; each step takes the states that the one before it gave."""
+
+    name = "scan"
+    attributes = Scan
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: Scan) -> Types:
+        least, given = attrs.states + len(attrs.scanned), attrs.states + len(attrs.stacked)
+        if attrs.states < 0 or len(inputs) < least or len(attrs.types) != given:
+            raise context.error(
+                f"scan with {attrs.states} states, {len(attrs.scanned)} scanned and {len(attrs.stacked)} stacked"
+                f" operands has at least {least} inputs and {given} outputs, not {len(inputs)} and {len(attrs.types)}"
+            )
+        if attrs.steps.dtype is not dtypes.index:
+            raise context.error(f"the number of steps is an i64, not {attrs.steps.dtype}")
         return attrs.types
 
 
@@ -198,5 +219,5 @@ def check_no_inputs(context: TypeContext, inputs: Types) -> None:
         raise context.error(f"{context.op} takes no inputs, not {', '.join(map(str, inputs))}")
 
 
-for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), FullOp(), IndexValuesOp(), IotaOp()):
+for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), ScanOp(), FullOp(), IndexValuesOp(), IotaOp()):
     register(_op)

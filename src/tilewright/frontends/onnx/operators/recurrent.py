@@ -1,4 +1,4 @@
-"""Recurrent layers, unrolled over a constant number of steps. The input's part of every gate is one product.
+"""Recurrent layers: scans over the steps. The input's part of every gate is one product before them.
 
 Along the steps X is [step, batch, input]; weights hold one block of rows for each gate, in the order that ONNX gives.
 """
@@ -6,16 +6,17 @@ Along the steps X is [step, batch, input]; weights hold one block of rows for ea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr import dtypes
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators import activation
-from tilewright.frontends.onnx.operators.control import at, steps_of
+from tilewright.frontends.onnx.operators.control import at
+from tilewright.frontends.onnx.operators.repeat import Loop
 from tilewright.frontends.onnx.registry import Floats, Strs, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
-Function = Callable[[Tensor], Tensor]
+Function = Callable[[Emit, Tensor], Tensor]
 Cell = Callable[["Layer", Tensor, list[Tensor]], list[Tensor]]
 
 
@@ -33,6 +34,12 @@ class Layer:
     hidden: int
     clip: float | None
 
+    def inside(self, loop: Loop) -> Layer:
+        """The layer as the steps of a scan see it; they have no use for what the input's part is made of."""
+        r = loop.whole(self.r)
+        state_bias, peepholes = (None if t is None else loop.whole(t) for t in (self.state_bias, self.peepholes))
+        return replace(self, b=loop.b, r=r, state_bias=state_bias, peepholes=peepholes)
+
     def gates(self, x: Tensor, count: int) -> list[Tensor]:
         """The parts of a tensor whose last dimension holds one block for each gate."""
         return [self.b.narrow(x, x.rank - 1, n * self.hidden, self.hidden) for n in range(count)]
@@ -44,7 +51,7 @@ class Layer:
         return self.b.map("min", self.b.map("max", x, -self.clip), self.clip)
 
     def apply(self, function: int, x: Tensor) -> Tensor:
-        return self.functions[function](self.bounded(x))
+        return self.functions[function](self.b, self.bounded(x))
 
 
 def _product(b: Emit, h: Tensor, r: Tensor) -> Tensor:
@@ -91,12 +98,12 @@ def _long(input_forget: bool) -> Cell:
             f = layer.apply(0, f if peep[2] is None else f + peep[2] * c)
         c = f * c + i * layer.apply(1, g)
         o = layer.apply(0, o if peep[1] is None else o + peep[1] * c)
-        return [o * layer.functions[2](c), c]
+        return [o * layer.functions[2](layer.b, c), c]
 
     return cell
 
 
-def _functions(b: Emit, names: Sequence[str], alpha: Floats | None, beta: Floats | None) -> list[Function]:
+def _functions(names: Sequence[str], alpha: Floats | None, beta: Floats | None) -> list[Function]:
     """The activations by name; those with parameters take the next of `alpha` and `beta`, or their defaults."""
     alphas, betas = iter(alpha or ()), iter(beta or ())
     found: list[Function] = []
@@ -104,18 +111,18 @@ def _functions(b: Emit, names: Sequence[str], alpha: Floats | None, beta: Floats
         key = name.lower()
         plain = _PLAIN.get(key)
         if plain is not None:
-            found.append(lambda x, op=plain: op(b, x))  # type: ignore[misc]
+            found.append(plain)
             continue
         if key not in _WITH_PARAMETERS:
             raise Unsupported(f"the activation {name!r} is not supported")
         op, first, second = _WITH_PARAMETERS[key]
         p = next(alphas, first) if first is not None else None
         q = next(betas, second) if second is not None else None
-        found.append(lambda x, op=op, p=p, q=q: op(b, x, p, q))  # type: ignore[misc]
+        found.append(lambda b, x, op=op, p=p, q=q: op(b, x, p, q))  # type: ignore[misc]
     return found
 
 
-_PLAIN: dict[str, Callable[[Emit, Tensor], Tensor]] = {
+_PLAIN: dict[str, Function] = {
     "tanh": lambda b, x: b.map("tanh", x),
     "sigmoid": lambda b, x: b.map("sigmoid", x),
     "relu": lambda b, x: b.map("relu", x),
@@ -170,14 +177,13 @@ def _recurrent(
         raise b.error(
             "the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape"
         )
-    rows: list[tuple[list[Tensor], list[Tensor]]] = []
+    rows: list[tuple[Tensor, list[Tensor]]] = []
     for d in range(1 + both):
         layer = _layer(b, d, count, w, r, bias, peepholes, settings, hidden[2])
         empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
         start = [empty if s is None else at(b, s, 0, d) for s in initial]
         rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
-    steps = [b.concat([b.unsqueeze(s, [0]) for s in step], 0) for step in zip(*(row[0] for row in rows), strict=True)]
-    everything = b.concat([b.unsqueeze(s, [0]) for s in steps], 0)
+    everything = b.concat([b.unsqueeze(row[0], [1]) for row in rows], 1)
     last = [b.concat([b.unsqueeze(s, [0]) for s in kind], 0) for kind in zip(*(row[1] for row in rows), strict=True)]
     if settings.layout:
         return b.transpose(everything, (2, 0, 1, 3)), *(b.transpose(s, (1, 0, 2)) for s in last)
@@ -203,30 +209,32 @@ def _layer(
         whole, size = at(b, bias, 0, direction), count * hidden
         input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
     peep = None if peepholes is None else at(b, peepholes, 0, direction)
-    functions = _functions(b, names, settings.alpha, settings.beta)
+    functions = _functions(names, settings.alpha, settings.beta)
     rows, columns = at(b, w, 0, direction), at(b, r, 0, direction)
     return Layer(b, rows, columns, input_bias, state_bias, peep, functions, hidden, settings.clip)
 
 
 def _direction(
     layer: Layer, cell: Cell, x: Tensor, state: list[Tensor], lengths: Tensor | None, reverse: bool
-) -> tuple[list[Tensor], list[Tensor]]:
+) -> tuple[Tensor, list[Tensor]]:
     """The output of each step in the order of the input, and the last states. Beyond a sequence's length outputs are
     zero and states stay."""
     b = layer.b
-    steps = steps_of(x, 0, "a recurrent layer")
     parts = _with(b.contract("sbi,gi->sbg", x, layer.w), layer.input_bias)
-    outputs: list[Tensor] = []
-    for step in reversed(range(steps)) if reverse else range(steps):
-        fresh = cell(layer, at(b, parts, 0, step), state)
-        shown = fresh[0]
-        if lengths is not None:
-            inside = b.align(b.map("lt", b.scalar(step, dtypes.i64), b.cast(lengths, dtypes.i64)), 0, 2)
-            fresh = [b.select(inside, new, old) for new, old in zip(fresh, state, strict=True)]
-            shown = b.select(inside, shown, b.scalar(0, shown.dtype))
-        state = fresh
-        outputs.append(shown)
-    return outputs[::-1] if reverse else outputs, state
+    steps = x.shape[0]
+    scanned = [parts] if lengths is None else [parts, b.iota([steps], 0)]
+    loop = Loop(b, "recurrent", steps, state, scanned, [reverse] * len(scanned))
+    part, *step = loop.slices
+    held = layer.inside(loop)
+    within = None if lengths is None else loop.whole(b.cast(lengths, dtypes.i64))
+    fresh = cell(held, part, loop.states)
+    shown = fresh[0]
+    if within is not None:
+        inside = loop.b.align(loop.b.map("lt", step[0], within), 0, 2)
+        fresh = [loop.b.select(inside, new, old) for new, old in zip(fresh, loop.states, strict=True)]
+        shown = loop.b.select(inside, shown, loop.b.scalar(0, shown.dtype))
+    last, (outputs,) = loop.finish(fresh, [shown], [reverse])
+    return outputs, last
 
 
 @handles("RNN", since=7)

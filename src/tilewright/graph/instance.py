@@ -1,0 +1,42 @@
+"""A graph function with other expressions for its symbols: what a scan's body is in the function around it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tilewright.core.node import Node as CoreNode
+from tilewright.core.walk import substitute
+from tilewright.expr.nodes import Expr
+from tilewright.graph.nodes import GraphFunction, Node, Value
+from tilewright.types.tensor import TensorType
+
+
+def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
+    """The function with values of its own, in which `symbols` stand for its symbols. It has none left."""
+    known: dict[Expr, CoreNode] = dict(zip(function.symbols, symbols, strict=True))
+    values: dict[Value, Value] = {}
+
+    def of(value: Value) -> Value:
+        if value not in values:
+            values[value] = value.replace(type=_substituted(value.type, known))
+        return values[value]
+
+    params = tuple([of(p) for p in function.params])
+    nodes = []
+    for node in function.nodes:
+        attrs = type(node.attrs)(*[_substituted(v, known) for v in node.attrs.field_values()])
+        inputs, outputs = (tuple([of(v) for v in each]) for each in (node.inputs, node.outputs))
+        nodes.append(Node(node.op, inputs, attrs, outputs, node.binds, node.source))
+    results = tuple([of(v) for v in function.results])
+    return function.replace(symbols=(), params=params, nodes=tuple(nodes), results=results)
+
+
+def _substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
+    if isinstance(value, Expr):
+        return substitute(value, known)
+    if isinstance(value, TensorType):
+        return TensorType.of(value.dtype, [substitute(d, known) for d in value.shape])
+    if isinstance(value, tuple):
+        return tuple([_substituted(v, known) for v in value])
+    return value
