@@ -10,7 +10,7 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks clean
+.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-plans clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -46,6 +46,10 @@ bench-contractions: $(PEER)
 # Minutes. Models are made in a temporary directory, or kept: make bench-networks ARGS='--models build/networks'
 bench-networks: $(PEER)
 	$(BIN)/python -m benchmarks.networks $(ARGS)
+
+# Minutes. The planner's prices against the clock: make bench-plans ARGS='--kernels 20'
+bench-plans: $(PEER)
+	$(BIN)/python -m benchmarks.plan_costs $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

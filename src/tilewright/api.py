@@ -26,7 +26,7 @@ from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target
+from tilewright.target import Target, recalled
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -41,12 +41,13 @@ def compile(
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
 
-    `target` names the machine (`native`, `x86-64-v3`, …). `threads` is how many threads a call may use (default: the
-    setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is
-    kept in the store and found again.
+    `target` names the machine (`native`, `x86-64-v3`, …); plans go by the bandwidths and peaks that `tilewright doctor`
+    has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
+    TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
+    the store and found again.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
-    machine = target if isinstance(target, Target) else Target.parse(target)
+    machine = target if isinstance(target, Target) else recalled(Target.parse(target))
     threads = count_threads(threads)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)

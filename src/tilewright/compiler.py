@@ -54,9 +54,9 @@ from tilewright.lower.vectorize import vectorize
 from tilewright.lower.widen_padding import widen_padding
 from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
-from tilewright.plan.decision import Decision
+from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
-from tilewright.plan.fusion.planner import choose
+from tilewright.plan.fusion.planner import Plan, choose
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
@@ -69,10 +69,10 @@ GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_module)
 
 
-def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> list[Pass[Module]]:
-    """Every pass from a front end's module to the program that code generation prints. `decisions`, when given, takes
-    for each kernel by its name how it came to its schedule."""
-    decided: dict[str, Decision] = {} if decisions is None else decisions
+def pipeline(target: Target, choices: Choices | None = None) -> list[Pass[Module]]:
+    """Every pass from a front end's module to the program that code generation prints. `choices`, when given, takes
+    what was chosen on the way."""
+    chosen = choices or Choices()
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
@@ -90,9 +90,9 @@ def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> li
         Pass("share", eliminate_common, GRAPH),
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
-        Pass("plan", lambda module: make_kernels(module, lambda graph: choose(graph, target)), GRAPH),
+        Pass("plan", lambda module: plan_kernels(module, target, chosen.plans), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        Pass("schedule", lambda module: schedule_kernels(module, target, decided), GRAPH),
+        Pass("schedule", lambda module: schedule_kernels(module, target, chosen.decisions), GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
         Pass("share-out", each(share_out), GRAPH),
         Pass("bufferize", bufferize, LOOPS),
@@ -119,6 +119,16 @@ def legalise(target: Target) -> list[Pass[Module]]:
         Pass("unroll", each(unroll), LOOPS),
         Pass("outline-parallel", outline_parallel, LOOPS),
     ]
+
+
+def plan_kernels(module: Module, target: Target, plans: dict[str, Plan]) -> Module:
+    """The module with calls of kernels in its graph functions; the plan of each goes into `plans`."""
+
+    def planned(graph: GraphFunction) -> Plan:
+        plans[graph.name] = choose(graph, target)
+        return plans[graph.name]
+
+    return make_kernels(module, planned)
 
 
 def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
@@ -171,7 +181,7 @@ def over_functions(module: Module, change: Callable[[Function], Function]) -> Mo
 @dataclass(slots=True)
 class Compiled:
     """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
-    the way, and how each kernel came to its schedule."""
+    the way, and what was chosen on it."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -180,7 +190,7 @@ class Compiled:
     module: Module
     llvm: str
     record: Record[Module] = field(default_factory=Record)
-    decisions: dict[str, Decision] = field(default_factory=dict)
+    choices: Choices = field(default_factory=Choices)
 
 
 def interface_of(graph: GraphFunction) -> Interface:
@@ -192,9 +202,9 @@ def interface_of(graph: GraphFunction) -> Interface:
 
 def lower(module: Module, target: Target) -> Compiled:
     """Runs the pipeline and code generation."""
-    decisions: dict[str, Decision] = {}
-    compiled = _finish(module, interface_of(module.graph), pipeline(target, decisions), target)
-    compiled.decisions = decisions
+    choices = Choices()
+    compiled = _finish(module, interface_of(module.graph), pipeline(target, choices), target)
+    compiled.choices = choices
     return compiled
 
 
@@ -226,7 +236,7 @@ def constant_order(module: Module) -> tuple[str, ...]:
 
 def stages_of(compiled: Compiled, target: Target) -> Stages:
     """The stages for a look inside."""
-    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.decisions)
+    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.choices)
 
 
 def compile_module(module: Module, target: Target | None = None, threads: int | None = None) -> Executable:

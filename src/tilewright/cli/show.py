@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from tilewright.cli import options
 from tilewright.cli.highlight import highlight
 from tilewright.cli.model import compile_model
+from tilewright.cli.plan_table import plan_record, plan_text
 from tilewright.cli.tables import is_coloured
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
@@ -27,6 +29,11 @@ def show(
         str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
     ] = None,
     stages: Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")] = False,
+    plan: Annotated[
+        bool,
+        typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
+    ] = False,
+    as_json: options.Json = False,
     assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
@@ -39,10 +46,15 @@ def show(
     Examples:
       tilewright show model.onnx --stages
       tilewright show model.onnx --after plan
+      tilewright show model.onnx --plan
       tilewright show model.onnx --kernel 3 | less
     """
-    if stages and (after or kernel or assembly):
+    if stages and (after or kernel or assembly or plan):
         raise UserError("--stages goes alone", why="it lists what --after and --kernel may name")
+    if plan and (after or kernel or assembly):
+        raise UserError("--plan goes alone", why="it lists the kernels of the whole program")
+    if as_json and not plan:
+        raise UserError("--json goes with --plan", why="all else is the text of programs")
     if assembly and after:
         raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
     after = "assembly" if assembly else after
@@ -52,6 +64,9 @@ def show(
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))
+        return 0
+    if plan:
+        print(json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan))
         return 0
     text = executable.show(after=after, kernel=kernel, explain=True)
     print(highlight(text) if is_coloured() else text)

@@ -12,8 +12,9 @@ that is written down.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from tilewright.plan.fusion.planner import Plan
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
@@ -40,6 +41,15 @@ class Decision:
 
     template: str
     refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(slots=True)
+class Choices:
+    """What was chosen while a module was compiled: the plan of each of its graph functions, and how each kernel came to
+    its schedule, both by name."""
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    decisions: dict[str, Decision] = field(default_factory=dict)
 
 
 class Attempts:

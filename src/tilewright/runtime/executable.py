@@ -18,6 +18,7 @@ import numpy as np
 from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
 from tilewright.graph.nodes import Module
 from tilewright.plan.decision import Decision
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.inside import Inside
@@ -155,6 +156,12 @@ class Executable:
         """How each kernel came to its schedule, by name: the `template` that made it, and the `refusals` of those that
         were tried before. Empty where the caller made the schedule, as for what `build` compiles."""
         return self._inside.decisions
+
+    @property
+    def plan(self) -> PlanReport:
+        """What each kernel holds and is expected to take, and what else was priced when operators were put together.
+        UserError where there was nothing to plan, as for what `build` compiles."""
+        return self._inside.plan
 
     def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
         """The program as text after a stage (the last, unless named), or one kernel of it by number or name. With

@@ -5,7 +5,8 @@ What was loaded from the store was not compiled in this process; then the pipeli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,19 +14,19 @@ from tilewright.core.passes import Record
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import CallFunction, Function
-from tilewright.plan.decision import Decision
+from tilewright.plan.decision import Choices, Decision
+from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.report.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """Every stage of one compilation, what code generation made of the last, and how each kernel, by its name, came to
-    its schedule."""
+    """Every stage of one compilation, what code generation made of the last, and what was chosen on the way."""
 
     record: Record[Module]
     llvm: str
     assembly: Callable[[], str]
-    decisions: Mapping[str, Decision]
+    choices: Choices
 
 
 class Inside:
@@ -56,8 +57,17 @@ class Inside:
     @property
     def decisions(self) -> dict[str, Decision]:
         """How each kernel came to its schedule; those that the compiler did not schedule are not there."""
-        found = self._stages.decisions
+        found = self._stages.choices.decisions
         return {name: found[name] for name in self.kernels if name in found}
+
+    @cached_property
+    def plan(self) -> PlanReport:
+        """What each kernel holds, what it is expected to take, and what else was priced. UserError for a function that
+        was compiled without a plan."""
+        record = self._stages.record
+        if all(stage.name != "plan" for stage in record):
+            raise UserError("there is no plan", why="a loops function is one kernel already", mend="look at its stages")
+        return report(self._stages.choices.plans, record.after("plan").program)
 
     def report(self) -> str:
         """A line for each pass, with its time."""
@@ -82,10 +92,21 @@ class Inside:
 
     def _comments(self, kernel: str, number: int) -> list[str]:
         """How a kernel came to its schedule, where a stage of this number is not before that."""
-        decision = self._stages.decisions.get(kernel)
+        decision = self._stages.choices.decisions.get(kernel)
         if decision is None or number < self._stages.record.after("schedule").number:
             return []
-        return [f"# scheduled by {decision.template}", *(f"# {refusal}" for refusal in decision.refusals)]
+        lines = [*self._priced(kernel), f"scheduled by {decision.template}", *map(str, decision.refusals)]
+        return [f"# {line}" for line in lines]
+
+    def _priced(self, kernel: str) -> list[str]:
+        """What the plan of a kernel was chosen from, where there was a choice."""
+        part = self.plan.part_of(kernel) if self._stages.choices.plans else None
+        if part is None or not part.points:
+            return []
+        others = ", ".join(name for name in part.kernels if name != kernel)
+        prices = ", ".join(f"{name} {_microseconds(seconds)}" for name, seconds in part.alternatives)
+        alone = f"with {others}" if others else "alone"
+        return [f"planned {alone}, expected to take {_microseconds(part.seconds)} ({prices})"]
 
     def _kernel(self, module: Module, kernel: int | str, stage: str) -> AnyFunction:
         names = _kernels(module)
@@ -100,6 +121,10 @@ class Inside:
             f"its kernels are {listed}" if names else f"there are no kernels before the plan, and {stage} is before it"
         )
         raise UserError(f"no kernel {kernel} after {stage}", why=why)
+
+
+def _microseconds(seconds: float) -> str:
+    return "impossible" if math.isinf(seconds) else f"{seconds * 1e6:.1f} µs"
 
 
 def _kernels(module: Module) -> list[str]:

@@ -6,9 +6,9 @@ what its features prove, and its fingerprint changes with anything that can chan
 
 from __future__ import annotations
 
-from .calibrate import calibrated
+from .calibrate import calibrated, recalled
 from .host import Cache, Host
 from .peaks import Peaks
 from .target import Target, native, target_names
 
-__all__ = ["Cache", "Host", "Peaks", "Target", "calibrated", "native", "target_names"]
+__all__ = ["Cache", "Host", "Peaks", "Target", "calibrated", "native", "recalled", "target_names"]

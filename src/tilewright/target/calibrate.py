@@ -52,6 +52,18 @@ def calibrated(target: Target, store: Store | None = None) -> Target:
     return dataclasses.replace(target, peaks=_measured[key])
 
 
+def recalled(target: Target, store: Store | None = None) -> Target:
+    """`target` with the peaks that `calibrated` measured on this machine before; with its estimates where it did not,
+    and where the target is a model of a machine and not this one."""
+    host = current_host()
+    if not target.name.startswith("native") or not target.is_runnable_on(host):
+        return target
+    key = _key(target, host)
+    with _lock:
+        peaks = _measured.get(key) or _recall(target, key, store or Store.default())
+    return target if peaks is None else dataclasses.replace(target, peaks=peaks)
+
+
 def measure(target: Target, host: Host) -> Peaks:
     """The peaks of `host`, this machine, with the vectors of `target`, which must run on it. Nothing is kept."""
     with _Probes(target) as probes:
@@ -72,11 +84,9 @@ def measure(target: Target, host: Host) -> Peaks:
 
 def _recall_or_measure(target: Target, host: Host, store: Store) -> Peaks:
     key = _key(target, host)
-    kept = store.get(key)
-    if kept is not None:
-        found = _decode(kept, len(target.caches))
-        if found is not None:
-            return found
+    found = _recall(target, key, store)
+    if found is not None:
+        return found
     try:
         peaks = measure(target, host)
     except MemoryError:
@@ -84,6 +94,11 @@ def _recall_or_measure(target: Target, host: Host, store: Store) -> Peaks:
     numbers: dict[str, Json] = dict(peaks.to_numbers())
     store.put(key, pack(numbers, {}))
     return peaks
+
+
+def _recall(target: Target, key: str, store: Store) -> Peaks | None:
+    kept = store.get(key)
+    return None if kept is None else _decode(kept, len(target.caches))
 
 
 def _decode(content: bytes, levels: int) -> Peaks | None:

@@ -1,0 +1,53 @@
+"""The plan of a program as tables, and as JSON."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.cli.tables import duration, table
+from tilewright.plan.fusion.explain import PartRow, PlanReport
+
+NUMBERS = frozenset({"read", "write", "compute", "predicted", "points", "priced", "selected"})
+MOST_OPERATORS = 6
+"""A row names so many operators; of more it tells how many there are."""
+
+
+def plan_record(plan: PlanReport) -> dict[str, object]:
+    """The plan as JSON says it."""
+    return {
+        "kernels": [row.record() for row in plan.kernels],
+        "decisions": [row.record() for row in plan.parts if row.points],
+        "predicted_s": plan.seconds,
+    }
+
+
+def plan_text(plan: PlanReport) -> str:
+    """A table of calls, and below it one of the decisions that there were."""
+    rows = [
+        (row.name, row.template, *map(duration, (row.read, row.write, row.compute, row.seconds)), _list(row.operators))
+        for row in plan.kernels
+    ]
+    heads = ("kernel", "template", "read", "write", "compute", "predicted", "operators")
+    lines = [table(heads, rows, NUMBERS), f"all calls, on one core: {duration(plan.seconds)}"]
+    made = {row.kernels: row for row in plan.parts if row.points}
+    if made:
+        names = list(dict.fromkeys(name for row in made.values() for name, _ in row.alternatives))
+        decided = [_decision(row, names) for row in made.values()]
+        columns = ("points", "priced", "selected", *names, "kernels")
+        lines += ["", table(columns, decided, NUMBERS | frozenset(names))]
+    return "\n".join(lines)
+
+
+def _decision(row: PartRow, names: list[str]) -> tuple[str, ...]:
+    prices = dict(row.alternatives)
+    cells = [_price(prices[name]) if name in prices else "" for name in names]
+    return str(row.points), str(row.priced), duration(row.seconds), *cells, " + ".join(row.kernels)
+
+
+def _price(seconds: float) -> str:
+    return "-" if math.isinf(seconds) else duration(seconds)
+
+
+def _list(names: tuple[str, ...]) -> str:
+    more = len(names) - MOST_OPERATORS
+    return " ".join(names[:MOST_OPERATORS]) + (f" and {more} more" if more > 0 else "")
