@@ -34,6 +34,9 @@ from tilewright.target import native
 SECONDS, LEAST_CALLS = 0.02, 5
 """A kernel is called for so long, and so often at least; its time is the best call."""
 
+LEAST_SECONDS = 2e-7
+"""What a kernel takes at least: less cannot be told from the call around it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Priced:
@@ -57,7 +60,7 @@ def measure_network(name: str, model: bytes, overhead: float) -> list[Priced]:
     for row in {row.name: row for row in reversed(plan.kernels)}.values():
         function = functions.get(row.name)
         if isinstance(function, Function) and all(isinstance(e, Const) for b in function.params for e in b.shape):
-            found.append(Priced(name, row, max(measure_kernel(function) - overhead, 1e-8)))
+            found.append(Priced(name, row, max(measure_kernel(function) - overhead, LEAST_SECONDS)))
     return found
 
 

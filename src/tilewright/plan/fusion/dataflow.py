@@ -61,9 +61,9 @@ class Dataflow:
         return self.readers.get(value, [])
 
     def extent(self, e: Expr) -> int:
-        """A size as a number."""
+        """A size as a number, which prices may divide by: 1 for an empty dimension."""
         if isinstance(e, Const):
-            return int(e.value)
+            return max(int(e.value), 1)
         if e not in self._extents:
             symbols = {v: ASSUMED for v in preorder(e) if isinstance(v, Var)}
             self._extents[e] = max(int(evaluate(e, symbols)), 1)
