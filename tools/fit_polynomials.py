@@ -129,6 +129,10 @@ def _log_erfc(x: mp.mpf) -> mp.mpf:
     return mp.log(mp.erfc(x))
 
 
+def _root_erfc(x: mp.mpf) -> mp.mpf:
+    return mp.root(mp.erfc(x), 4)
+
+
 HALF_LN2 = 0.34658
 QUARTER_PI2 = 0.6169
 LOG_Z = 0.02944
@@ -165,7 +169,7 @@ FITS = [
     *_both("ASIN", "(asin(x)/x - 1) / z, z = x^2, for |x| <= 1/2", _asin_tail, lambda z: z, 0, 0.25, (0, 12)),
     *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (7, 12)),
     *_both("TANH", "(tanh(x)/x - 1) / z, z = x^2, for |x| <= 0.55", _tanh_tail, lambda z: z, 0, 0.3025, (5, 0)),
-    *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 4", _log_erfc, mp.erfc, 1, 4, (7, 0)),
+    *_both("ROOT_ERFC", "erfc(a)^(1/4) for 1 <= a <= 4", _root_erfc, lambda a: 4 * _root_erfc(a) ** 3, 1, 4, (8, 0)),
     *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 6", _log_erfc, mp.erfc, 1, 6, (0, 19)),
 ]
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from machine import Array, Machine, compute, elementwise, legal, listing
+from scipy import special
 
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
@@ -109,6 +110,19 @@ def test_accuracy(name: str, dtype: DType) -> None:
     assert error[worst] <= bound, f"{name}({x[worst]!r}) = {got[worst]!r}, not {want[worst]!r}: {error[worst]:.2f} ulp"
     zero = want == 0
     assert np.array_equal(np.signbit(got[zero]), np.signbit(want[zero]))
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_accuracy_all_over(name: str) -> None:
+    """Every 8191st f32 of either sign: 524,000 of them."""
+    positive = np.arange(0, 0x7F800000, 8191, dtype=np.uint32).view(np.float32)
+    x = np.concatenate([positive, -positive])
+    got = compute(lambda v: call(name, v), [x], dtypes.f32, LANES[dtypes.f32])
+    with np.errstate(all="ignore"):
+        want = special.erf(x.astype(np.float64)) if name == "erf" else true_value(name, x)
+    error = ulps(got, want)
+    worst = int(np.argmax(error))
+    assert error[worst] <= BOUND[dtypes.f32], f"{name}({x[worst]!r}) = {got[worst]!r}: {error[worst]:.2f} ulp"
 
 
 @pytest.mark.parametrize("name", ["exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "sinh", "atan"])

@@ -3,9 +3,9 @@
     exp     x = n*ln(2) + r with |r| <= ln(2)/2 (Cody and Waite, 1980), exp(x) = 2^n * (1 + r + r^2*P(r))
     log     x = 2^e * (1 + f), f in sqrt(1/2) - 1 .. sqrt(2) - 1, log(1 + f) = 2*atanh(s), s = f / (2 + f) (Tang, 1990)
     log1p   log(u + c), where u = 1 + x rounded and c is what rounding lost (Knuth's two-sum), as log(u) + c/u
-    tanh    -t / (t + 2) with t = expm1(-2|x|); in f32, x + x^3*P(x^2) up to 0.55, then 1 - 2*s/(s + 1)
-            with s = exp(-2|x|)
-    erf     x + x*P(x^2) up to 1; beyond, 1 - exp(Q(|x|)) where Q is log(erfc)
+    tanh    -t / (t + 2) with t = expm1(-2|x|); in f32, x + x^3*P(x^2) up to 0.55, then 1 - 2/(s + 1)
+            with s = exp(2|x|)
+    erf     x + x*P(x^2) up to 1; beyond, 1 - exp(Q(|x|)) where Q is log(erfc), in f32 1 - Q(|x|)^4
 
 Adding 1.5*2^p rounds to an integer and leaves it in the low bits, which become exponents of powers of two: no
 conversions, and no branches. Each function is right for zeros, infinities, NaN, subnormal numbers and results.
@@ -25,36 +25,33 @@ NAN = float("nan")
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """exp(x) in parts: `exponent` is an integer n plus `offset`, `rest` is exp(r) - 1."""
+    """exp(x) in parts: the low bits of `exponent` are an integer n plus what split_exp added, `rest` is exp(r) - 1."""
 
     exponent: Expr
-    offset: int
     rest: Expr
 
 
-def split_exp(m: Real, x: Expr) -> Power:
-    """The parts of exp(x) for |x| up to a little more than the greatest logarithm."""
-    offset = 2048 if m.is_double else 512
-    rounder = m.rounder + offset
+def split_exp(m: Real, x: Expr, added: int) -> Power:
+    """The parts of exp(x) for |x| up to a little more than the greatest logarithm, with `added` on the exponent."""
+    rounder = m.rounder + added
     shifted = m.fma(x, 1.4426950408889634, rounder)
     n = shifted - rounder
     high, low = m.ln2
     r = m.fma(n, -low, m.fma(n, -high, x))
     tail = m.polynomial(r, table.EXP_64 if m.is_double else table.EXP_32)
-    return Power(m.mask(m.bits(shifted), 2 * offset - 1), offset, m.fma(r * r, tail, r))
+    return Power(m.bits(shifted), m.fma(r * r, tail, r))
 
 
-def two_to(m: Real, exponent: Expr, offset: int) -> Expr:
-    """2^(exponent - offset), for results that are normal numbers."""
-    return m.from_bits(m.shift_left(exponent + (m.bias - offset), m.fraction_bits))
+def two_to(m: Real, exponent: Expr) -> Expr:
+    """2^(e - bias), e being the low bits of the integer: the result is a normal number."""
+    return m.from_bits(m.shift_left(exponent, m.fraction_bits))
 
 
-def two_halves(m: Real, power: Power, less_by: int = 0) -> tuple[Expr, Expr]:
-    """Two factors whose product is 2^(n - less_by): normal numbers even where the product is none."""
-    exponent = power.exponent - less_by
-    half = m.shift_right(exponent, 1)
-    offset = power.offset // 2
-    return two_to(m, half, offset), two_to(m, exponent - half, offset)
+def two_halves(m: Real, power: Power) -> tuple[Expr, Expr]:
+    """Two factors whose product is 2^(e - 2*bias), e being the low bits of the exponent: normal numbers even where the
+    product is none."""
+    half = m.shift_right(power.exponent, 1)
+    return two_to(m, half), two_to(m, power.exponent - half)
 
 
 def clamp(x: Expr, low: float, high: float) -> Expr:
@@ -63,15 +60,15 @@ def clamp(x: Expr, low: float, high: float) -> Expr:
 
 
 def expand_exp(m: Real, x: Expr) -> Expr:
-    power = split_exp(m, clamp(x, -746.0, 710.0) if m.is_double else clamp(x, -104.0, 89.0))
+    power = split_exp(m, clamp(x, -746.0, 710.0) if m.is_double else clamp(x, -104.0, 89.0), 2 * m.bias)
     first, second = two_halves(m, power)
     return m.fma(power.rest, first, first) * second
 
 
 def expand_expm1(m: Real, x: Expr) -> Expr:
     """2 * (2^(n-1)*(exp(r) - 1) + (2^(n-1) - 1/2)): half the value does not overflow before the value does."""
-    power = split_exp(m, clamp(x, -50.0, 710.0 if m.is_double else 89.0))
-    scale = two_to(m, power.exponent - 1, power.offset)
+    power = split_exp(m, clamp(x, -50.0, 710.0 if m.is_double else 89.0), m.bias - 1)
+    scale = two_to(m, power.exponent)
     value = m.fma(scale, power.rest, scale - 0.5) * 2.0
     return select(less(call("abs", x), 4 * m.least_normal), x, value)
 
@@ -79,8 +76,8 @@ def expand_expm1(m: Real, x: Expr) -> Expr:
 def expand_sinh(m: Real, x: Expr) -> Expr:
     """(t + t/(t + 1)) / 2 with t = expm1(|x|); exp(|x|)/2 where that is the same."""
     size = call("abs", x)
-    power = split_exp(m, minimum(size, 712.0))
-    first, second = two_halves(m, power, less_by=1)
+    power = split_exp(m, minimum(size, 712.0), 2 * m.bias - 1)
+    first, second = two_halves(m, power)
     scale = first * second
     half_exp = m.fma(power.rest, first, first) * second
     half = m.fma(scale, power.rest, scale - 0.5)
@@ -91,8 +88,8 @@ def expand_sinh(m: Real, x: Expr) -> Expr:
 
 def expand_cosh(m: Real, x: Expr) -> Expr:
     """exp(|x|)/2 + 1/(4 * exp(|x|)/2)."""
-    power = split_exp(m, minimum(call("abs", x), 712.0))
-    first, second = two_halves(m, power, less_by=1)
+    power = split_exp(m, minimum(call("abs", x), 712.0), 2 * m.bias - 1)
+    first, second = two_halves(m, power)
     half_exp = m.fma(power.rest, first, first) * second
     return half_exp + 0.25 / half_exp
 
@@ -100,26 +97,34 @@ def expand_cosh(m: Real, x: Expr) -> Expr:
 def expand_tanh(m: Real, x: Expr) -> Expr:
     """By expm1 and one quotient; in f32 small arguments have a polynomial, which loses less."""
     size = call("abs", x)
-    power = split_exp(m, minimum(size, 22.0) * -2.0)
-    scale = two_to(m, power.exponent, power.offset)
+    power = split_exp(m, minimum(size, 22.0) * (-2.0 if m.is_double else 2.0), m.bias)
+    scale = two_to(m, power.exponent)
     if m.is_double:
         t = m.fma(scale, power.rest, scale - 1.0)
         return call("copysign", t / (t + 2.0), x)
     square = size * size
     small = m.fma(size * square, m.polynomial(square, table.TANH_32), size)
-    beyond = m.fma(scale, power.rest, scale)
-    large = 1.0 - beyond * 2.0 / (beyond + 1.0)
+    large = 1.0 - 2.0 / (m.fma(scale, power.rest, scale) + 1.0)
     return call("copysign", select(less(size, 0.55), small, large), x)
 
 
 def expand_erf(m: Real, x: Expr) -> Expr:
-    size = call("abs", x)
+    size = minimum(call("abs", x), 6.0 if m.is_double else 4.0)
     small = m.fma(size, m.polynomial(size * size, table.ERF_64 if m.is_double else table.ERF_32), size)
-    inside = minimum(size, 6.0 if m.is_double else 4.0)
-    power = split_exp(m, m.polynomial(inside, table.LOG_ERFC_64 if m.is_double else table.LOG_ERFC_32))
-    scale = two_to(m, power.exponent, power.offset)
-    large = 1.0 - m.fma(scale, power.rest, scale)
+    large = _erf_of_large_double(m, size) if m.is_double else _erf_of_large_single(m, size)
     return call("copysign", select(less(size, 1.0), small, large), x)
+
+
+def _erf_of_large_double(m: Real, size: Expr) -> Expr:
+    power = split_exp(m, m.polynomial(size, table.LOG_ERFC_64), m.bias)
+    scale = two_to(m, power.exponent)
+    return 1.0 - m.fma(scale, power.rest, scale)
+
+
+def _erf_of_large_single(m: Real, size: Expr) -> Expr:
+    root = m.horner(size, table.ROOT_ERFC_32)
+    square = root * root
+    return m.fma(-square, square, 1.0)
 
 
 def log_of_sum(m: Real, u: Expr, lost: Expr | None, subnormal: bool) -> Expr:
