@@ -28,8 +28,8 @@ CASES = {
     "symbols": ("steps=n,", "steps=n, symbols=(n,),", "cell has 0 symbols, 2 parameters and 2 results"),
     "inputs": ("scan(h, x,", "scan(h, x, h,", "cell has 0 symbols, 2 parameters and 2 results"),
     "outputs": (
-        "y: f32[4], ys: f32[n, 4] =",
-        "y: f32[4] =",
+        "y: f32[4], ys",
+        "y: f32[4], z: f32[4], ys",
         "scan with 1 states, 1 scanned and 1 stacked operands has",
     ),
     "a slice": ("h: f32[4], x: f32[n, 4]", "h: f32[4], x: f32[n, 5]", "cell wants f32[n, 4] for x, not f32[n, 5]"),
