@@ -11,7 +11,7 @@ by bit: where a pass does not change the order of additions, nothing may differ.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,10 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as number_of
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.build import GraphBuilder
+from tilewright.graph.build_scan import ScanBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module, Value
+from tilewright.graph.symbolic import Direction
 from tilewright.graph.verify import verify
 from tilewright.types.tensor import TensorType
 
@@ -81,17 +83,26 @@ def programs(draw: Draw, nodes: int = 9) -> Program:
     return Growing(draw).grow(nodes)
 
 
-class Growing:
-    """A graph while it is drawn. `numbers` are the sizes that the symbols have in the call."""
+@st.composite
+def repeating(draw: Draw, nodes: int = 5) -> Program:
+    """A module that scans, with the inputs for one call."""
+    return Growing(draw).grow(nodes, (Growing.scan,))
 
-    def __init__(self, draw: Draw) -> None:
+
+class Growing:
+    """A graph while it is drawn. `numbers` are the sizes that the symbols have in the call, `depth` says how many loops
+    are around."""
+
+    def __init__(self, draw: Draw, graph: GraphBuilder | None = None, depth: int = 0) -> None:
         self.draw = draw
-        self.graph = GraphBuilder()
+        self.graph = graph or GraphBuilder()
+        self.depth = depth
         self.numbers: dict[Var, int] = {}
         self.values: list[Value] = []
         self.inputs: list[Array] = []
 
-    def grow(self, nodes: int) -> Program:
+    def grow(self, nodes: int, then: Sequence[Step] = ()) -> Program:
+        """Parameters, constants, some nodes, and those that the last steps make."""
         symbols = [self.graph.symbol(name) for name in ("n", "m")]
         self.numbers = {s: self.draw(st.sampled_from(SIZES)) for s in symbols}
         self.param("x", TensorType.of(dtypes.f64, symbols))
@@ -101,8 +112,8 @@ class Growing:
         for k in range(self.draw(st.integers(0, 2))):
             shape = self.draw(st.lists(st.sampled_from(SIZES), max_size=3))
             self.values.append(self.graph.constant(f"c{k}", self.array(self.draw(st.sampled_from(TYPES)), shape)))
-        for _ in range(self.draw(st.integers(1, nodes))):
-            made = self.draw(st.sampled_from(STEPS))(self, self.draw(st.sampled_from(self.values)))
+        for step in (*[self.draw(st.sampled_from(STEPS)) for _ in range(self.draw(st.integers(1, nodes)))], *then):
+            made = step(self, self.draw(st.sampled_from(self.values)))
             self.values += [] if made is None else [made]
         count = self.draw(st.integers(1, 3))
         results = {f"y{k}": self.draw(st.sampled_from(self.values[-4:])) for k in range(count)}
@@ -223,8 +234,10 @@ class Growing:
         rows = self.graph.op("checked_indices", rows, limit=x.type.shape[0], what="rows")
         return self.graph.op("take", x, rows, axis=0)
 
-    def compact(self, x: Value) -> Value:
+    def compact(self, x: Value) -> Value | None:
         """The places of some elements: as many as only the call knows."""
+        if self.depth:
+            return None
         zero = self.graph.scalar(0, x.type.dtype)
         mask = x if x.type.dtype.is_bool else self.graph.op("lt", zero, x)
         ones = self.graph.op("cast", mask, dtype=dtypes.i64)
@@ -237,13 +250,39 @@ class Growing:
     def sizes(self, x: Value) -> Value:
         return self.graph.op("index_values", values=(*x.type.shape, 2), shape=(x.type.rank + 1,))
 
+    def scan(self, x: Value) -> Value | None:
+        """A loop over the leading axis of a value, or over nothing; its states may change places, stay or go."""
+        if self.depth > 1:
+            return None
+        rank = x.type.rank
+        steps = x.type.shape[0] if rank else self.draw(st.sampled_from([*SIZES, *self.numbers]))
+        alike = [v for v in self.values if rank and v.type.rank and v.type.shape[0] is steps]
+        scanned = [x, *self.draw(st.lists(st.sampled_from(alike), max_size=1))] if rank else []
+        initial = self.draw(st.lists(st.sampled_from(self.values), max_size=2))
+        ways = st.sampled_from(Direction)
+        loop = ScanBuilder(self.graph, "step", steps, initial, [(v, self.draw(ways)) for v in scanned])
+        whole = [loop.whole(v) for v in self.draw(st.lists(st.sampled_from(self.values), max_size=2))]
+        inner = Growing(self.draw, loop.body, self.depth + 1)
+        inner.numbers = {s: int(number_of(e, self.numbers)) for e, s in loop.symbols.items()}
+        inner.values = [*loop.states, *loop.slices, *whole] or [inner.scalar(dtypes.f64)]
+        for _ in range(self.draw(st.integers(1, 4))):
+            made = self.draw(st.sampled_from(STEPS))(inner, self.draw(st.sampled_from(inner.values)))
+            inner.values += [] if made is None else [made]
+        types = [v.type for v in loop.states]
+        states = [self.draw(st.sampled_from([v for v in inner.values if v.type is t][-3:])) for t in types]
+        stacked = self.draw(st.lists(st.sampled_from(inner.values[-3:]), min_size=not states, max_size=2))
+        last, stacks = loop.finish(states, [(v, self.draw(ways)) for v in stacked])
+        self.values += [*last, *stacks]
+        return self.draw(st.sampled_from([*last, *stacks]))
+
     def iota(self, x: Value) -> Value | None:
         if not x.type.rank:
             return None
         return self.graph.op("iota", shape=x.type.shape, axis=x.type.rank - 1, dtype=dtypes.i32)
 
 
-STEPS: tuple[Callable[[Growing, Value], Value | None], ...] = (
+Step = Callable[[Growing, Value], Value | None]
+STEPS: tuple[Step, ...] = (
     Growing.unary,
     Growing.unary,
     Growing.cast,
@@ -267,5 +306,7 @@ STEPS: tuple[Callable[[Growing, Value], Value | None], ...] = (
     Growing.compact,
     Growing.sizes,
     Growing.iota,
+    Growing.scan,
+    Growing.scan,
 )
 """The ways to add a node."""

@@ -182,8 +182,10 @@ def _statements(draw: st.DrawFn, place: Place, dims: list[Expr], depth: int) -> 
             source = pick(draw, place.buffers)
             size = functools.reduce(nodes.Mul, source.shape, const(1)) if source.shape else const(1)
             shape = pick(draw, [(*source.shape, const(1)), (const(1), *source.shape), (size,)])
+            begin = pick(draw, [None, None, nodes.FloorDiv(size, const(2))])
+            shape = shape if begin is None else (nodes.Sub(size, begin),)
             place.buffers.append(source.replace(name=pick(draw, ["v", "x"]), shape=shape))
-            found.append(View(place.buffers[-1], source))
+            found.append(View(place.buffers[-1], source, begin))
         elif kind == "let":
             value = _value(draw, place, pick(draw, [dtypes.f32, dtypes.i64, dtypes.bool_]))
             var = Var("t", value.dtype, None if value.dtype is dtypes.index else 0)

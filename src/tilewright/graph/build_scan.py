@@ -25,7 +25,8 @@ Directed = tuple[Value, Direction]
 
 
 class ScanBuilder:
-    """A scan while its body is built: `states` and `slices` are parameters of the body, and what `whole` gives."""
+    """A scan while its body is built: `states` and `slices` are parameters of the body, and what `whole` gives;
+    `symbols` are those of the body, by what they stand for."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class ScanBuilder:
         self.steps = as_expr(steps)
         self.inputs = [*initial, *(v for v, _ in scanned)]
         self.scanned = tuple(d for _, d in scanned)
-        self._symbols: dict[Expr, Var] = {}
+        self.symbols: dict[Expr, Var] = {}
         self.states = tuple(self._param(v, v.type.shape) for v in initial)
         self.slices = tuple(self._param(v, v.type.shape[1:]) for v, _ in scanned)
         self._whole: dict[Value, Value] = {}
@@ -60,10 +61,10 @@ class ScanBuilder:
         """The extent as the body knows it."""
         if isinstance(extent, Const):
             return extent
-        if extent not in self._symbols:
-            name = extent.name if isinstance(extent, Var) else f"n{len(self._symbols)}"
-            self._symbols[extent] = self.body.symbol(name)
-        return self._symbols[extent]
+        if extent not in self.symbols:
+            name = extent.name if isinstance(extent, Var) else f"n{len(self.symbols)}"
+            self.symbols[extent] = self.body.symbol(name)
+        return self.symbols[extent]
 
     def finish(
         self, states: Sequence[Value], stacked: Sequence[Directed] = ()
@@ -73,7 +74,7 @@ class ScanBuilder:
         names = [f"{v.name}.{n}" for n, v in enumerate(results)]
         body = self.body.function(dict(zip(names, results, strict=True)))
         self.graph.bodies[body.name] = body
-        outside: dict[Expr, CoreNode] = {inner: outer for outer, inner in self._symbols.items()}
+        outside: dict[Expr, CoreNode] = {inner: outer for outer, inner in self.symbols.items()}
         types = []
         for n, value in enumerate(results):
             shape = [substitute(d, outside) for d in value.type.shape]
@@ -82,7 +83,7 @@ class ScanBuilder:
             "scan",
             *self.inputs,
             body=body.name,
-            symbols=tuple(self._symbols),
+            symbols=tuple(self.symbols),
             steps=self.steps,
             states=len(states),
             scanned=self.scanned,

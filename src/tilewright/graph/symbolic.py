@@ -68,12 +68,12 @@ class Scan(Attributes):
     where there is no step), and the stacked outputs."""
 
     body: str
-    symbols: tuple[Expr, ...]
     steps: Expr
     states: int
-    scanned: tuple[Direction, ...]
-    stacked: tuple[Direction, ...]
     types: tuple[TensorType, ...]
+    symbols: tuple[Expr, ...] = ()
+    scanned: tuple[Direction, ...] = ()
+    stacked: tuple[Direction, ...] = ()
 
 
 def place(direction: Direction, step: Expr, steps: Expr) -> Expr:
