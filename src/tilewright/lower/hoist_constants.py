@@ -35,7 +35,7 @@ Run = Callable[[Sequence[Task]], Sequence[tuple[Array, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Hoisted:
+class Hoisted:
     """A kernel without its head; the function made of the head; which inputs of the kernel each of them takes."""
 
     kernel: Function
@@ -46,18 +46,17 @@ class _Hoisted:
 
 def hoist_constants(module: Module, run: Run) -> Module:
     """The module with the heads of kernels computed by `run`."""
-    graph = module.graph
-    called = dict.fromkeys(n.attrs.callee for n in graph.nodes if isinstance(n.attrs, Call))
-    hoisted: dict[str, _Hoisted] = {}
-    for name in called:
-        function = module.functions[name]
-        found = _split(function) if isinstance(function, Function) else None
-        if found is not None:
-            hoisted[name] = found
-    return _rewritten(module, graph, hoisted, run) if hoisted else module
+    called = dict.fromkeys(n.attrs.callee for n in module.graph.nodes if isinstance(n.attrs, Call))
+    found = {name: split_head(f) for name in called if isinstance(f := module.functions[name], Function)}
+    return hoist_heads(module, {name: hoisted for name, hoisted in found.items() if hoisted is not None}, run)
 
 
-def _split(function: Function) -> _Hoisted | None:
+def hoist_heads(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
+    """The module with these kernels in the places of those they were made of, and their heads computed by `run`."""
+    return _rewritten(module, module.graph, hoisted, run) if hoisted else module
+
+
+def split_head(function: Function) -> Hoisted | None:
     """The kernel and its head, where it has one."""
     inputs = function.params[: len(function.params) - function.outputs]
     known = {p for p in inputs if p.scope is Scope.CONSTANT}
@@ -94,7 +93,7 @@ def _functions(
     made: set[Buffer],
     kept: tuple[int, ...],
     used: tuple[int, ...],
-) -> _Hoisted:
+) -> Hoisted:
     inputs = function.params[: len(function.params) - function.outputs]
     outputs = function.params[len(function.params) - function.outputs :]
     inner = [Alloc(b) for b in made if b not in results]
@@ -110,7 +109,7 @@ def _functions(
     taken = {b: b.replace(scope=Scope.CONSTANT) for b in results}
     params = (*(inputs[n] for n in kept), *taken.values(), *outputs)
     kernel = function.replace(params=params, body=substitute_buffers(seq(*rest), taken))
-    return _Hoisted(kernel, first, kept, used)
+    return Hoisted(kernel, first, kept, used)
 
 
 def _is_static(buffer: Buffer) -> bool:
@@ -126,7 +125,7 @@ def _is_plain(stmt: Stmt, function: Function) -> bool:
     return not any(isinstance(node, Var) and node in symbols for node in preorder(stmt))
 
 
-def _rewritten(module: Module, graph: GraphFunction, hoisted: dict[str, _Hoisted], run: Run) -> Module:
+def _rewritten(module: Module, graph: GraphFunction, hoisted: dict[str, Hoisted], run: Run) -> Module:
     """The module with the calls of hoisted kernels reading what their heads computed."""
     edit = Edit(module, graph)
     nodes = [n for n in graph.nodes if isinstance(n.attrs, Call) and n.attrs.callee in hoisted]

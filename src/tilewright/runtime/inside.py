@@ -1,6 +1,7 @@
 """A look inside a compiled program: the text of any stage, the kernels, the assembly.
 
-What was loaded from the store was not compiled in this process; then the pipeline runs again when somebody first looks.
+What was loaded from the store was not compiled in this process, nor all of what several processes compiled; then the
+pipeline runs again when somebody first looks, and gives the same.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ class Stages:
 
 
 class Inside:
-    """Stages, made when they are first asked for."""
+    """Stages, made when they are first asked for. How each kernel came to its schedule may be known before."""
 
-    def __init__(self, make: Callable[[], Stages]) -> None:
+    def __init__(self, make: Callable[[], Stages], decisions: Mapping[str, Decision] | None = None) -> None:
         self._make = make
+        self._known = decisions
 
     @cached_property
     def _stages(self) -> Stages:
@@ -51,12 +53,12 @@ class Inside:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernels, in the order they are first called."""
-        return tuple(_kernels(self.module))
+        return tuple(self._known or _kernels(self.module))
 
     @property
     def decisions(self) -> dict[str, Decision]:
         """How each kernel came to its schedule; those that the compiler did not schedule are not there."""
-        found = self._stages.decisions
+        found = self._known or self._stages.decisions
         return {name: found[name] for name in self.kernels if name in found}
 
     def report(self) -> str:
