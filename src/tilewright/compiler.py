@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tilewright.codegen.assemble import assemble, assembly
-from tilewright.codegen.module import generate
+from tilewright.codegen.module import Unit, generate, generate_unit, join
 from tilewright.codegen.statements import FaultMessage
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
+from tilewright.core.processes import Workers
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.evaluate_copies import evaluate_copies
-from tilewright.loops.nodes import Function
+from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.text import constants_of
-from tilewright.lower.bufferize import bufferize
+from tilewright.loops.transport import dumps, loads
+from tilewright.lower.bufferize import bufferize, lift_temporaries
 from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.expand_math import expand_math
@@ -34,7 +36,7 @@ from tilewright.lower.flatten_buffers import flatten_buffers
 from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.full_masks import full_masks
 from tilewright.lower.fuse_multiply_add import fuse_multiply_add
-from tilewright.lower.hoist_constants import Array, Task, hoist_constants
+from tilewright.lower.hoist_constants import Array, Hoisted, Task, hoist_constants, hoist_heads, split_head
 from tilewright.lower.kernels import make_kernels
 from tilewright.lower.lower_blocks import lower_blocks
 from tilewright.lower.merge_positions import merge_positions
@@ -56,17 +58,24 @@ from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
+from tilewright.plan.fusion.explain import report
 from tilewright.plan.fusion.planner import Plan, choose
+from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.native import NativeCode
 from tilewright.target import Target, native
+from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
 
 GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_module)
+
+LARGE_MODEL = 64
+"""Operators of a model whose kernels take long enough to compile that other processes, which take half a second to
+begin, are of use."""
 
 
 def pipeline(target: Target, choices: Choices | None = None) -> list[Pass[Module]]:
@@ -90,7 +99,7 @@ def pipeline(target: Target, choices: Choices | None = None) -> list[Pass[Module
         Pass("share", eliminate_common, GRAPH),
         Pass("drop", eliminate_dead, GRAPH),
         Pass("own-results", own_results, GRAPH),
-        Pass("plan", lambda module: plan_kernels(module, target, chosen.plans), GRAPH),
+        Pass("plan", lambda module: plan_kernels(module, target, chosen), GRAPH),
         Pass("own-states", own_states, GRAPH),
         Pass("schedule", lambda module: schedule_kernels(module, target, chosen.decisions), GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
@@ -121,21 +130,24 @@ def legalise(target: Target) -> list[Pass[Module]]:
     ]
 
 
-def plan_kernels(module: Module, target: Target, plans: dict[str, Plan]) -> Module:
-    """The module with calls of kernels in its graph functions; the plan of each goes into `plans`."""
+def plan_kernels(module: Module, target: Target, choices: Choices) -> Module:
+    """The module with calls of kernels in its graph functions; the report on their plans goes into `choices`."""
+    plans: dict[str, Plan] = {}
 
     def planned(graph: GraphFunction) -> Plan:
         plans[graph.name] = choose(graph, target)
         return plans[graph.name]
 
-    return make_kernels(module, planned)
+    made = make_kernels(module, planned)
+    choices.plan = report(plans, made)
+    return made
 
 
 def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
     """The module with every kernel scheduled; what was decided for it goes into `decisions`."""
 
     def change(function: Function) -> Function:
-        made, decisions[function.name] = scheduled(function, target)
+        made, decisions[function.name] = scheduled(own_symbols(function), target)
         return made
 
     return over_functions(module, change)
@@ -181,7 +193,8 @@ def over_functions(module: Module, change: Callable[[Function], Function]) -> Mo
 @dataclass(slots=True)
 class Compiled:
     """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
-    the way, and what was chosen on it."""
+    the way, and what was chosen on it. Where other processes compiled kernels, stages are not kept: `again` compiles
+    the same in this one."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -191,6 +204,7 @@ class Compiled:
     llvm: str
     record: Record[Module] = field(default_factory=Record)
     choices: Choices = field(default_factory=Choices)
+    again: Callable[[], Compiled] | None = None
 
 
 def interface_of(graph: GraphFunction) -> Interface:
@@ -212,6 +226,96 @@ def lower_function(function: Function, target: Target) -> Compiled:
     """Runs the end of the pipeline for a function that a user wrote or scheduled: every parameter is the caller's."""
     ports = tuple(Port(b.name, TensorType(b.dtype, b.shape)) for b in function.params)
     return _finish(wrap(function), Interface(ports, (), function.symbols), legalise(target), target)
+
+
+def produce(module: Module, target: Target) -> Compiled:
+    """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes."""
+    count = _useful_processes(module)
+    if count == 1:
+        return lower(module, target)
+
+    def encode(kernel: Function) -> bytes:
+        return dumps((kernel, target))
+
+    workers: Workers[Function, MadeKernel] = Workers("tilewright.compiler:work", count - 1, encode, loads)
+    with workers:
+        return _produce(module, target, workers)
+
+
+def _useful_processes(module: Module) -> int:
+    """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one."""
+    show, most = settings.SHOW.read(), settings.COMPILE_PROCESSES.read() or current_host().cores
+    watched = show.lines or show.directory is not None or settings.VERIFY.read()
+    plain = len(module.functions) == 1 and isinstance(module.main, GraphFunction)
+    return most if plain and not watched and len(module.graph.nodes) >= LARGE_MODEL else 1
+
+
+@rare_collections()
+def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel]) -> Compiled:
+    """The pipeline with all that is done for a kernel alone done by workers."""
+    choices = Choices()
+    passes = pipeline(target, choices)
+    planned = [p.name for p in passes].index("plan") + 1
+    program = run_passes(module, passes[:planned], level=GRAPH)
+    kernels = [f for f in program.functions.values() if isinstance(f, Function)]
+    made = dict(zip([k.name for k in kernels], workers.run(kernels, lambda f: make_kernel(f, target)), strict=True))
+    for kernel in made.values():
+        program = program.with_function(kernel.outside)
+    heads = {name: kernel.head for name, kernel in made.items() if kernel.head is not None}
+    program = bufferize(hoist_heads(program, heads, run_functions))
+    main = program.main
+    assert isinstance(main, Function)
+    generated = join((main,), [kernel.unit for kernel in made.values()], target)
+    code = (assemble(generated.units[0].text(target), target), *(kernel.code for kernel in made.values()))
+    choices.decisions = {name: kernel.decision for name, kernel in made.items()}
+    compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
+    compiled.choices, compiled.again = choices, lambda: lower(module, target)
+    return compiled
+
+
+@dataclass(frozen=True, slots=True)
+class MadeKernel:
+    """A kernel compiled alone: `outside` is what its callers see of it, its parameters and the memory it needs; `head`
+    what it computes from constants alone; then how it came to its schedule, its unit, of which the definitions are left
+    out, and its object file."""
+
+    outside: Function
+    head: Hoisted | None
+    decision: Decision
+    unit: Unit
+    code: bytes
+
+
+def make_kernel(function: Function, target: Target) -> MadeKernel:
+    """All passes after the plan for one kernel, in the order of the pipeline, and its object file."""
+    function = own_symbols(function)
+    kernel, decision = scheduled(function, target)
+    head = split_head(kernel)
+    kernel = share_out(kernel if head is None else head.kernel)
+    lifted, memory = lift_temporaries(kernel)
+    outside = kernel.replace(body=seq(*[Alloc(buffer) for buffer in memory]))
+    module = Module({lifted.name: lifted})
+    for step in legalise(target):
+        module = step.run(module)
+    unit = generate_unit([f for f in module.functions.values() if isinstance(f, Function)], target)
+    code = assemble(unit.text(target), target)
+    if head is not None:
+        head = replace(head, kernel=outside)
+    return MadeKernel(outside, head, decision, replace(unit, definitions=""), code)
+
+
+@rare_collections()
+def work(task: bytes) -> bytes:
+    """What a worker does: a kernel and the target become the kernel as it is made."""
+    function, target = loads(task)
+    return dumps(make_kernel(function, target))
+
+
+def own_symbols(function: Function) -> Function:
+    """The function with symbols of its own. Expressions over them are made with it then, and in the same order wherever
+    it is compiled, whatever other kernels have made."""
+    made: Function = loads(dumps(function)) if function.symbols else function
+    return made
 
 
 @rare_collections()
@@ -236,6 +340,8 @@ def constant_order(module: Module) -> tuple[str, ...]:
 
 def stages_of(compiled: Compiled, target: Target) -> Stages:
     """The stages for a look inside."""
+    if compiled.again is not None:
+        compiled = compiled.again()
     return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.choices)
 
 
@@ -243,13 +349,13 @@ def compile_module(module: Module, target: Target | None = None, threads: int | 
     """Compiles a module whose entry is a graph function. No program is read from or written to the store."""
     target = target or native()
     start = time.perf_counter()
-    compiled = lower(module, target)
+    compiled = produce(module, target)
     return link(compiled, target, time.perf_counter() - start, threads)
 
 
 def link(compiled: Compiled, target: Target, seconds: float, threads: int | None = None) -> Executable:
     """The executable of what was compiled; its calls use this many threads, the default number unless given."""
     constants = [compiled.module.constants[name] for name in compiled.constants]
-    inside = Inside(lambda: stages_of(compiled, target))
+    inside = Inside(lambda: stages_of(compiled, target), compiled.choices if compiled.again is not None else None)
     native = NativeCode(compiled.code, target)
     return Executable(compiled.interface, native, compiled.faults, constants, inside, seconds=seconds, threads=threads)

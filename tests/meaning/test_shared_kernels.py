@@ -9,7 +9,7 @@ import tilewright as tw
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
-from tilewright.lower.kernels import numbered
+from tilewright.lower.kernels import form_of
 
 LAYERS = """
 graph main(x: f32[4, 8]) -> y:
@@ -59,7 +59,7 @@ def program(**changes: str) -> Function:
 
 @pytest.mark.parametrize("changes", [{"x": "layer.1.x"}, {"y": "x", "x": "y"}, {"t": "u"}, {"block": "other"}], ids=str)
 def test_names_of_buffers_and_blocks_make_no_difference(changes: dict[str, str]) -> None:
-    assert numbered(program(**changes)) == numbered(program())
+    assert form_of(program(**changes)) == form_of(program())
 
 
 @pytest.mark.parametrize(
@@ -77,4 +77,4 @@ def test_names_of_buffers_and_blocks_make_no_difference(changes: dict[str, str])
 )
 def test_other_programs_differ(one: dict[str, str], other: dict[str, str]) -> None:
     """Also where buffers are called like what tells the programs apart."""
-    assert numbered(program(**one)) != numbered(program(**other))
+    assert form_of(program(**one)) != form_of(program(**other))

@@ -15,7 +15,7 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from tilewright.artifact.bundle import Source, decode, encode, sources_of
-from tilewright.compiler import Stages, link, lower, stages_of
+from tilewright.compiler import Stages, link, lower, produce, stages_of
 from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles, map_file
 from tilewright.report import settings
@@ -43,7 +43,7 @@ def compile_file(path: str | os.PathLike[str], target: Target, threads: int | No
     if found is not None:
         return found
     file = open_model(path)
-    compiled = lower(read(file), target)
+    compiled = produce(read(file), target)
     folder = os.path.dirname(os.path.abspath(name))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
     store.put(key, encode(compiled, sources))

@@ -35,7 +35,7 @@ Run = Callable[[Sequence[Task]], Sequence[tuple[Array, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
-class _Hoisted:
+class Hoisted:
     """A kernel without its head; the function made of the head; which inputs of the kernel each of them takes."""
 
     kernel: Function
@@ -47,20 +47,20 @@ class _Hoisted:
 def hoist_constants(module: Module, run: Run) -> Module:
     """The module with the heads of kernels computed by `run`."""
     called = dict.fromkeys(n.attrs.callee for g in _graphs(module) for n in g.nodes if isinstance(n.attrs, Call))
-    hoisted: dict[str, _Hoisted] = {}
-    for name in called:
-        function = module.functions[name]
-        found = _split(function) if isinstance(function, Function) else None
-        if found is not None:
-            hoisted[name] = found
-    return _rewritten(module, hoisted, run) if hoisted else module
+    found = {name: split_head(f) for name in called if isinstance(f := module.functions[name], Function)}
+    return hoist_heads(module, {name: hoisted for name, hoisted in found.items() if hoisted is not None}, run)
 
 
 def _graphs(module: Module) -> list[GraphFunction]:
     return [f for f in module.functions.values() if isinstance(f, GraphFunction)]
 
 
-def _split(function: Function) -> _Hoisted | None:
+def hoist_heads(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
+    """The module with these kernels in the places of those they were made of, and their heads computed by `run`."""
+    return _rewritten(module, hoisted, run) if hoisted else module
+
+
+def split_head(function: Function) -> Hoisted | None:
     """The kernel and its head, where it has one."""
     inputs = function.params[: len(function.params) - function.outputs]
     known = {p for p in inputs if p.scope is Scope.CONSTANT}
@@ -97,7 +97,7 @@ def _functions(
     made: set[Buffer],
     kept: tuple[int, ...],
     used: tuple[int, ...],
-) -> _Hoisted:
+) -> Hoisted:
     inputs = function.params[: len(function.params) - function.outputs]
     outputs = function.params[len(function.params) - function.outputs :]
     inner = [Alloc(b) for b in made if b not in results]
@@ -113,7 +113,7 @@ def _functions(
     taken = {b: b.replace(scope=Scope.CONSTANT) for b in results}
     params = (*(inputs[n] for n in kept), *taken.values(), *outputs)
     kernel = function.replace(params=params, body=substitute_buffers(seq(*rest), taken))
-    return _Hoisted(kernel, first, kept, used)
+    return Hoisted(kernel, first, kept, used)
 
 
 def _is_static(buffer: Buffer) -> bool:
@@ -129,7 +129,7 @@ def _is_plain(stmt: Stmt, function: Function) -> bool:
     return not any(isinstance(node, Var) and node in symbols for node in preorder(stmt))
 
 
-def _rewritten(module: Module, hoisted: dict[str, _Hoisted], run: Run) -> Module:
+def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
     """The module with the calls of hoisted kernels reading what their heads computed."""
     tasks: dict[tuple[str, ...], Task] = {}
     keys: dict[Node, tuple[str, ...]] = {}
@@ -151,7 +151,7 @@ def _rewritten(module: Module, hoisted: dict[str, _Hoisted], run: Run) -> Module
 def _with_results(
     module: Module,
     graph: GraphFunction,
-    hoisted: dict[str, _Hoisted],
+    hoisted: dict[str, Hoisted],
     keys: dict[Node, tuple[str, ...]],
     results: dict[tuple[str, ...], tuple[Array, ...]],
 ) -> Module:

@@ -9,20 +9,19 @@ Kernels that come to the same program share one function.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
+from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder
-from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.variables import variables_of
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
-from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store, View
-from tilewright.loops.text import KEYWORDS
+from tilewright.loops.edit import loads, statements
+from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Plan
@@ -62,47 +61,61 @@ def _stays(node: Node, computed: set[Node]) -> bool:
     return node not in computed and node.op.pattern in (Pattern.VIEW, Pattern.SHAPE)
 
 
-WORDS_OF_PROGRAMS = KEYWORDS | DTYPES.keys() | {scope.value for scope in Scope}
-
-
 class _Programs:
-    """The programs met so far. Their texts tell them apart, in which buffers, blocks and variables are numbered: the
-    layers of a network differ in names alone. A text is made when another program looks like it."""
+    """The programs met so far, by what they are but for names: the layers of a network differ in these alone."""
 
     def __init__(self) -> None:
-        self._alike: dict[tuple[object, ...], list[Function]] = {}
-        self._texts: dict[Function, str] = {}
+        self._known: dict[Form, str] = {}
 
     def name_of(self, function: Function) -> str:
         """The name of the first function that is the same program."""
-        outline = tuple((b.dtype, len(b.shape), b.scope) for b in function.params)
-        alike = self._alike.setdefault((outline, len(function.body.inside())), [])
-        for other in alike:
-            if self._text(other) == self._text(function):
-                return other.name
-        alike.append(function)
-        return function.name
-
-    def _text(self, function: Function) -> str:
-        if function not in self._texts:
-            self._texts[function] = numbered(function)
-        return self._texts[function]
+        return self._known.setdefault(form_of(function), function.name)
 
 
-def numbered(function: Function) -> str:
-    """The text of a function with its buffers numbered as they come, and blocks without names. A buffer that is called
-    like a word of the language keeps its name."""
-    inside = list(statements(function.body))
-    names = {b.name for b in function.params} | {s.buffer.name for s in inside if isinstance(s, Alloc | View)}
-    names -= WORDS_OF_PROGRAMS
-    numbers: dict[str, str] = {}
+Form = tuple[object, ...]
 
-    def number(found: re.Match[str]) -> str:
-        word = found[0]
-        return numbers.setdefault(word, f"%{len(numbers)}") if word in names else word
 
-    text = re.sub(r"\bblock [\w.]+\(", "block _(", str(function.replace(name="kernel", source=())))
-    return re.sub(r"[A-Za-z_][\w.]*(?!\w*\()", number, text)
+def form_of(function: Function) -> Form:
+    """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
+    those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
+    apart."""
+    numbers: dict[CoreNode, object] = {}
+    rows: list[object] = []
+    stack: list[CoreNode] = [function.replace(name="", source=())]
+    while stack:
+        node = stack[-1]
+        fields = node.field_values()
+        waiting = [part for part in _held(fields) if part not in numbers]
+        if node in numbers or not waiting:
+            stack.pop()
+            if node not in numbers:
+                numbers[node] = ("node", len(rows))
+                rows.append(node if isinstance(node, Const) else (type(node), _unnamed(node, fields, numbers)))
+            continue
+        stack += reversed(waiting)
+    return tuple(rows)
+
+
+def _held(values: tuple[object, ...]) -> list[CoreNode]:
+    """The nodes in fields, those that are only referred to among them."""
+    found: list[CoreNode] = []
+    for value in values:
+        if isinstance(value, CoreNode):
+            found.append(value)
+        elif type(value) is tuple:
+            found += _held(value)
+    return found
+
+
+def _unnamed(node: CoreNode, fields: tuple[object, ...], numbers: dict[CoreNode, object]) -> tuple[object, ...]:
+    """The fields with numbers for nodes, without the name of a buffer or block, which is the first."""
+
+    def written(value: object) -> object:
+        if isinstance(value, CoreNode):
+            return numbers[value]
+        return tuple([written(v) for v in value]) if type(value) is tuple else value
+
+    return tuple([written(v) for v in (fields[1:] if isinstance(node, Buffer | Block) else fields)])
 
 
 def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[Value]) -> Function:
@@ -150,6 +163,8 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
     """The variables that a body and its parameters' shapes use and nothing in the body defines, in order of use."""
     used: dict[Var, None] = {}
     defined: set[Var] = set()
+    if not _may_have_symbols(body, params):
+        return ()
 
     def use(e: Expr) -> None:
         used.update(dict.fromkeys(v for v in preorder(e) if isinstance(v, Var)))
@@ -175,6 +190,17 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
             elif isinstance(child, Axis):
                 use(child.binding)
     return tuple(v for v in used if v not in defined)
+
+
+def _may_have_symbols(body: Stmt, params: tuple[Buffer, ...]) -> bool:
+    """Whether a body or its parameters use anything that the body does not define."""
+    inside = list(statements(body))
+    defined = {s.var for s in inside if isinstance(s, For | Let)}
+    defined |= {axis.var for s in inside if isinstance(s, Block) for axis in s.axes}
+    buffers = {*params, *(load.buffer for load in loads(body))}
+    buffers |= {s.buffer for s in inside if isinstance(s, Alloc | Store)}
+    sizes = (variables_of(extent) for buffer in buffers for extent in buffer.shape)
+    return not body.variables().union(*sizes) <= defined
 
 
 def _name(kernel: Kernel) -> str:

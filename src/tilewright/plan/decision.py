@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tilewright.plan.fusion.planner import Plan
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
@@ -45,10 +45,10 @@ class Decision:
 
 @dataclass(slots=True)
 class Choices:
-    """What was chosen while a module was compiled: the plan of each of its graph functions, and how each kernel came to
-    its schedule, both by name."""
+    """What was chosen while a module was compiled: what shares a kernel, where there was a graph, and how each kernel
+    came to its schedule, by name."""
 
-    plans: dict[str, Plan] = field(default_factory=dict)
+    plan: PlanReport | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
 
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 PREFIX = "TILEWRIGHT_"
 MOST_THREADS = 4096
+MOST_PROCESSES = 256
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 
@@ -94,6 +95,12 @@ def _parse_threads(text: str) -> int:
     return int(text)
 
 
+def _parse_processes(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= MOST_PROCESSES:
+        raise ValueError(f"it counts processes, from 1 to {MOST_PROCESSES}")
+    return int(text)
+
+
 def _parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = 0 if match is None else int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
@@ -138,6 +145,13 @@ MEMORY_LIMIT: Setting[int | None] = Setting(
     _parse_bytes,
 )
 
+COMPILE_PROCESSES: Setting[int | None] = Setting(
+    "TILEWRIGHT_COMPILE_PROCESSES",
+    "how many processes compile the kernels of a large model (default: one for each core; 1: none but the caller's)",
+    "a number from 1",
+    None,
+    _parse_processes,
+)
 WINOGRAD = Setting(
     "TILEWRIGHT_WINOGRAD",
     "lets convolutions by windows of 3x3 be computed by Winograd's products of tiles, where that is faster",
@@ -152,6 +166,7 @@ SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[in
     VERIFY,
     NUM_THREADS,
     MEMORY_LIMIT,
+    COMPILE_PROCESSES,
     WINOGRAD,
 )
 

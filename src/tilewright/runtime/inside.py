@@ -1,6 +1,7 @@
 """A look inside a compiled program: the text of any stage, the kernels, the assembly.
 
-What was loaded from the store was not compiled in this process; then the pipeline runs again when somebody first looks.
+What was loaded from the store was not compiled in this process, nor all of what several processes compiled; then the
+pipeline runs again when somebody first looks, and gives the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import CallFunction, Function
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import PlanReport, report
+from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 
 
@@ -30,10 +31,11 @@ class Stages:
 
 
 class Inside:
-    """Stages, made when they are first asked for."""
+    """Stages, made when they are first asked for. How each kernel came to its schedule may be known before."""
 
-    def __init__(self, make: Callable[[], Stages]) -> None:
+    def __init__(self, make: Callable[[], Stages], choices: Choices | None = None) -> None:
         self._make = make
+        self._known = choices
 
     @cached_property
     def _stages(self) -> Stages:
@@ -52,22 +54,25 @@ class Inside:
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernels, in the order they are first called."""
-        return tuple(_kernels(self.module))
+        return tuple(_kernels(self.module) if self._known is None else self._known.decisions)
 
     @property
     def decisions(self) -> dict[str, Decision]:
         """How each kernel came to its schedule; those that the compiler did not schedule are not there."""
-        found = self._stages.choices.decisions
+        found = self._choices.decisions
         return {name: found[name] for name in self.kernels if name in found}
 
-    @cached_property
+    @property
     def plan(self) -> PlanReport:
         """What each kernel holds, what it is expected to take, and what else was priced. UserError for a function that
         was compiled without a plan."""
-        record = self._stages.record
-        if all(stage.name != "plan" for stage in record):
+        if self._choices.plan is None:
             raise UserError("there is no plan", why="a loops function is one kernel already", mend="look at its stages")
-        return report(self._stages.choices.plans, record.after("plan").program)
+        return self._choices.plan
+
+    @property
+    def _choices(self) -> Choices:
+        return self._stages.choices if self._known is None else self._known
 
     def report(self) -> str:
         """A line for each pass, with its time."""
@@ -92,7 +97,7 @@ class Inside:
 
     def _comments(self, kernel: str, number: int) -> list[str]:
         """How a kernel came to its schedule, where a stage of this number is not before that."""
-        decision = self._stages.choices.decisions.get(kernel)
+        decision = self._choices.decisions.get(kernel)
         if decision is None or number < self._stages.record.after("schedule").number:
             return []
         lines = [*self._priced(kernel), f"scheduled by {decision.template}", *map(str, decision.refusals)]
@@ -100,7 +105,8 @@ class Inside:
 
     def _priced(self, kernel: str) -> list[str]:
         """What the plan of a kernel was chosen from, where there was a choice."""
-        part = self.plan.part_of(kernel) if self._stages.choices.plans else None
+        plan = self._choices.plan
+        part = None if plan is None else plan.part_of(kernel)
         if part is None or not part.points:
             return []
         others = ", ".join(name for name in part.kernels if name != kernel)

@@ -1,0 +1,169 @@
+"""Work in other processes: tasks that take and give bytes, done there and here, whoever is free.
+
+    with Workers("package.module:function", 1) as workers:
+        results = workers.run(tasks, here)          # here(task), or what `function` makes of encode(task) elsewhere
+
+Each worker is a Python of its own that runs one function again and again, and is gone when the `with` ends. It shares
+nothing with this process: the file that Python was started with is not run again, no thread is copied, and Ctrl-C
+reaches this process alone. Which process does a task makes no difference to the result; what a worker fails to do,
+because it raises, dies or does not answer, is done here. A worker whose parent is gone finds its pipe closed, and ends.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import IO, Any, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PATIENCE = 120.0
+"""Seconds that this process, with nothing left to do, waits for a worker's answer."""
+
+_BEGIN = "import sys; name, *sys.path = sys.argv[1:]; from tilewright.core.processes import serve; serve(name)"
+_SIZE = struct.Struct("<q")
+_FAILED = -1
+
+
+class Workers(Generic[T, R]):
+    """`count` processes that run `function`, named as module:function, from bytes to bytes."""
+
+    def __init__(
+        self,
+        function: str,
+        count: int,
+        encode: Callable[[T], bytes],
+        decode: Callable[[bytes], R],
+        patience: float = PATIENCE,
+    ) -> None:
+        self._encode, self._decode, self._patience = encode, decode, patience
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for _ in range(count if sys.executable else 0):
+            try:
+                self._processes.append(_start(function))
+            except OSError:
+                break
+
+    def __enter__(self) -> Workers[T, R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    _close(pipe)
+
+    def run(self, tasks: Sequence[T], here: Callable[[T], R]) -> list[R]:
+        """What becomes of each task, in their order. What `here` raises ends it."""
+        waiting = deque(range(len(tasks)))
+        results: dict[int, R] = {}
+        feeders = [
+            threading.Thread(target=self._feed, args=(process, tasks, waiting, results), daemon=True)
+            for process in self._processes
+        ]
+        for feeder in feeders:
+            feeder.start()
+        try:
+            while (n := _next(waiting)) is not None:
+                results[n] = here(tasks[n])
+            for feeder in feeders:
+                feeder.join(self._patience)
+        finally:
+            waiting.clear()
+        return [results[n] if n in results else here(task) for n, task in enumerate(tasks)]
+
+    def _feed(
+        self, process: subprocess.Popen[bytes], tasks: Sequence[T], waiting: deque[int], results: dict[int, R]
+    ) -> None:
+        """Gives a worker one task after the other; ends with the tasks, or with the worker."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            while (n := _next(waiting)) is not None:
+                _send(process.stdin, self._encode(tasks[n]))
+                answer = _receive(process.stdout)
+                if answer is not None:
+                    results[n] = self._decode(answer)
+        except (OSError, EOFError, ValueError):
+            return
+
+
+def _next(waiting: deque[int]) -> int | None:
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
+
+
+def _start(function: str) -> subprocess.Popen[bytes]:
+    """A worker, in a session of its own: what a terminal sends to this process does not reach it."""
+    path = [os.path.abspath(entry) for entry in sys.path]
+    return subprocess.Popen(
+        [sys.executable, "-c", _BEGIN, function, *path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+
+
+def serve(function: str) -> None:
+    """What a worker does: answers each task on its input, until that ends. Nothing else gets at its two pipes."""
+    module, _, name = function.partition(":")
+    source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    with open(os.devnull, "r+b") as nothing:
+        for number in (0, 1):
+            os.dup2(nothing.fileno(), number)
+    run: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
+    while True:
+        try:
+            task = _receive(source)
+        except EOFError:
+            return
+        assert task is not None
+        try:
+            answer: bytes | None = run(task)
+        except Exception:
+            answer = None
+        _send(sink, answer)
+
+
+def _send(pipe: IO[bytes], data: bytes | None) -> None:
+    pipe.write(_SIZE.pack(_FAILED if data is None else len(data)))
+    pipe.write(data or b"")
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    """The next message; None for one that says that a task failed. Raises EOFError where there is none."""
+    (size,) = _SIZE.unpack(_read(pipe, _SIZE.size))
+    return None if size == _FAILED else _read(pipe, size)
+
+
+def _read(pipe: IO[bytes], size: int) -> bytes:
+    data = pipe.read(size)
+    if len(data) < size:
+        raise EOFError
+    return data
+
+
+def _close(pipe: Any) -> None:
+    """Closes a pipe that nobody may be reading any more."""
+    try:
+        pipe.close()
+    except OSError:
+        return

@@ -1,0 +1,180 @@
+"""Kernels that other processes compile are the same, byte for byte; a worker that fails costs time and nothing else."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewright import compiler
+from tilewright.compiler import MadeKernel, compile_module, lower, make_kernel, produce
+from tilewright.core.processes import Workers
+from tilewright.graph.nodes import Module
+from tilewright.graph.parse import parse_module
+from tilewright.loops.nodes import Function
+from tilewright.loops.transport import dumps, loads
+from tilewright.report.errors import RuntimeFault
+from tilewright.target import Target, native
+
+TESTS = Path(__file__).parents[1]
+
+MODEL = """
+graph main[n](x: f32[n, 40], rows: i64[n], columns: i64[n]) -> y, sums, taken, also:
+  w: f32[40, 24] = constant(name=@w)
+  b: f32[24] = constant(name=@b)
+  h: f32[n, 24] = contract(x, w, spec="ik,kj->ij")
+  s: f32[n, 24] = add(h, b)
+  t: f32[n, 24] = exp(s)
+  sums: f32[n] = reduce(t, kind=sum, axes=(1,))
+  y: f32[n, n] = contract(t, s, spec="ik,jk->ij")
+  checked: i64[n] = checked_indices(rows, limit=n, what="row")
+  others: i64[n] = checked_indices(columns, limit=40, what="column")
+  taken: f32[n, 40] = take(x, checked, axis=0)
+  also: f32[n, n] = take(x, others, axis=1)
+"""
+"""Weights to pack, a size that only a call knows, sums, indices that are checked."""
+
+
+def model() -> Module:
+    random = np.random.default_rng(0)
+    constants = {"w": random.normal(size=(40, 24)).astype("f"), "b": random.normal(size=24).astype("f")}
+    return parse_module(MODEL).with_constants(constants)
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kernels that this process compiles, which takes long enough for two others to begin."""
+    done: list[str] = []
+
+    def slowly(kernel: Function, target: Target) -> MadeKernel:
+        done.append(kernel.name)
+        time.sleep(2)
+        return make_kernel(kernel, target)
+
+    monkeypatch.setattr(compiler, "LARGE_MODEL", 1)
+    monkeypatch.setattr(compiler, "make_kernel", slowly)
+    monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "3")
+    return done
+
+
+def test_the_same_bytes_come_from_one_process_and_from_three(here: list[str]) -> None:
+    one, three = lower(model(), native()), produce(model(), native())
+    assert three.again is not None and one.again is None
+    assert (one.code, one.faults, one.constants) == (three.code, three.faults, three.constants)
+    assert one.choices.decisions == three.choices.decisions and len(one.code) == 1 + len(one.choices.decisions)
+    assert 0 < len(here) < len(one.choices.decisions)
+
+
+def test_what_several_processes_made_runs_checks_and_shows_itself(here: list[str]) -> None:
+    exe = compile_module(model())
+    assert 0 < len(here) < len(exe.decisions)
+    x, rows = np.random.default_rng(1).normal(size=(5, 40)).astype("f"), np.arange(5)[::-1].copy()
+    s = x @ model().constants["w"] + model().constants["b"]
+    y, sums, taken, also = exe(x, rows, rows + 7)
+    np.testing.assert_allclose(y, np.exp(s) @ s.T, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(sums, np.exp(s).sum(1), rtol=1e-5)
+    np.testing.assert_array_equal(taken, x[::-1])
+    np.testing.assert_array_equal(also, x[:, rows + 7])
+    with pytest.raises(RuntimeFault, match="row: index 13 "):
+        exe(x, rows + 9, rows)
+    with pytest.raises(RuntimeFault, match="column: index 44 "):
+        exe(x, rows, rows + 40)
+    kernels = exe.kernels
+    assert set(exe.decisions) == set(kernels)
+    assert "define i64 @tilewright_entry" in exe.show("llvm")
+    assert kernels == exe.kernels and all(exe.show(kernel=name) for name in kernels)
+
+
+def test_programs_survive_the_way() -> None:
+    record = lower(model(), native()).record
+    found = [f for stage in record for f in stage.program.functions.values() if isinstance(f, Function)]
+    assert found
+    for function in found:
+        again = loads(dumps(function))
+        assert str(again) == str(function) and again is not function
+        assert not set(again.params) & set(function.params)
+        assert dumps(again) == dumps(loads(dumps(again)))
+
+
+def same(data: bytes) -> bytes:
+    return data
+
+
+def run(function: str, tasks: list[bytes], count: int = 2, patience: float = 60.0) -> tuple[list[bytes], list[bytes]]:
+    """What becomes of the tasks, and those that were done in this process."""
+    here: list[bytes] = []
+
+    def do(task: bytes) -> bytes:
+        here.append(task)
+        time.sleep(0.05)
+        return task + task
+
+    with Workers(f"worker_tasks:{function}", count, same, same, patience) as workers:
+        made = workers.run(tasks, do)
+    return made, here
+
+
+def test_workers_and_this_process_share_the_tasks() -> None:
+    tasks = [bytes([n]) * 100_000 for n in range(60)]
+    made, here = run("double", tasks)
+    assert made == [task + task for task in tasks] and 0 < len(here) < len(tasks)
+
+
+@pytest.mark.parametrize("function", ["refuse", "die", "nothing_of_this_name"])
+def test_what_a_worker_fails_to_do_is_done_here(function: str) -> None:
+    tasks = [bytes([n]) for n in range(10)]
+    made, here = run(function, tasks)
+    assert made == [task + task for task in tasks] and sorted(here) == tasks
+
+
+def test_a_worker_that_does_not_answer_is_given_up() -> None:
+    start = time.monotonic()
+    made, _ = run("sleep", [bytes([n]) for n in range(9)], patience=0.1)
+    assert made == [bytes([n, n]) for n in range(9)] and time.monotonic() - start < 30
+
+
+def test_workers_end_with_an_error_here() -> None:
+    def interrupt(task: bytes) -> bytes:
+        raise KeyboardInterrupt
+
+    workers: Workers[bytes, bytes] = Workers("worker_tasks:sleep", 2, same, same)
+    with pytest.raises(KeyboardInterrupt), workers:
+        workers.run([b"a", b"b", b"c"], interrupt)
+    assert all(process.returncode is not None for process in workers._processes)
+
+
+SCRIPT = """
+import os, signal, sys, time
+from tilewright.core.processes import Workers
+print("begun", flush=True)
+with Workers("worker_tasks:say", 1, bytes, bytes) as workers:
+    print(b"".join(workers.run([b"", b""], lambda task: time.sleep(3) or b"")).decode(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_worker_ends_when_its_parent_is_killed_and_does_not_run_the_script_again(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": f"{TESTS}:{TESTS.parent / 'src'}"}
+    made = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=60)
+    begun, number = made.stdout.split()
+    assert begun == "begun"
+    deadline = time.monotonic() + 20
+    while _is_alive(int(number)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError:
+        return False
+    state = Path(f"/proc/{process}/stat")
+    return not state.exists() or state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
