@@ -24,7 +24,7 @@ from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.memo import explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.planner import Plan, choose
-from tilewright.plan.fusion.prune import KERNEL_NODES, prune
+from tilewright.plan.fusion.prune import KERNEL_NODES, within_size
 from tilewright.target import Target
 
 TARGET = Target.parse("x86-64-v3")
@@ -241,7 +241,7 @@ def test_skipping_assignments_skips_none_that_is_cheaper(steps: list[str], data:
     flow = Dataflow(function)
     model = CostModel(flow, TARGET)
     memo = explore(flow)
-    for partition in split(memo, prune(memo)):
+    for partition in split(memo, within_size(memo, memo.references)):
         kernels = Kernels(partition, flow, model)
         points = [kernels.cut([p]) for p in partition.points]
         if len(points) > MOST_REFERENCES:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from tilewright.graph.nodes import GraphFunction, Value
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.enumeration import Selection, select
+from tilewright.plan.fusion.enumeration import MOST_POINTS, Selection, select
 from tilewright.plan.fusion.kernels import Kernel, Kernels
-from tilewright.plan.fusion.memo import explore
+from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
-from tilewright.plan.fusion.prune import prune
+from tilewright.plan.fusion.prune import prune, within_size
 from tilewright.target import Target
 
 
@@ -47,8 +47,7 @@ def choose(function: GraphFunction, target: Target) -> Plan:
     model = CostModel(flow, target)
     solved: dict[Hashable, Selection] = {}
     parts: list[Part] = []
-    memo = explore(flow)
-    for partition in split(memo, prune(memo)):
+    for partition in _partitions(explore(flow)):
         kernels = Kernels(partition, flow, model)
         key = _shape(partition, flow)
         if key in solved:
@@ -61,6 +60,13 @@ def choose(function: GraphFunction, target: Target) -> Plan:
         parts.append(Part(partition, selection, tuple(made)))
     ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
     return Plan(tuple(ordered), tuple(parts))
+
+
+def _partitions(memo: Memo) -> list[Partition]:
+    """The partitions, in program order; those with many interesting points after pruning."""
+    large = {r for part in split(memo, memo.references) if len(part.points) > MOST_POINTS for r in part.references}
+    pruned = set(prune(memo, [r for r in memo.references if r in large]))
+    return split(memo, within_size(memo, [r for r in memo.references if r not in large or r in pruned]))
 
 
 def _shape(partition: Partition, flow: Dataflow) -> Hashable:

@@ -1,9 +1,10 @@
-"""References that no plan should use are left out before plans are compared, so that partitions stay small.
+"""References that hardly any good plan uses are left out of partitions that are too large to price every plan.
 
-stored anyway       the value lies in memory for another reader, and computing it again is not cheaper
-small and shared    a mask or a scale that many readers take: reading it costs next to nothing
-apart               what follows a reduction, for readers that no kernel holds together: it is stored in its place
-too large           a kernel would have more than KERNEL_NODES nodes
+- stored anyway: the value lies in memory for another reader, and computing it again is not cheaper;
+- small and shared: a mask or a scale that many readers take; reading it costs next to nothing;
+- apart: what follows a reduction, for readers that no kernel holds together; it is stored in its place.
+
+What would make kernels of more than KERNEL_NODES nodes is left out in any case.
 """
 
 from __future__ import annotations
@@ -23,17 +24,15 @@ MANY_READERS = 4
 """So many readers of a small value do not compute it themselves."""
 
 
-def prune(memo: Memo) -> list[Reference]:
-    """The references of a memo table that plans may use, in program order."""
-    references = [r for r in memo.references if not _is_small_and_shared(r.value, memo.flow)]
-    references = _without_stored(memo.flow, references)
-    references = _without_apart(memo, references)
-    return _within_size(memo, references)
+def prune(memo: Memo, references: list[Reference]) -> list[Reference]:
+    """The references, in program order, without those that hardly any good plan uses."""
+    references = [r for r in references if not _is_small_and_shared(r.value, memo.flow)]
+    return _without_apart(memo, _without_stored(memo.flow, references))
 
 
 def _may_pay(value: Value, flow: Dataflow) -> bool:
-    """Whether computing a stored value again may be cheaper than reading it: not where what it is computed from is as
-    large. Reading that takes as long as reading the value."""
+    """Whether computing a stored value again is likely to be cheaper than reading it: not where what it is computed
+    from is as large. Unless its reader needs that, too, reading it takes as long as reading the value."""
     maker = flow.makers[value]
     if maker.op.pattern is not Pattern.MAP:
         return False
@@ -85,7 +84,8 @@ def _ends(memo: Memo, references: list[Reference]) -> dict[Node, frozenset[Node]
     return ends
 
 
-def _within_size(memo: Memo, references: list[Reference]) -> list[Reference]:
+def within_size(memo: Memo, references: list[Reference]) -> list[Reference]:
+    """The references, in program order, without those that would make kernels of more than KERNEL_NODES nodes."""
     kept: list[Reference] = []
     reach: dict[Node, frozenset[Node]] = {node: frozenset({node}) for node in memo.entries}
     for r in references:
