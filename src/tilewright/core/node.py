@@ -76,9 +76,9 @@ class _Entry(weakref.ref["Node"]):
     table: dict[Hashable, _Entry]
 
 
-def _forget(entry: weakref.ref[Node]) -> None:
-    assert isinstance(entry, _Entry)
-    with _lock:
+def _forget(entry: Any, lock: threading.RLock = _lock) -> None:
+    """Empties an entry's row. It names nothing of the module: Python clears modules before the last nodes go."""
+    with lock:
         if entry.table.get(entry.key) is entry:
             del entry.table[entry.key]
 

@@ -4,6 +4,7 @@ Nodes that references join are one partition. Of its references, most are no que
 is never stored. *Interesting points* are the others:
 
     a value with several readers        to store it, or to compute it in the kernel of each
+    a value that is stored anyway       to read it, or to compute it again
     a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it
     a value that a map spreads          a mask added to every row: to store it, or to compute it at every point
 """
@@ -74,7 +75,8 @@ def _partition(
     points = tuple(
         r
         for r in references
-        if not is_free(flow.makers[r.value]) and (readers[r.value] > 1 or r in switches or _spreads(r, flow))
+        if not is_free(flow.makers[r.value])
+        and (readers[r.value] > 1 or r.value in stored or r in switches or _spreads(r, flow))
     )
     return Partition(tuple(nodes), tuple(references), points, stored)
 
