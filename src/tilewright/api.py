@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.artifact.cache import compile_file
-from tilewright.compiler import compile_module, lower_function, stages_of
+from tilewright.compiler import compile_module, lower_function, read_pass_switches, stages_of
+from tilewright.core.switches import HIGHEST
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
@@ -37,6 +39,8 @@ def compile(
     *,
     target: str | Target = "native",
     threads: int | None = None,
+    level: int = HIGHEST,
+    off: Iterable[str] = (),
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -45,18 +49,22 @@ def compile(
     has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
     TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
     the store and found again.
+    `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
+    share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
+    to leave out.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     machine = target if isinstance(target, Target) else recalled(Target.parse(target))
     threads = count_threads(threads)
+    switches = read_pass_switches(level, off)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):
-        return compile_module(_checked(model), machine, threads)
+        return compile_module(_checked(model), machine, threads, switches)
     if isinstance(model, str | os.PathLike):
-        return compile_file(model, machine, threads)
+        return compile_file(model, machine, threads, switches)
     start = time.perf_counter()
-    exe = compile_module(read(model), machine, threads)
+    exe = compile_module(read(model), machine, threads, switches)
     exe.compile_seconds = time.perf_counter() - start
     return exe
 

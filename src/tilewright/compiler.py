@@ -11,7 +11,7 @@ machine   LLVM IR, object code
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilewright.codegen.statements import FaultMessage
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.core.processes import Workers
+from tilewright.core.switches import ALL_ON, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.evaluate_copies import evaluate_copies
@@ -59,7 +60,7 @@ from tilewright.lower.wrap import wrap
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
 from tilewright.plan.fusion.explain import report
-from tilewright.plan.fusion.planner import Plan, choose
+from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.runtime.executable import Executable
@@ -73,69 +74,82 @@ from tilewright.types.tensor import TensorType
 GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_module)
 
+PLANNED, SCHEDULED = 1, 2
+"""The levels from which on operators share kernels, and kernels are scheduled."""
+
 LARGE_MODEL = 64
 """Operators of a model whose kernels take long enough to compile that other processes, which take half a second to
 begin, are of use."""
 
 
-def pipeline(target: Target, choices: Choices | None = None) -> list[Pass[Module]]:
-    """Every pass from a front end's module to the program that code generation prints. `choices`, when given, takes
-    what was chosen on the way."""
+def pipeline(target: Target, choices: Choices | None = None, switches: Switches = ALL_ON) -> list[Pass[Module]]:
+    """Every pass from a front end's module to the program that code generation prints, but for those switched off; a
+    plan that is switched off has a kernel for each operator, a schedule leaves kernels as they are defined. `choices`,
+    when given, takes what was chosen on the way."""
     chosen = choices or Choices()
+    fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
 
-    return [
-        Pass("simplify", simplify_graph, GRAPH),
-        Pass("fold", fold_constants, GRAPH),
-        Pass("sink", sink_constants, GRAPH),
-        Pass("merge", merge_positions, GRAPH),
-        Pass("winograd", lambda module: winograd(module, target), GRAPH),
-        Pass("orient", orient_constants, GRAPH),
-        Pass("fold-oriented", fold_constants, GRAPH),
-        Pass("widen", lambda module: widen_padding(module, target), GRAPH),
-        Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH),
-        Pass("share", eliminate_common, GRAPH),
-        Pass("drop", eliminate_dead, GRAPH),
+    passes = [
+        Pass("simplify", simplify_graph, GRAPH, since=1),
+        Pass("fold", fold_constants, GRAPH, since=1),
+        Pass("sink", sink_constants, GRAPH, since=1),
+        Pass("merge", merge_positions, GRAPH, since=1),
+        Pass("winograd", lambda module: winograd(module, target), GRAPH, since=3),
+        Pass("orient", orient_constants, GRAPH, since=2),
+        Pass("fold-oriented", fold_constants, GRAPH, since=2),
+        Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
+        Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
+        Pass("share", eliminate_common, GRAPH, since=1),
+        Pass("drop", eliminate_dead, GRAPH, since=1),
         Pass("own-results", own_results, GRAPH),
-        Pass("plan", lambda module: plan_kernels(module, target, chosen), GRAPH),
+        Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        Pass("schedule", lambda module: schedule_kernels(module, target, chosen.decisions), GRAPH),
-        Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
-        Pass("share-out", each(share_out), GRAPH),
+        Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions) if schedules else m, GRAPH),
+        Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
+        Pass("share-out", each(share_out), GRAPH, since=2),
         Pass("bufferize", bufferize, LOOPS),
-        *legalise(target),
     ]
+    return [*switches.choose(passes), *legalise(target, switches)]
 
 
-def legalise(target: Target) -> list[Pass[Module]]:
+def read_pass_switches(level: int, off: Iterable[str]) -> Switches:
+    """The switches that a user asks for, as `core.switches.read_switches` reads them."""
+    since = {p.name: p.since for p in pipeline(native())} | {"plan": PLANNED, "schedule": SCHEDULED}
+    return read_switches(level, off, since)
+
+
+def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:
     """The passes from loops functions with blocks to what code generation takes."""
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
 
-    return [
+    passes = [
         Pass("lower-blocks", each(lower_blocks), LOOPS),
-        Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS),
+        Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS, since=2),
         Pass("promote-halves", each(promote_halves), LOOPS),
         Pass("expand-math", each(lambda f: expand_math(f, target.has_fma)), LOOPS),
         Pass("flatten", each(flatten_buffers), LOOPS),
-        Pass("simplify-indices", each(simplify_indices), LOOPS),
+        Pass("simplify-indices", each(simplify_indices), LOOPS, since=1),
         Pass("select-instructions", each(lambda f: select_instructions(f, target)), LOOPS),
         Pass("vectorize", each(vectorize), LOOPS),
-        Pass("full-masks", each(full_masks), LOOPS),
+        Pass("full-masks", each(full_masks), LOOPS, since=2),
         Pass("unroll", each(unroll), LOOPS),
         Pass("outline-parallel", outline_parallel, LOOPS),
     ]
+    return switches.choose(passes)
 
 
-def plan_kernels(module: Module, target: Target, choices: Choices) -> Module:
-    """The module with calls of kernels in its graph functions; the report on their plans goes into `choices`."""
+def plan_kernels(module: Module, target: Target, choices: Choices, fuses: bool = True) -> Module:
+    """The module with calls of kernels in its graph functions, each of one operator unless `fuses`; the report on their
+    plans goes into `choices`."""
     plans: dict[str, Plan] = {}
 
     def planned(graph: GraphFunction) -> Plan:
-        plans[graph.name] = choose(graph, target)
+        plans[graph.name] = choose(graph, target) if fuses else unfused(graph, target)
         return plans[graph.name]
 
     made = make_kernels(module, planned)
@@ -214,10 +228,10 @@ def interface_of(graph: GraphFunction) -> Interface:
     return Interface(inputs, outputs, graph.symbols)
 
 
-def lower(module: Module, target: Target) -> Compiled:
+def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """Runs the pipeline and code generation."""
     choices = Choices()
-    compiled = _finish(module, interface_of(module.graph), pipeline(target, choices), target)
+    compiled = _finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
     compiled.choices = choices
     return compiled
 
@@ -228,11 +242,11 @@ def lower_function(function: Function, target: Target) -> Compiled:
     return _finish(wrap(function), Interface(ports, (), function.symbols), legalise(target), target)
 
 
-def produce(module: Module, target: Target) -> Compiled:
+def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """What `lower` makes, the same bytes; the kernels of a large model are compiled in several processes."""
-    count = _useful_processes(module)
+    count = _useful_processes(module) if switches.all_on else 1
     if count == 1:
-        return lower(module, target)
+        return lower(module, target, switches)
 
     def encode(kernel: Function) -> bytes:
         return dumps((kernel, target))
@@ -345,11 +359,13 @@ def stages_of(compiled: Compiled, target: Target) -> Stages:
     return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.choices)
 
 
-def compile_module(module: Module, target: Target | None = None, threads: int | None = None) -> Executable:
+def compile_module(
+    module: Module, target: Target | None = None, threads: int | None = None, switches: Switches = ALL_ON
+) -> Executable:
     """Compiles a module whose entry is a graph function. No program is read from or written to the store."""
     target = target or native()
     start = time.perf_counter()
-    compiled = produce(module, target)
+    compiled = produce(module, target, switches)
     return link(compiled, target, time.perf_counter() - start, threads)
 
 

@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 
 from tilewright.artifact.bundle import Source, decode, encode, sources_of
 from tilewright.compiler import Stages, link, lower, produce, stages_of
+from tilewright.core.switches import ALL_ON, Switches
 from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles, map_file
 from tilewright.report import settings
@@ -27,7 +28,9 @@ from tilewright.store import Damaged, Store, digest
 from tilewright.target import Target
 
 
-def compile_file(path: str | os.PathLike[str], target: Target, threads: int | None = None) -> Executable:
+def compile_file(
+    path: str | os.PathLike[str], target: Target, threads: int | None = None, switches: Switches = ALL_ON
+) -> Executable:
     """The executable of the model in a file; the code is the same for any number of threads."""
     start = time.perf_counter()
     store = Store.default()
@@ -38,12 +41,14 @@ def compile_file(path: str | os.PathLike[str], target: Target, threads: int | No
         target=target.fingerprint(),
         compiler=compiler_version(),
         winograd=settings.WINOGRAD.read(),
+        level=switches.level,
+        off=" ".join(sorted(switches.off)),
     )
-    found = _find(store, key, name, model, target, start, threads)
+    found = _find(store, key, name, model, target, start, threads, switches)
     if found is not None:
         return found
     file = open_model(path)
-    compiled = produce(read(file), target)
+    compiled = produce(read(file), target, switches)
     folder = os.path.dirname(os.path.abspath(name))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
     store.put(key, encode(compiled, sources))
@@ -55,7 +60,14 @@ def _relative(path: str | None, folder: str, n: int) -> str:
 
 
 def _find(
-    store: Store, key: str, name: str, model: Source, target: Target, start: float, threads: int | None
+    store: Store,
+    key: str,
+    name: str,
+    model: Source,
+    target: Target,
+    start: float,
+    threads: int | None,
+    switches: Switches,
 ) -> Executable | None:
     """The executable that the store holds, unless its external data changed or the entry does not fit."""
     entry = store.map(key)
@@ -70,7 +82,7 @@ def _find(
         return None
 
     def make() -> Stages:
-        return stages_of(lower(read(open_model(name)), target), target)
+        return stages_of(lower(read(open_model(name)), target, switches), target)
 
     native = NativeCode(loaded.code, target)
     seconds = time.perf_counter() - start

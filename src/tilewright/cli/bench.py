@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from tilewright.cli.model import compile_model, count_threads, tell_assumptions,
 from tilewright.cli.peers import Peer, choose
 from tilewright.cli.rounds import Call, Timing, take_turns
 from tilewright.cli.tables import counted, duration, json_text, table
+from tilewright.core.switches import HIGHEST
 from tilewright.report import settings
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -70,6 +72,8 @@ def bench(
     rounds: Rounds = None,
     seconds: Seconds = 3.0,
     seed: options.Seed = 0,
+    level: options.Level = HIGHEST,
+    off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> int:
     """Time a model, against other runtimes where they are installed.
@@ -84,12 +88,13 @@ def bench(
     """
     peers, absent = choose(vs)
     count = count_threads(threads)
-    executable = compile_model(model, threads=count)
+    compile_again = partial(compile_model, model, threads=count, level=level, off=off)
+    executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     for name in absent:
         note(f"{name} is not installed, and so not measured")
-    contenders = [_ourselves(model, executable, feeds, count)]
+    contenders = [_ourselves(executable, feeds, compile_again)]
     outputs = list(executable.run(feeds.arrays).values())
     contenders += [found for peer in peers if (found := _open(peer, model, feeds, count, outputs)) is not None]
     timings, done = take_turns([c.call for c in contenders], rounds, seconds)
@@ -101,11 +106,10 @@ def bench(
     return 0
 
 
-def _ourselves(model: str, executable: Executable, feeds: Feeds, threads: int) -> Contender:
+def _ourselves(executable: Executable, feeds: Feeds, compile_again: Callable[[], Executable]) -> Contender:
     """Our program, compiled twice more with an empty store: the first time cold, the second from that store."""
     with _empty_store():
-        _, cold = time_compile(model, threads)
-        _, stored = time_compile(model, threads)
+        cold, stored = time_compile(compile_again), time_compile(compile_again)
     arrays = tuple(feeds.arrays.values())
     return Contender("tilewright", __version__, lambda: executable(*arrays), cold, stored)
 

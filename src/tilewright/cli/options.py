@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from tilewright.core.switches import HIGHEST
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
 
 Inputs = Annotated[
@@ -36,6 +38,22 @@ TargetName = Annotated[str, typer.Option("--target", metavar="TARGET", help="The
 Threads = Annotated[
     int | None,
     typer.Option("--threads", metavar="N", min=1, max=4096, help="Threads to use. [default: one for each core]"),
+]
+
+Level = Annotated[
+    int,
+    typer.Option(
+        "-O",
+        metavar="LEVEL",
+        min=0,
+        max=HIGHEST,
+        help="How much is optimised: 0 nothing, 1 graph and plan, 2 kernels too, 3 also what changes rounding.",
+    ),
+]
+
+Off = Annotated[
+    list[str],
+    typer.Option("--off", metavar="PASS", help="A pass to leave out; may be given again.", show_default=False),
 ]
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -17,6 +17,7 @@ from tilewright.cli.guard import note
 from tilewright.cli.model import check_runnable, compile_model, count_threads, describe_compile, tell_assumptions, title
 from tilewright.cli.saving import check_place, save
 from tilewright.cli.tables import duration, json_text, number, table
+from tilewright.core.switches import HIGHEST
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.progress import progress
@@ -51,6 +52,8 @@ def run(
     compare: Compare = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
+    level: options.Level = HIGHEST,
+    off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
 ) -> int:
     """Run a model once and print its outputs.
@@ -65,7 +68,7 @@ def run(
     """
     place = None if save_output is None else check_place(save_output)
     check_runnable(target)
-    executable = compile_model(model, target, threads)
+    executable = compile_model(model, target, threads, level, off)
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)

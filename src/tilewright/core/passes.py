@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from tilewright.core.switches import NEEDED
 from tilewright.report import settings
 from tilewright.report.errors import InternalError, TilewrightError, UserError
 from tilewright.report.settings import Show
@@ -42,11 +43,13 @@ class Level(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Pass(Generic[P]):
-    """A named step from program to program; `level` is that of its result."""
+    """A named step from program to program; `level` is that of its result. It belongs to the optimisation levels from
+    `since` on; one of level 0 cannot be left out."""
 
     name: str
     run: Callable[[P], P]
     level: Level[P]
+    since: int = NEEDED
 
 
 @dataclass(frozen=True, slots=True)

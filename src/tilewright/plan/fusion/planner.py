@@ -17,6 +17,7 @@ from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
+from tilewright.plan.fusion.reductions import is_free
 from tilewright.target import Target
 
 
@@ -60,6 +61,16 @@ def choose(function: GraphFunction, target: Target) -> Plan:
         parts.append(Part(partition, selection, tuple(made)))
     ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
     return Plan(tuple(ordered), tuple(parts))
+
+
+def unfused(function: GraphFunction, target: Target) -> Plan:
+    """The plan with a kernel for each operator; maps that read nothing are still made where they are used."""
+    flow = Dataflow(function)
+    model = CostModel(flow, target)
+    memo = explore(flow)
+    free = [r for r in memo.references if is_free(flow.makers[r.value])]
+    kernels = [k for p in split(memo, free) for k in Kernels(p, flow, model).under(0) or ()]
+    return Plan(tuple(sorted(kernels, key=lambda k: flow.place[k.root])))
 
 
 def _partitions(memo: Memo) -> list[Partition]:

@@ -1,0 +1,85 @@
+"""Optimisation levels and passes switched off: another way to the same results."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchmarks.network_models import NETWORKS, Network
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.graph_strategies import Program, programs
+
+import tilewright as tw
+from tilewright.compiler import PLANNED, SCHEDULED, pipeline
+from tilewright.core.switches import HIGHEST
+from tilewright.graph.evaluate import evaluate
+from tilewright.target import native
+
+OPTIONAL = [p.name for p in pipeline(native()) if p.since] + ["plan", "schedule"]
+DIGITS = "examples/digits/digits.onnx"
+
+
+IMAGES = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+
+
+@pytest.mark.parametrize("level", range(HIGHEST + 1))
+def test_levels_agree(level: int) -> None:
+    (right,) = tw.compile(DIGITS)(IMAGES)
+    (found,) = tw.compile(Path(DIGITS).read_bytes(), level=level)(IMAGES)
+    np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIONAL)
+def test_each_pass_can_be_left_out(name: str) -> None:
+    (right,) = tw.compile(DIGITS)(IMAGES)
+    exe = tw.compile(Path(DIGITS).read_bytes(), off=[name])
+    assert name in ("plan", "schedule") or name not in exe.stages
+    np.testing.assert_allclose(exe(IMAGES)[0], right, rtol=1e-4, atol=1e-6)
+
+
+def test_lower_levels_have_fewer_passes_and_more_kernels() -> None:
+    exes = [tw.compile(Path(DIGITS).read_bytes(), level=level) for level in range(HIGHEST + 1)]
+    passes = [set(exe.stages) for exe in exes]
+    assert all(a < b for a, b in itertools.pairwise(passes))
+    assert len(exes[0].kernels) > len(exes[1].kernels)
+    assert exes[PLANNED - 1].plan.parts == () and exes[PLANNED].plan.parts
+    assert "vectorize" not in exes[SCHEDULED - 1].show(after="schedule")
+    assert "vectorize" in exes[SCHEDULED].show(after="schedule")
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_networks_agree_at_every_level(network: Network) -> None:
+    graph = network.build_tiny()
+    model, feeds = graph.model().SerializeToString(), graph.feeds
+    right = tw.compile(model).run(feeds)
+    for level in range(HIGHEST):
+        for name, found in tw.compile(model, level=level).run(feeds).items():
+            largest = float(np.abs(right[name]).max())
+            np.testing.assert_allclose(found, right[name], rtol=0, atol=1e-3 * largest, err_msg=f"{name} at {level}")
+
+
+@settings(max_examples=25, deadline=None)
+@given(programs(), st.integers(0, HIGHEST), st.lists(st.sampled_from(OPTIONAL), max_size=4, unique=True))
+def test_random_graphs_agree_with_any_switches(program: Program, level: int, off: list[str]) -> None:
+    expected = evaluate(program.module, program.inputs)
+    exe = tw.compile(program.module, level=level, off=off)
+    found = exe.run(dict(zip([p.name for p in exe.inputs], program.inputs, strict=True)))
+    for name, array in expected.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"level": 4}, "there is no optimisation level 4"),
+        ({"off": ["fussion"]}, "cannot switch off fussion"),
+        ({"off": ["bufferize"]}, "cannot switch off bufferize"),
+        ({"off": "winograd2"}, "cannot switch off winograd2"),
+    ],
+)
+def test_what_cannot_be_switched_is_refused(options: dict[str, object], what: str) -> None:
+    with pytest.raises(tw.UserError, match=what):
+        tw.compile(DIGITS, **options)  # type: ignore[arg-type]
