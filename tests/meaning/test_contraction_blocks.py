@@ -159,3 +159,19 @@ def test_threads_share_panels_where_blocks_of_rows_are_few() -> None:
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     assert [str(f.end) for f in loops] == [str(-(-200 // choice_of(case.function()).tile.columns))]
+
+
+def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
+    """Panels of whole vectors are shared, and of the one beside them, which has fewer, the tiles of rows."""
+    functions = {n: Case(13, n, 9, True, near=False, cut=False).function() for n in range(130, 150)}
+    tiles = {n: choice_of(function).tile for n, function in functions.items()}
+    n, tile = next((n, t) for n, t in tiles.items() if 0 < n % t.columns <= t.columns - t.lanes)
+    s = schedule_contraction(functions[n], small(native()))
+    assert s is not None
+    loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
+    assert [str(f.end) for f in loops] == [str(n // tile.columns), str(-(-13 // tile.rows))]
+    kernel, rng = tw.build(s.func, threads=3), np.random.default_rng(5)
+    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((13, 9), (9, n), (n,)))
+    y = np.full((13, n), np.nan, np.float32)
+    kernel(x, w, b, y)
+    np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)

@@ -21,6 +21,7 @@ from tilewright.codegen.pool import pool_text
 from tilewright.compiler import legalise
 from tilewright.core.passes import run_passes
 from tilewright.expr.evaluate import evaluate as value
+from tilewright.expr.nodes import const
 from tilewright.graph.evaluate import evaluate as evaluate_module
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -31,6 +32,8 @@ from tilewright.lower.outline_parallel import outline_parallel
 from tilewright.lower.private_buffers import give_private_buffers
 from tilewright.lower.share_out import share_out
 from tilewright.lower.wrap import wrap
+from tilewright.plan.defaults import default_schedule
+from tilewright.schedule.nests import extent_of
 from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
@@ -210,8 +213,44 @@ def test_default_schedules_give_threads_enough_to_do() -> None:
           y[vi, vj] += x[vi, vk] * w[vk, vj]
     """
     assert shared(product).count("parallel") == 2
+    one = """
+    func f(x: f32[64, 512], y: f32[64, 512], z: f32[512, 64]):
+      for n in 0..1:
+        for i in 0..64, j in 0..512:
+          block first(vi = i, vj = j):
+            y[vi, vj] = x[vi, vj] * 2.0
+        for i in 0..512, j in 0..64:
+          block second(vi = i, vj = j):
+            z[vi, vj] = x[vj, vi] + 1.0
+    """
+    assert shared(one).count("parallel") == 2
     scan = "func f(y: f32[4000, 64]):\n  for i in 1..4000, j in 0..64:\n    y[i, j] = y[i - 1, j] + 1.0\n"
     assert "parallel" not in shared(scan)
+
+
+@pytest.mark.parametrize("extent", [4096, 4099])
+def test_points_that_lie_in_one_piece_are_shared(extent: int) -> None:
+    """A nest of one loop, and one whose first loop runs once."""
+    flat = f"""
+func f(x: f32[{extent}], y: f32[{extent}]):
+  for i in 0..{extent}:
+    block twice(vi = i):
+      y[vi] = x[vi] * 2.0
+"""
+    turned = f"""
+func f(x: f32[1, 3, {extent}], y: f32[1, {extent}, 3]):
+  for n in 0..1, i in 0..{extent}, j in 0..3:
+    block turn(vn = n, vi = i, vj = j):
+      y[vn, vi, vj] = x[vn, vj, vi]
+"""
+    for text in (flat, turned):
+        scheduled = default_schedule(parse(text), native())
+        (loop,) = [f for f in statements(scheduled.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
+        assert extent_of(loop) is not const(1)
+        x, y = (np.zeros([int(str(e)) for e in b.shape], np.float32) for b in scheduled.params)
+        x += np.arange(x.size, dtype=np.float32).reshape(x.shape)
+        tw.build(share_out(scheduled), threads=3)(x, y)
+        np.testing.assert_array_equal(y, x * 2 if text is flat else x.transpose(0, 2, 1))
 
 
 GRAPH = """

@@ -94,6 +94,8 @@ def _share(loop: For) -> Stmt:
             return _share(fuse(loop.replace(kind=LoopKind.PARALLEL)))
     work = _work(loop.body)
     grain = max(math.ceil(1 / work), 1) if work > 0 else 1
+    if extent is const(1):
+        return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_statement(loop.body))
     if isinstance(extent, Const) and extent.value < 2 * grain:
         return loop.replace(kind=LoopKind.SERIAL, grain=1)
     return loop.replace(kind=LoopKind.PARALLEL, grain=grain)

@@ -27,6 +27,9 @@ PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
 GROUPS = 6
 """Threads share groups of panels that a call packs evenly where there are at least so many."""
 
+MANY = 8
+"""Iterations that several threads can share evenly."""
+
 MANY_ROWS = 2 << 20
 """Bytes of the broadcast operand that are too many to stream by group after group of packed panels."""
 
@@ -91,7 +94,7 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     together = rows_in_cache(tile, rows, terms or depth, size, target)
     near = None
     if pack_vector and terms is None and together * tile.rows < rows:
-        near = _panels_near(found, tile, target)
+        near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
     return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams)
 
@@ -132,12 +135,13 @@ def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, ta
     return -(-tiles // -(-tiles // max(most, 1)))
 
 
-def _panels_near(found: Contraction, tile: RegisterTile, target: Target) -> int | None:
-    """How many panels stay in the last cache while block after block of rows passes by; None where all do."""
+def _panels_near(found: Contraction, tile: RegisterTile, blocks: int, target: Target) -> int | None:
+    """How many panels stay in the last cache while block after block of rows passes by; None where all do. Groups are
+    so many that threads can share them, with `blocks` blocks of rows in each."""
     panels, size = _panels(found, tile, found.depth)
     most = max(int(target.caches[-1].bytes * NEAR_SHARE) // size, 1)
     if found.vector.is_constant:
-        return None if panels <= most else -(-panels // -(-panels // most))
+        return None if panels <= most else -(-panels // max(-(-panels // most), -(-MANY // blocks)))
     return _divisor(panels, most)
 
 

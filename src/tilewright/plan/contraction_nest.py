@@ -7,12 +7,9 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_choice import Choice
+from tilewright.plan.contraction_choice import MANY, Choice
 from tilewright.plan.register_tiles import RegisterTile, known
 from tilewright.schedule.schedule import Schedule
-
-MANY = 8
-"""Iterations that several threads can share evenly."""
 
 MOST_WRITTEN_OUT = 120
 """The most multiply-adds that the taps of a window may be unrolled to."""

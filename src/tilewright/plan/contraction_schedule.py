@@ -12,6 +12,8 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
@@ -99,7 +101,17 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         settle_edges(s, found, choice, nest, block)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
+        _share_tails(s, found, nest, tails)
     return s
+
+
+def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
+    """Panels beside the parallel loop have their tiles of rows shared."""
+    if not tails or nest.row is None or nest.outer is not nest.panels:
+        return
+    place = s.get_loops(found.block.name).index(nest.tiles)
+    for block in tails:
+        s.parallel(s.get_loops(block)[place])
 
 
 def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:

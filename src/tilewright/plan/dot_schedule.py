@@ -22,8 +22,8 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, find_contraction
-from tilewright.plan.contraction_choice import rows_in_cache
-from tilewright.plan.contraction_nest import MANY, write_out
+from tilewright.plan.contraction_choice import MANY, rows_in_cache
+from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known

@@ -2,27 +2,40 @@
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, const
 from tilewright.loops.edit import replace
-from tilewright.loops.nodes import For, LoopKind, Stmt
+from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import moving_accesses, vector_cost
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
 
 
 def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
-    """The nest with its most contiguous loop vectorized and its outermost loop parallel, if asked."""
+    """The nest with its most contiguous loop vectorized and the outermost loop of several iterations parallel, if
+    asked."""
     loops, body = perfect_nest(nest)
     if not loops or not all(is_spatial(loop) for loop in loops):
         return nest
     loops, body = _flatten(loops, body)
     best = _vector_loop(loops, lanes)
     ordered = [*(loop for loop in loops if loop is not best), best]
-    ordered[0] = ordered[0].replace(kind=LoopKind.PARALLEL) if parallel and len(ordered) > 1 else ordered[0]
     inner = vectorize(ordered[-1].replace(body=body), lanes)
+    outer = [n for n, loop in enumerate(ordered[:-1]) if extent_of(loop) is not const(1)]
+    if parallel and outer:
+        ordered[outer[0]] = ordered[outer[0]].replace(kind=LoopKind.PARALLEL)
+    elif parallel:
+        inner = _vectors_in_parallel(inner)
     for loop in reversed(ordered[:-1]):
         inner = loop.replace(body=inner)
     return inner
+
+
+def _vectors_in_parallel(stmt: Stmt) -> Stmt:
+    """What `vectorize` made of a loop, with the loop over whole vectors parallel."""
+    first = stmt.body[0] if isinstance(stmt, Seq) else stmt
+    if not isinstance(first, For) or first.kind is not LoopKind.SERIAL or not isinstance(first.body, For):
+        return stmt
+    return replace(stmt, first, first.replace(kind=LoopKind.PARALLEL))
 
 
 def vectorize(loop: For, lanes: int) -> Stmt:
