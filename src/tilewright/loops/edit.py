@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from typing import cast
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import kinds_in, variables_of
 from tilewright.loops.nodes import (
+    COMPOUND,
     Alloc,
     Axis,
     Block,
@@ -61,7 +63,18 @@ def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
     if Load not in kinds_in(root):
         return ()
-    return tuple([node for node in preorder(root) if isinstance(node, Load)])
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack: list[Expr] = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if type(node) is Load:
+            found[node] = None
+        stack += [c for c in node.children()[::-1] if isinstance(c, Expr) and Load in kinds_in(c)]
+    return tuple(cast(dict[Load, None], found))
 
 
 @lru_cache(maxsize=1 << 11)
@@ -137,8 +150,10 @@ def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
 
 def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     """A transform that does not descend into expressions."""
-    made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
-    result = change(root.rebuild(made))
+    if type(root) in COMPOUND:
+        made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
+        root = root.rebuild(made)
+    result = change(root)
     assert isinstance(result, Stmt)
     return result
 
@@ -148,10 +163,10 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     Statements that `stay` are not looked into."""
     if stays is not None and stays(root):
         return root
-    children = root.children()
-    inner = [map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in children]
-    made = [c if isinstance(c, Stmt) else _changed(c, change) for c in inner]
-    return root.rebuild(tuple(made))
+    inner = root.children()
+    if type(root) in COMPOUND:
+        inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
+    return root.rebuild(tuple([c if isinstance(c, Stmt) else _changed(c, change) for c in inner]))
 
 
 def map_loads(
