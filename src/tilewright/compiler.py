@@ -219,7 +219,10 @@ def produce(module: Module, target: Target) -> Compiled:
     def encode(kernel: Function) -> bytes:
         return dumps((kernel, target))
 
-    workers: Workers[Function, MadeKernel] = Workers("tilewright.compiler:work", count - 1, encode, loads)
+    alone = {settings.COMPILE_PROCESSES.name: "1"}
+    workers: Workers[Function, MadeKernel] = Workers(
+        "tilewright.compiler:work", count - 1, encode, loads, settings=alone
+    )
     with workers:
         return _produce(module, target, workers)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
-from typing import cast
+from typing import Any, cast
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
@@ -248,25 +248,38 @@ def defines(root: Stmt) -> bool:
 
 def fresh_copy(root: Stmt) -> Stmt:
     """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew."""
-    variables: dict[Expr, Expr] = {}
+    known: dict[Node, Node] = {}
     buffers: dict[Buffer, Buffer] = {}
     for node in statements(root):
         if isinstance(node, For | Let):
-            variables[node.var] = node.var.replace()
+            known[node.var] = node.var.replace()
         elif isinstance(node, Block):
-            variables.update({a.var: a.var.replace() for a in node.axes})
+            known.update({a.var: a.var.replace() for a in node.axes})
         elif isinstance(node, Alloc | View):
             buffers[node.buffer] = node.buffer.replace()
+    variables = frozenset(known)
 
-    def rename(node: Node) -> Node:
-        if isinstance(node, For | Let):
-            return node.replace(var=variables[node.var])
-        if isinstance(node, Block):
-            return node.replace(axes=tuple(a.replace(var=variables[a.var]) for a in node.axes))
-        return node
+    def of_node(node: Node) -> Node:
+        return Load(buffers[node.buffer], node.indices) if isinstance(node, Load) and node.buffer in buffers else node
 
-    copy = transform_statements(substitute_expressions(root, variables), rename)
-    return substitute_buffers(copy, buffers) if buffers else copy
+    def stays(node: Node) -> bool:
+        return (
+            isinstance(node, Expr) and variables_of(node).isdisjoint(variables) and (not buffers or not loads_of(node))
+        )
+
+    def copied(value: Any) -> Any:
+        """A field with everything in it defined anew."""
+        if isinstance(value, Expr):
+            return transform(value, of_node, known, stays)
+        if type(value) is tuple:
+            return tuple([copied(v) for v in value])
+        if isinstance(value, Buffer):
+            return buffers.get(value, value)
+        return type(value)(*map(copied, value.field_values())) if isinstance(value, Stmt | Axis) else value
+
+    made = copied(root)
+    assert isinstance(made, Stmt)
+    return made
 
 
 def allocations(root: Stmt) -> list[Buffer]:

@@ -211,7 +211,7 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
 
 
 def _may_have_symbols(body: Stmt, params: tuple[Buffer, ...]) -> bool:
-    """Whether a body or its parameters use anything that the body does not define. What it loads from is a parameter, or
+    """Whether a body or its parameters use anything that the body does not define. What it loads from is a parameter or
     a buffer of its own."""
     inside = list(statements(body))
     defined = {s.var for s in inside if isinstance(s, For | Let)}
