@@ -251,7 +251,10 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
     def encode(kernel: Function) -> bytes:
         return dumps((kernel, target))
 
-    workers: Workers[Function, MadeKernel] = Workers("tilewright.compiler:work", count - 1, encode, loads)
+    alone = {settings.COMPILE_PROCESSES.name: "1"}
+    workers: Workers[Function, MadeKernel] = Workers(
+        "tilewright.compiler:work", count - 1, encode, loads, settings=alone
+    )
     with workers:
         return _produce(module, target, workers)
 
@@ -260,8 +263,14 @@ def _useful_processes(module: Module) -> int:
     """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one."""
     show, most = settings.SHOW.read(), settings.COMPILE_PROCESSES.read() or current_host().cores
     watched = show.lines or show.directory is not None or settings.VERIFY.read()
+    return most if is_large(module) and not watched else 1
+
+
+def is_large(module: Module) -> bool:
+    """Whether kernels become object files of their own, which several processes may make: a file takes LLVM two
+    milliseconds beside what is in it."""
     plain = len(module.functions) == 1 and isinstance(module.main, GraphFunction)
-    return most if plain and not watched and len(module.graph.nodes) >= LARGE_MODEL else 1
+    return plain and len(module.graph.nodes) >= LARGE_MODEL
 
 
 @rare_collections()
@@ -341,7 +350,8 @@ def _finish(
     final = run_passes(module, passes, level=level, record=record, show=show)
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     generated = generate(functions, final.entry, target)
-    code = tuple(assemble(unit.text(target), target) for unit in generated.units)
+    texts = [unit.text(target) for unit in generated.units] if is_large(module) else [generated.text]
+    code = tuple(assemble(text, target) for text in texts)
     return Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
 
 

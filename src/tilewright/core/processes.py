@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
 
@@ -34,7 +34,8 @@ _FAILED = -1
 
 
 class Workers(Generic[T, R]):
-    """`count` processes that run `function`, named as module:function, from bytes to bytes."""
+    """`count` processes that run `function`, named as module:function, from bytes to bytes. `settings` are variables of
+    their environment beside this process's. Where Python is part of another program, there are none."""
 
     def __init__(
         self,
@@ -43,12 +44,13 @@ class Workers(Generic[T, R]):
         encode: Callable[[T], bytes],
         decode: Callable[[bytes], R],
         patience: float = PATIENCE,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         self._encode, self._decode, self._patience = encode, decode, patience
         self._processes: list[subprocess.Popen[bytes]] = []
-        for _ in range(count if sys.executable else 0):
+        for _ in range(count if sys.executable and not getattr(sys, "frozen", False) else 0):
             try:
-                self._processes.append(_start(function))
+                self._processes.append(_start(function, settings or {}))
             except OSError:
                 break
 
@@ -108,7 +110,7 @@ def _next(waiting: deque[int]) -> int | None:
         return None
 
 
-def _start(function: str) -> subprocess.Popen[bytes]:
+def _start(function: str, settings: Mapping[str, str]) -> subprocess.Popen[bytes]:
     """A worker, in a session of its own: what a terminal sends to this process does not reach it."""
     path = [os.path.abspath(entry) for entry in sys.path]
     return subprocess.Popen(
@@ -116,7 +118,7 @@ def _start(function: str) -> subprocess.Popen[bytes]:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", **settings},
         start_new_session=True,
     )
 

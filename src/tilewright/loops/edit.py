@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import chain
+from typing import Any, cast
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import kinds_in, variables_of
 from tilewright.loops.nodes import (
+    COMPOUND,
     Alloc,
     Axis,
     Block,
@@ -61,7 +63,18 @@ def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
     if Load not in kinds_in(root):
         return ()
-    return tuple([node for node in preorder(root) if isinstance(node, Load)])
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    stack: list[Expr] = [root]
+    while stack:
+        node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if type(node) is Load:
+            found[node] = None
+        stack += [c for c in node.children()[::-1] if isinstance(c, Expr) and Load in kinds_in(c)]
+    return tuple(cast(dict[Load, None], found))
 
 
 @lru_cache(maxsize=1 << 11)
@@ -137,8 +150,10 @@ def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
 
 def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     """A transform that does not descend into expressions."""
-    made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
-    result = change(root.rebuild(made))
+    if type(root) in COMPOUND:
+        made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
+        root = root.rebuild(made)
+    result = change(root)
     assert isinstance(result, Stmt)
     return result
 
@@ -148,10 +163,10 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     Statements that `stay` are not looked into."""
     if stays is not None and stays(root):
         return root
-    children = root.children()
-    inner = [map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in children]
-    made = [c if isinstance(c, Stmt) else _changed(c, change) for c in inner]
-    return root.rebuild(tuple(made))
+    inner = root.children()
+    if type(root) in COMPOUND:
+        inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
+    return root.rebuild(tuple([c if isinstance(c, Stmt) else _changed(c, change) for c in inner]))
 
 
 def map_loads(
@@ -234,25 +249,38 @@ def defines(root: Stmt) -> bool:
 
 def fresh_copy(root: Stmt) -> Stmt:
     """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew."""
-    variables: dict[Expr, Expr] = {}
+    known: dict[Node, Node] = {}
     buffers: dict[Buffer, Buffer] = {}
     for node in statements(root):
         if isinstance(node, For | Let):
-            variables[node.var] = node.var.replace()
+            known[node.var] = node.var.replace()
         elif isinstance(node, Block):
-            variables.update({a.var: a.var.replace() for a in node.axes})
+            known.update({a.var: a.var.replace() for a in node.axes})
         elif isinstance(node, Alloc | View):
             buffers[node.buffer] = node.buffer.replace()
+    variables = frozenset(known)
 
-    def rename(node: Node) -> Node:
-        if isinstance(node, For | Let):
-            return node.replace(var=variables[node.var])
-        if isinstance(node, Block):
-            return node.replace(axes=tuple(a.replace(var=variables[a.var]) for a in node.axes))
-        return node
+    def of_node(node: Node) -> Node:
+        return Load(buffers[node.buffer], node.indices) if isinstance(node, Load) and node.buffer in buffers else node
 
-    copy = transform_statements(substitute_expressions(root, variables), rename)
-    return substitute_buffers(copy, buffers) if buffers else copy
+    def stays(node: Node) -> bool:
+        return (
+            isinstance(node, Expr) and variables_of(node).isdisjoint(variables) and (not buffers or not loads_of(node))
+        )
+
+    def copied(value: Any) -> Any:
+        """A field with everything in it defined anew."""
+        if isinstance(value, Expr):
+            return transform(value, of_node, known, stays)
+        if type(value) is tuple:
+            return tuple([copied(v) for v in value])
+        if isinstance(value, Buffer):
+            return buffers.get(value, value)
+        return type(value)(*map(copied, value.field_values())) if isinstance(value, Stmt | Axis) else value
+
+    made = copied(root)
+    assert isinstance(made, Stmt)
+    return made
 
 
 def allocations(root: Stmt) -> list[Buffer]:

@@ -96,7 +96,7 @@ class Stmt(Node):
             return self._inside
         except AttributeError:
             found: list[Stmt] = []
-            for child in self.children() if type(self) in _COMPOUND else ():
+            for child in self.children() if type(self) in COMPOUND else ():
                 if isinstance(child, Stmt):
                     found.append(child)
                     found += child.inside()
@@ -258,7 +258,7 @@ class CallFunction(Stmt):
     arguments: tuple[Buffer, ...] = reference()
 
 
-_COMPOUND = frozenset((Seq, For, Block, If, While))
+COMPOUND = frozenset((Seq, For, Block, If, While))
 """The statements that hold others."""
 
 

@@ -6,8 +6,8 @@ y[f // m, f % m]   of shape [n, m]     =>     y[f]   of shape [n*m]
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.linear import Polynomial, expression, polynomial
-from tilewright.expr.nodes import Expr, FloorDiv, Mod, const
+from tilewright.expr.linear import Polynomial, expression, plus, polynomial, times
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, const
 from tilewright.loops.edit import map_loads, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Store, View
 
@@ -42,10 +42,20 @@ def _flat(buffer: Buffer) -> Buffer:
 
 def address(buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
     """The row-major index of an element."""
+    if all(isinstance(extent, Const) for extent in buffer.shape):
+        return expression(recombine(_in_known_shape(buffer, indices)))
     total: Expr = const(0)
     for extent, index in zip(buffer.shape, indices, strict=True):
         total = total * extent + index
     return expression(recombine(polynomial(total)))
+
+
+def _in_known_shape(buffer: Buffer, indices: tuple[Expr, ...]) -> Polynomial:
+    """The same without the products and sums on the way to it."""
+    total: Polynomial = {}
+    for extent, index in zip(buffer.shape, indices, strict=True):
+        total = recombine(plus(times(total, polynomial(extent)), polynomial(index)))
+    return total
 
 
 def recombine(p: Polynomial) -> Polynomial:

@@ -20,7 +20,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
-from tilewright.loops.edit import loads, statements
+from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.memo import Reference
@@ -79,20 +79,23 @@ def form_of(function: Function) -> Form:
     """What a function shares with those that are the same up to the names of buffers and blocks: its nodes, each behind
     those that it holds, which stand in it by their numbers. Constants stand for themselves, zeros of either sign
     apart."""
-    numbers: dict[CoreNode, object] = {}
+    numbers: dict[object, object] = {}
     rows: list[object] = []
     stack: list[CoreNode] = [function.replace(name="", source=())]
+    held: dict[CoreNode, list[CoreNode]] = {}
     while stack:
         node = stack[-1]
-        fields = node.field_values()
-        waiting = [part for part in _held(fields) if part not in numbers]
-        if node in numbers or not waiting:
+        if node in numbers:
             stack.pop()
-            if node not in numbers:
-                numbers[node] = ("node", len(rows))
-                rows.append(node if isinstance(node, Const) else (type(node), _unnamed(node, fields, numbers)))
             continue
-        stack += reversed(waiting)
+        if node not in held:
+            held[node] = _held(node.field_values())
+            stack += [part for part in reversed(held[node]) if part not in numbers]
+            continue
+        stack.pop()
+        fields = node.field_values()[1:] if isinstance(node, Buffer | Block) else node.field_values()
+        numbers[node] = ("node", len(rows))
+        rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
     return tuple(rows)
 
 
@@ -107,15 +110,11 @@ def _held(values: tuple[object, ...]) -> list[CoreNode]:
     return found
 
 
-def _unnamed(node: CoreNode, fields: tuple[object, ...], numbers: dict[CoreNode, object]) -> tuple[object, ...]:
-    """The fields with numbers for nodes, without the name of a buffer or block, which is the first."""
-
-    def written(value: object) -> object:
-        if isinstance(value, CoreNode):
-            return numbers[value]
-        return tuple([written(v) for v in value]) if type(value) is tuple else value
-
-    return tuple([written(v) for v in (fields[1:] if isinstance(node, Buffer | Block) else fields)])
+def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tuple[object, ...]:
+    """The fields with numbers in the places of nodes."""
+    return tuple(
+        [_numbered(v, numbers) if type(v) is tuple else numbers[v] if isinstance(v, CoreNode) else v for v in values]
+    )
 
 
 def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[Value]) -> Function:
@@ -193,12 +192,12 @@ def free_symbols(body: Stmt, params: tuple[Buffer, ...]) -> tuple[Var, ...]:
 
 
 def _may_have_symbols(body: Stmt, params: tuple[Buffer, ...]) -> bool:
-    """Whether a body or its parameters use anything that the body does not define."""
+    """Whether a body or its parameters use anything that the body does not define. What it loads from is a parameter or
+    a buffer of its own."""
     inside = list(statements(body))
     defined = {s.var for s in inside if isinstance(s, For | Let)}
     defined |= {axis.var for s in inside if isinstance(s, Block) for axis in s.axes}
-    buffers = {*params, *(load.buffer for load in loads(body))}
-    buffers |= {s.buffer for s in inside if isinstance(s, Alloc | Store)}
+    buffers = {*params, *(s.buffer for s in inside if isinstance(s, Alloc | Store))}
     sizes = (variables_of(extent) for buffer in buffers for extent in buffer.shape)
     return not body.variables().union(*sizes) <= defined
 

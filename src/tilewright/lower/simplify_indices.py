@@ -9,8 +9,8 @@ taken to be far from overflow; what is computed from loaded integers is data, wh
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
-from tilewright.expr.nodes import And, Const, Expr, Not, Or, Select, Var
+from tilewright.core.walk import substitute, transform
+from tilewright.expr.nodes import And, Const, Expr, Not, Or, Select, Var, const
 from tilewright.expr.rules import rules_for
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import kinds_in
@@ -128,11 +128,24 @@ def _loop(loop: For, scope: _Scope, ranges: Ranges) -> Stmt:
     if isinstance(extent, Const) and extent.value <= 0:
         return Seq(())
     if isinstance(extent, Const) and extent.value == 1 and loop.kind is not LoopKind.THREAD:
-        return _step(substitute_expressions(loop.body, {loop.var: begin}), scope, ranges)
+        return _step(_only_iteration(loop, begin, scope), scope, ranges)
     inner = _simplify(loop.body, {**ranges, loop.var: (begin, scope.index(end - 1))})
     if isinstance(inner, Seq) and not inner.body:
         return inner
     return loop.replace(begin=begin, end=end, body=inner)
+
+
+def _only_iteration(loop: For, begin: Expr, scope: _Scope) -> Stmt:
+    """What a loop of one iteration runs, and each loop directly inside it that has only one, too."""
+    values: dict[Expr, Expr] = {loop.var: begin}
+    body = loop.body
+    while isinstance(body, For) and body.kind is not LoopKind.THREAD:
+        first, end = (scope.index(substitute(e, values)) for e in (body.begin, body.end))
+        if scope.index(end - first) is not const(1):
+            break
+        values[body.var] = first
+        body = body.body
+    return substitute_expressions(body, values)
 
 
 def _branch(stmt: If, cond: Expr, then: Stmt, otherwise: Stmt | None, scope: _Scope, ranges: Ranges) -> Stmt:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Expr
@@ -212,10 +213,11 @@ def require_only_writer(function: Function, block: Block, buffer: Buffer, what: 
         raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
 
 
-def own_loads(stmt: Stmt) -> list[Load]:
+@lru_cache(maxsize=1 << 11)
+def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
     own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return list(dict.fromkeys(load for e in own for load in loads_of(e)))
+    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
 
 
 def nest_of(function: Function, block: Block, what: str) -> Stmt:
