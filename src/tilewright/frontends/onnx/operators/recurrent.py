@@ -142,7 +142,8 @@ _WITH_PARAMETERS: dict[str, tuple[Callable[..., Tensor], float | None, float | N
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The attributes that recurrent layers share."""
+    """The attributes that recurrent layers share; whether a gate multiplies the bias of the state, which else is added
+    before the steps with that of the input."""
 
     activations: Strs
     alpha: Floats | None
@@ -150,6 +151,7 @@ class Settings:
     clip: float | None
     direction: str
     layout: int
+    inner_bias: bool = False
 
 
 def _recurrent(
@@ -208,6 +210,8 @@ def _layer(
     if bias is not None:
         whole, size = at(b, bias, 0, direction), count * hidden
         input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
+        if not settings.inner_bias:
+            input_bias, state_bias = input_bias + state_bias, None
     peep = None if peepholes is None else at(b, peepholes, 0, direction)
     functions = _functions(names, settings.alpha, settings.beta)
     rows, columns = at(b, w, 0, direction), at(b, r, 0, direction)
@@ -280,8 +284,9 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:2]
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
-    return _recurrent(b, _gated(bool(linear_before_reset)), 3, x, w, r, bias, lengths, [initial], None, settings)
+    inner = bool(linear_before_reset)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, inner)
+    return _recurrent(b, _gated(inner), 3, x, w, r, bias, lengths, [initial], None, settings)
 
 
 @handles("LSTM", since=7)
