@@ -26,6 +26,7 @@ from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
+from tilewright.lower.alternate import alternate
 from tilewright.lower.bufferize import bufferize
 from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
@@ -96,6 +97,7 @@ def pipeline(target: Target, decisions: dict[str, Decision] | None = None) -> li
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH),
         Pass("share-out", each(share_out), GRAPH),
         Pass("bufferize", bufferize, LOOPS),
+        Pass("alternate", lambda module: alternate(module, target), LOOPS),
         *legalise(target),
     ]
 

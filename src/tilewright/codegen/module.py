@@ -39,7 +39,8 @@ def generate(functions: Mapping[str, Function], entry: str, target: Target) -> G
         if function.name == entry:
             parts.append(_entry(function, body))
         elif function.name in forked:
-            parts += [emit_range(function, body), emit_share(function)]
+            turns = forked[function.name]
+            parts += [emit_range(function, body, turns), emit_share(function, turns)]
         else:
             parts.append(_kernel(function, body))
         declarations |= body.declarations
@@ -50,10 +51,12 @@ def generate(functions: Mapping[str, Function], entry: str, target: Target) -> G
     return Generated(text, tuple(faults))
 
 
-def _handed_out(functions: Mapping[str, Function]) -> set[str]:
-    """The names of the functions that parallel loops hand to the pool: nothing else calls them."""
+def _handed_out(functions: Mapping[str, Function]) -> dict[str, bool]:
+    """The names of the functions that parallel loops hand to the pool, and whether these may run backward: nothing else
+    calls them."""
     loops = (s for f in functions.values() for s in statements(f.body) if isinstance(s, For))
-    return {call.callee for call in map(forked_call, loops) if call is not None}
+    calls = ((forked_call(loop), loop) for loop in loops)
+    return {call.callee: loop.backward is not None for call, loop in calls if call is not None}
 
 
 def _no_f16(function: Function, target: Target) -> UserError:
