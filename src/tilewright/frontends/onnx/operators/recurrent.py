@@ -72,15 +72,11 @@ def _gated(linear_before_reset: bool) -> Cell:
     def cell(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         b, (h,) = layer.b, state
         xz, xr, xh = layer.gates(x, 3)
-        size = layer.hidden
-        rows = [b.narrow(layer.r, 0, n * size, size) for n in range(3)]
-        biases = [None] * 3 if layer.state_bias is None else layer.gates(layer.state_bias, 3)
-        z = layer.apply(0, xz + _with(_product(b, h, rows[0]), biases[0]))
-        r = layer.apply(0, xr + _with(_product(b, h, rows[1]), biases[1]))
-        if linear_before_reset:
-            inner = r * _with(_product(b, h, rows[2]), biases[2])
-        else:
-            inner = _with(_product(b, r * h, rows[2]), biases[2])
+        size, together = layer.hidden, 3 if linear_before_reset else 2
+        products = _with(_product(b, h, b.narrow(layer.r, 0, 0, together * size)), layer.state_bias)
+        hz, hr, *rest = layer.gates(products, together)
+        z, r = layer.apply(0, xz + hz), layer.apply(0, xr + hr)
+        inner = r * rest[0] if rest else _product(b, r * h, b.narrow(layer.r, 0, 2 * size, size))
         return [(1 - z) * layer.apply(1, xh + inner) + z * h]
 
     return cell
