@@ -49,8 +49,10 @@ that passes fails the tests. They are, by the reason:
   numbers other than as pairs.
 - No random draws: a result must follow from the inputs.
 - An `If` whose condition is known while the model is read is decided then; otherwise both branches are computed and one
-  is selected, which is refused where their types differ or a branch holds checks. The steps of `Loop`, `Scan` and the
-  recurrent layers are unrolled: their number must be known while the model is read, and be at most 256.
+  is selected, which is refused where their types differ or a branch holds checks.
+- Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan` where every step is the same: sizes
+  within a step are numbers that stay, and no step ends the loop. Others are unrolled: the number of steps must be known
+  while the model is read, and be at most 256.
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - Convolutions of f32 by 3×3 windows, stride 1 or 2, may be computed by Winograd's products of tiles. Their outputs are off by
   at most 10⁻³ of the sum of |w| times the largest |x| of a tile (random data: about 10⁻⁵ of the largest output), and an

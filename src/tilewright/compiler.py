@@ -29,6 +29,7 @@ from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.text import constants_of
 from tilewright.loops.transport import dumps, loads
+from tilewright.lower.alternate import alternate
 from tilewright.lower.bufferize import bufferize, lift_temporaries
 from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
@@ -111,6 +112,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
         Pass("share-out", each(share_out), GRAPH, since=2),
         Pass("bufferize", bufferize, LOOPS),
+        Pass("alternate", lambda module: alternate(module, target), LOOPS, since=2),
     ]
     return [*switches.choose(passes), *legalise(target, switches)]
 

@@ -102,7 +102,8 @@ def _unit(
         if function.name == entry:
             parts.append(_entry(function, body))
         elif function.name in forked:
-            parts += [emit_range(function, body), emit_share(function)]
+            turns = forked[function.name]
+            parts += [emit_range(function, body, turns), emit_share(function, turns)]
         else:
             parts.append(_kernel(function, body))
         declarations |= body.declarations

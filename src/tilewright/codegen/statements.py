@@ -15,7 +15,7 @@ from tilewright.codegen.unseen_lanes import steady_masks, written_whole
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, cast
+from tilewright.expr.nodes import Const, Expr, cast, select
 from tilewright.expr.overflow import fits
 from tilewright.loops.nodes import (
     Alloc,
@@ -181,6 +181,8 @@ class Statements(Interleaved):
         """A loop for the pool: what its body needs goes into a record on the stack."""
         given = [f"ptr {self.pointers[b]}" for b in call.arguments]
         given += [f"i64 {self.emit(s)}" for s in call.symbols[:-1]]
+        if loop.backward is not None:
+            given.append(f"i64 {self.emit(select(loop.backward, 1, 0))}")
         begin, end = self.emit(loop.begin), self.emit(loop.end)
         record = f"%a{self.names()}"
         self.allocas.append(f"  {record} = alloca [{max(len(given), 1)} x i64], align 64")

@@ -36,15 +36,20 @@ def units_of(functions: Mapping[str, Function], entry: str) -> list[tuple[Functi
     return [tuple(unit) for unit in units.values()]
 
 
-def handed_out(functions: Mapping[str, Function]) -> set[str]:
-    """The names of the functions that parallel loops hand to the pool: nothing else calls them."""
-    return {name for function in functions.values() for name in _forked(function)}
+def handed_out(functions: Mapping[str, Function]) -> dict[str, bool]:
+    """The names of the functions that parallel loops hand to the pool, and whether these may run backward: nothing else
+    calls them."""
+    found: dict[str, bool] = {}
+    for function in functions.values():
+        found.update(_forked(function))
+    return found
 
 
 def _called(function: Function) -> list[str]:
     return [s.callee for s in statements(function.body) if isinstance(s, CallFunction)]
 
 
-def _forked(function: Function) -> list[str]:
-    calls = (forked_call(s) for s in statements(function.body) if isinstance(s, For))
-    return [call.callee for call in calls if call is not None]
+def _forked(function: Function) -> dict[str, bool]:
+    loops = (s for s in statements(function.body) if isinstance(s, For))
+    calls = ((forked_call(loop), loop) for loop in loops)
+    return {call.callee: loop.backward is not None for call, loop in calls if call is not None}

@@ -10,7 +10,7 @@ module = g.module({"y": y})
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -39,6 +39,8 @@ class GraphBuilder:
         self.constants: dict[str, np.ndarray[Any, Any]] = {}
         self.source = ""
         self.bodies: dict[str, GraphFunction] = {}
+        self.outside: Callable[[Value], Value] | None = None
+        self._own: set[Value] = set()
         self._required: set[Expr] = set()
         self._late: set[object] = set()
         self._guarded: set[tuple[Expr, ...]] = set()
@@ -63,7 +65,12 @@ class GraphBuilder:
     def param(self, name: str, type: TensorType) -> Value:
         value = Value(name, type)
         self.params.append(value)
+        self._own.add(value)
         return value
+
+    def known(self, value: Value) -> Value:
+        """The value here; in a body what stands for a value from outside, where the builder has been told how."""
+        return value if self.outside is None or value in self._own else self.outside(value)
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value:
         """The module constant `name` (made unique), held without a copy."""
@@ -89,6 +96,7 @@ class GraphBuilder:
         kind = REGISTRY[op]
         record = kind.attributes(**attrs) if attrs else _default(kind.attributes)
         context = TypeContext(op, self.source)
+        inputs = tuple([self.known(v) for v in inputs])
         types = kind.infer(context, tuple(v.type for v in inputs), record)
         for type in types:
             context.check_size(type)
@@ -98,6 +106,7 @@ class GraphBuilder:
             self.require(cond, message)
         outputs = tuple(Value(value_name or op, t) for t in types)
         self.nodes.append(Node(kind, inputs, record, outputs, (), self.source))
+        self._own.update(outputs)
         return outputs
 
     def _guard(self, type: TensorType) -> None:
@@ -124,6 +133,7 @@ class GraphBuilder:
 
     def size(self, scalar: Value, name: str, low: Expr | int, high: Expr | int, what: str) -> Var:
         """A symbol with the run-time value of an i64 scalar, which the call checks to lie in [low, high]."""
+        scalar = self.known(scalar)
         attrs = Size(as_expr(low), as_expr(high), what)
         symbol = attrs.symbol(name)
         self._late.add(symbol)

@@ -45,9 +45,11 @@ class ScanBuilder:
         self.states = tuple(self._param(v, v.type.shape) for v in initial)
         self.slices = tuple(self._param(v, v.type.shape[1:]) for v, _ in scanned)
         self._whole: dict[Value, Value] = {}
+        self.body.outside = self.whole
 
     def whole(self, value: Value) -> Value:
-        """The parameter of the body for a value from outside that every step takes as it is."""
+        """The parameter of the body for a value from outside that every step takes as it is. Nodes of the body that
+        take values from outside take these."""
         if value not in self._whole:
             self._whole[value] = self._param(value, value.type.shape)
             self.inputs.append(value)
@@ -70,7 +72,7 @@ class ScanBuilder:
         self, states: Sequence[Value], stacked: Sequence[Directed] = ()
     ) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Adds the node for these next states and slices of stacked outputs; the last states, and the stacks."""
-        results = [*states, *(v for v, _ in stacked)]
+        results = [self.body.known(v) for v in (*states, *(v for v, _ in stacked))]
         names = [f"{v.name}.{n}" for n, v in enumerate(results)]
         body = self.body.function(dict(zip(names, results, strict=True)))
         self.graph.bodies[body.name] = body

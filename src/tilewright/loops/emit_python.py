@@ -260,15 +260,18 @@ class _Emitter:
 
     def loop(self, s: For) -> None:
         begin, end = self.values(s.begin, s.end)
+        order = f"range({begin}, {end})"
+        if s.backward is not None:
+            order += f"[::-1 if {self.values(s.backward)[0]} else 1]"
         if self.loops == DEEPEST:
             part, before = self.fresh("part"), self.loops
             self.line(f"def {part}({self.name(s.var)}):")
             self.loops = 0
             self.body(s.body)
             self.loops = before
-            self.line(f"for {self.name(s.var)} in range({begin}, {end}): {part}({self.name(s.var)})")
+            self.line(f"for {self.name(s.var)} in {order}: {part}({self.name(s.var)})")
             return
-        self.line(f"for {self.name(s.var)} in range({begin}, {end}):")
+        self.line(f"for {self.name(s.var)} in {order}:")
         self.loops += 1
         self.body(s.body)
         self.loops -= 1

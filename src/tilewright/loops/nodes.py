@@ -130,8 +130,9 @@ class Seq(Stmt):
 
 class For(Stmt):
     """`body` for var = begin, begin + 1, … end - 1. A THREAD loop names its GPU axis (`blockIdx.x` …). The iterations
-    of a PARALLEL loop are independent and may run on several threads, each at least `grain` of them. An INSTRUCTION
-    loop and all that it holds is one `instruction`, whose program it matches (see instructions.py)."""
+    of a PARALLEL loop are independent and may run on several threads, each at least `grain` of them; where `backward`
+    holds, a thread runs its own from the last to the first. An INSTRUCTION loop and all that it holds is one
+    `instruction`, whose program it matches (see instructions.py)."""
 
     var: Var = reference()
     begin: Expr
@@ -141,6 +142,11 @@ class For(Stmt):
     thread: str = ""
     grain: int = 1
     instruction: Instruction | None = None
+    backward: Expr | None = None
+
+    def serial(self) -> For:
+        """The loop with its iterations in order."""
+        return self.replace(kind=LoopKind.SERIAL, thread="", grain=1, backward=None)
 
 
 class Axis(Node):

@@ -163,7 +163,7 @@ class StatementParser(NameParser):
         if kind is LoopKind.INSTRUCTION:
             instruction = self._instruction()
         self._visible.append({})
-        heads: list[tuple[Var, Expr, Expr, int]] = []
+        heads: list[tuple[Var, Expr, Expr, int, Expr | None]] = []
         while True:
             token, var = self._binder(0, "a loop variable")
             self.tokens.expect("in", f"write the range: {token} in 0..n")
@@ -171,14 +171,15 @@ class StatementParser(NameParser):
             self.tokens.expect("..", f"write the range: {token} in 0..n")
             end = self.expression(dtypes.index)
             grain = self.tokens.integer("a number of iterations") if self.tokens.accept("grain") else 1
+            backward = self.expression(dtypes.bool_) if self.tokens.accept("backward") else None
             self._define(token, var)
-            heads.append((var, begin, end, grain))
+            heads.append((var, begin, end, grain, backward))
             if kind in _ALONE or not self.tokens.accept(","):
                 break
         nest = self._body()
         self._visible.pop()
-        for var, begin, end, grain in reversed(heads):
-            nest = For(var, begin, end, kind, nest, thread, grain, instruction)
+        for var, begin, end, grain, backward in reversed(heads):
+            nest = For(var, begin, end, kind, nest, thread, grain, instruction, backward)
         return [nest]
 
     def _instruction(self) -> Instruction:

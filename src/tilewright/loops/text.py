@@ -5,6 +5,7 @@
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
                | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations
+               | parallel i in 0..n backward COND: BODY      where COND holds, from the last to the first
                | bind blockIdx.x = i in 0..n: BODY
                | instruct x86.avx2.dot_i16 = l in 0..8: BODY    all of it is this instruction
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
@@ -220,7 +221,8 @@ class _Writer:
         for loop in nest:
             extent = f"{self.value(loop.begin)}..{self.value(loop.end)}"
             grain = f" grain {loop.grain}" if loop.grain != 1 else ""
-            heads.append(f"{self.binder(loop.var)} in {extent}{grain}")
+            back = f" backward {self.value(loop.backward, None)}" if loop.backward is not None else ""
+            heads.append(f"{self.binder(loop.var)} in {extent}{grain}{back}")
         unit = s.instruction or s.thread
         word = f"{s.kind.value} {unit} =" if unit else s.kind.value
         self.line(f"{word} {', '.join(heads)}:", *nest)

@@ -237,6 +237,11 @@ class _Verifier:
         if s.grain != 1 and s.kind is not LoopKind.PARALLEL:
             what = f"the {s.kind.value} loop {s.var.name} has a grain"
             raise Fault(s, what, why="only parallel loops are dealt out", mend="leave it out, or write parallel")
+        if s.backward is not None:
+            self.expect(s, s.backward, dtypes.bool_, "what turns a loop round")
+            if s.kind is not LoopKind.PARALLEL:
+                what = f"the {s.kind.value} loop {s.var.name} runs backward"
+                raise Fault(s, what, why="only the iterations of parallel loops have no order", mend="write parallel")
         check_instruction(s, self.around, self.memory_of)
         before = set(self.visible)
         self.define(s, s.var)

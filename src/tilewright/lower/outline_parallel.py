@@ -96,7 +96,7 @@ class _Outliner:
         if isinstance(stmt, For) and stmt.kind is LoopKind.PARALLEL:
             if self._is_worth(stmt) and self._is_independent(stmt):
                 return self._outline(stmt)
-            stmt = stmt.replace(kind=LoopKind.SERIAL, grain=1)
+            stmt = stmt.serial()
         children = stmt.children()
         made = tuple([self.statement(c) if isinstance(c, Stmt) else c for c in children])
         return stmt.rebuild(made)
@@ -174,7 +174,7 @@ class _Outliner:
 
 def _run_serially(node: Node) -> Node:
     if isinstance(node, For) and node.kind is LoopKind.PARALLEL:
-        return node.replace(kind=LoopKind.SERIAL, grain=1)
+        return node.serial()
     return node
 
 

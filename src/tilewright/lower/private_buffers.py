@@ -60,7 +60,7 @@ def _with_private(loop: For) -> Stmt:
     if not own:
         return loop
     if not _are_separable(loop, set(own)):
-        return loop.replace(kind=LoopKind.SERIAL, grain=1)
+        return loop.serial()
     extent = simplify(loop.end - loop.begin)
     parts = simplify(maximum(minimum(FloorDiv(extent, const(loop.grain)), const(PARTS)), const(1)))
     count = parts if isinstance(parts, Const) else const(PARTS)

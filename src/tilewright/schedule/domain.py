@@ -318,7 +318,7 @@ def nest_over(domain: Domain, part: Part, around: Sequence[For]) -> Stmt:
         if axis.var in part:
             conditions += _edges(axis.var, found, whole, Facts({v: (r.begin, r.last) for v, r in known.items()}))
     made: Stmt = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
-    serial = [loop.replace(kind=LoopKind.SERIAL, thread="", grain=1) for loop in domain.reduce]
+    serial = [loop.serial() for loop in domain.reduce]
     for loop in reversed([*loops, *serial]):
         made = loop.replace(body=made)
     return made

@@ -36,7 +36,11 @@ def merge_neighbours(parts: Sequence[Stmt]) -> list[Stmt]:
 
 def _may_merge(first: For, second: For) -> bool:
     same = first.kind is second.kind and first.begin is second.begin and first.end is second.end
-    if not same or first.grain != second.grain or not (_is_plain(first) and _is_plain(second)):
+    if (
+        not same
+        or (first.grain, first.backward) != (second.grain, second.backward)
+        or not (_is_plain(first) and _is_plain(second))
+    ):
         return False
     own = {*allocations(first), *allocations(second)}
     one, two = ([a for a in accesses(loop) if a.buffer not in own] for loop in (first, second))

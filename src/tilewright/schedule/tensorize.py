@@ -99,7 +99,7 @@ def tensorize(function: Function, loop: Var, instruction: str) -> Step:
     except Mismatch as wrong:
         raise _does_not_fit(function, nest, around, row, wrong, what) from None
     _require_apart(function, nest, tiles, row, what)
-    made: Stmt = nest.replace(kind=LoopKind.INSTRUCTION, instruction=row, grain=1)
+    made: Stmt = nest.replace(kind=LoopKind.INSTRUCTION, instruction=row, grain=1, backward=None)
     for inner in [
         s for s in statements(nest) if isinstance(s, For) and s is not nest and s.kind is not LoopKind.SERIAL
     ]:

@@ -112,6 +112,32 @@ class Importer:
         finally:
             self.scopes.pop()
 
+    def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Those of the names that are values here."""
+        found: dict[str, Tensor] = {}
+        for scope in self.scopes:
+            found.update({n: known for n in names if isinstance(known := scope.get(n), Tensor)})
+        return found
+
+    def attempt(
+        self, graph: GraphProto, inputs: Sequence[Tensor], emit: Emit, values: Mapping[str, Tensor]
+    ) -> list[Tensor] | None:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
+        cannot be read there."""
+        before = self.emit, self.problems
+        self.emit, self.problems = emit, []
+        self.scopes.append(dict(values))
+        try:
+            results = self.body(graph, inputs)
+            for tensor in results:
+                tensor.value  # noqa: B018  makes its nodes while this is the function
+            return None if self.problems else results
+        except (TilewrightError, Unsupported, _AlreadyReported):
+            return None
+        finally:
+            self.scopes.pop()
+            self.emit, self.problems = before
+
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
         return self.file.tensor(tensor)

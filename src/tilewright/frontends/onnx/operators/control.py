@@ -1,4 +1,4 @@
-"""Control flow: branches decided while the model is read, and loops whose number of steps is constant, unrolled."""
+"""Control flow: branches decided while the model is read; loops as scans, or unrolled where each step is different."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.onnx.operators.repeat import scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
@@ -17,11 +18,17 @@ if TYPE_CHECKING:
 MOST_STEPS = 256
 """How many steps of a loop are unrolled."""
 
+MOST_SCANNED = 1 << 24
+"""How many steps a loop may have that ends by their number: a larger number stands for a loop that ends otherwise."""
+
+FEW_STEPS = 8
+"""So many steps are unrolled in any case: passes see through them."""
+
 
 @handles("If")
 def if_(b: Emit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
     """The branch that the condition takes, where it is known; else both, if that is safe, and a selection."""
-    taken = _truth(b, cond)
+    taken = truth(cond)
     if taken is not None:
         return tuple(b.importer.body(then_branch if taken else else_branch, []))
     before = len(b.graph.nodes)
@@ -39,14 +46,6 @@ def if_(b: Emit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphPro
 _UNSAFE = frozenset(("size", "require", "checked_indices", "compact"))
 
 
-def _truth(b: Emit, cond: Tensor) -> bool | None:
-    """The condition, when it is a constant of the model or of its shapes."""
-    if cond.content is None or cond.content.size != 1:
-        return None
-    element = cond.content.reshape(-1)[0]
-    return bool(element.value) if isinstance(element, Const) else None
-
-
 @handles("Loop")
 def loop(
     b: Emit, trips: Tensor | None = None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
@@ -60,7 +59,13 @@ def loop(
         most = counts[0]
     carried, steps = list(initial), 0
     stacks: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(initial))]
-    going = True if cond is None else _truth(b, cond)
+    going = True if cond is None else truth(cond)
+    if going and most is not None and FEW_STEPS < most <= MOST_SCANNED:
+        whole = scan_graph(
+            b, body, most, initial, [b.iota([most], 0)], [False], [False] * len(stacks), [_condition(b, True)]
+        )
+        if whole is not None:
+            return *whole[0], *whole[1]
     while going and (most is None or steps < most):
         if steps >= MOST_STEPS:
             raise Unsupported(f"a Loop of more than {MOST_STEPS} steps is not supported")
@@ -69,7 +74,7 @@ def loop(
         for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
             stack.append(b.unsqueeze(tensor, [0]))
         steps += 1
-        going = _truth(b, proceed)
+        going = truth(proceed)
     if going is None:
         raise Unsupported("a Loop whose condition comes from data is not supported")
     if not steps and stacks:
@@ -99,14 +104,35 @@ def scan(
         raise b.error("Scan needs sequences to scan, and an output for each state")
     axes = [b.axis(a, x.rank) for a, x in zip(scan_input_axes or (0,) * len(sequences), sequences, strict=True)]
     back = scan_input_directions or (0,) * len(sequences)
+    into, ways = scan_output_axes or (0,) * outputs, scan_output_directions or (0,) * outputs
+    steps = sequences[0].shape[axes[0]]
+    if not isinstance(steps, Const) or steps.value > FEW_STEPS:
+        leading = []
+        for x, axis in zip(sequences, axes, strict=True):
+            b.require_equal(x.shape[axis], steps, "the sequences of a Scan have {0} and {1} steps")
+            front = b.transpose(x, _first(axis, x.rank))
+            leading.append(b.reshape(front, [steps, *front.shape[1:]]))
+        whole = scan_graph(b, body, steps, states, leading, [bool(w) for w in back], [bool(w) for w in ways])
+        if whole is not None:
+            return *whole[0], *(_moved(b, x, axis) for x, axis in zip(whole[1], into, strict=True))
     states, stacks = _scanned(b, body, states, sequences, axes, back, outputs)
     results = []
-    into = scan_output_axes or (0,) * outputs
-    for stack, axis, reverse in zip(stacks, into, scan_output_directions or (0,) * outputs, strict=True):
+    for stack, axis, reverse in zip(stacks, into, ways, strict=True):
         along = b.axis(axis, stack[0].rank + 1)
         parts = [b.unsqueeze(t, [along]) for t in (reversed(stack) if reverse else stack)]
         results.append(b.concat(parts, along))
     return *states, *results
+
+
+def _first(axis: int, rank: int) -> list[int]:
+    """The order of dimensions with one of them in front."""
+    return [axis, *(d for d in range(rank) if d != axis)]
+
+
+def _moved(b: Emit, x: Tensor, axis: int) -> Tensor:
+    """A tensor with its first dimension at another place."""
+    order = _first(b.axis(axis, x.rank), x.rank)
+    return b.transpose(x, [order.index(d) for d in range(x.rank)])
 
 
 def _scanned(

@@ -72,15 +72,11 @@ def _gated(linear_before_reset: bool) -> Cell:
     def cell(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         b, (h,) = layer.b, state
         xz, xr, xh = layer.gates(x, 3)
-        size = layer.hidden
-        rows = [b.narrow(layer.r, 0, n * size, size) for n in range(3)]
-        biases = [None] * 3 if layer.state_bias is None else layer.gates(layer.state_bias, 3)
-        z = layer.apply(0, xz + _with(_product(b, h, rows[0]), biases[0]))
-        r = layer.apply(0, xr + _with(_product(b, h, rows[1]), biases[1]))
-        if linear_before_reset:
-            inner = r * _with(_product(b, h, rows[2]), biases[2])
-        else:
-            inner = _with(_product(b, r * h, rows[2]), biases[2])
+        size, together = layer.hidden, 3 if linear_before_reset else 2
+        products = _with(_product(b, h, b.narrow(layer.r, 0, 0, together * size)), layer.state_bias)
+        hz, hr, *rest = layer.gates(products, together)
+        z, r = layer.apply(0, xz + hz), layer.apply(0, xr + hr)
+        inner = r * rest[0] if rest else _product(b, r * h, b.narrow(layer.r, 0, 2 * size, size))
         return [(1 - z) * layer.apply(1, xh + inner) + z * h]
 
     return cell
@@ -142,7 +138,8 @@ _WITH_PARAMETERS: dict[str, tuple[Callable[..., Tensor], float | None, float | N
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The attributes that recurrent layers share."""
+    """The attributes that recurrent layers share; whether a gate multiplies the bias of the state, which else is added
+    before the steps with that of the input."""
 
     activations: Strs
     alpha: Floats | None
@@ -150,6 +147,7 @@ class Settings:
     clip: float | None
     direction: str
     layout: int
+    inner_bias: bool = False
 
 
 def _recurrent(
@@ -208,6 +206,8 @@ def _layer(
     if bias is not None:
         whole, size = at(b, bias, 0, direction), count * hidden
         input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
+        if not settings.inner_bias:
+            input_bias, state_bias = input_bias + state_bias, None
     peep = None if peepholes is None else at(b, peepholes, 0, direction)
     functions = _functions(names, settings.alpha, settings.beta)
     rows, columns = at(b, w, 0, direction), at(b, r, 0, direction)
@@ -280,8 +280,9 @@ def gru(
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:2]
-    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
-    return _recurrent(b, _gated(bool(linear_before_reset)), 3, x, w, r, bias, lengths, [initial], None, settings)
+    inner = bool(linear_before_reset)
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, inner)
+    return _recurrent(b, _gated(inner), 3, x, w, r, bias, lengths, [initial], None, settings)
 
 
 @handles("LSTM", since=7)

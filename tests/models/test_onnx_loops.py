@@ -1,0 +1,174 @@
+"""Loop, Scan and recurrent layers as scans: the same results as ONNX's reference, for any number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+from tilewright.frontends.onnx.importer import read
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.verify import verify
+from tilewright.report.errors import UserError
+
+Array = np.ndarray[Any, Any]
+FLOAT = TensorProto.FLOAT
+
+
+def model_of(
+    nodes: Sequence[NodeProto], inputs: dict[str, list[int | str]], outputs: Sequence[str], **constants: Array
+) -> ModelProto:
+    infos = [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", infos, results, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def graph_of(
+    nodes: Sequence[NodeProto], inputs: dict[str, tuple[int, list[int]]], outputs: Sequence[str]
+) -> GraphProto:
+    infos = [helper.make_tensor_value_info(name, *type) for name, type in inputs.items()]
+    return helper.make_graph(nodes, "body", infos, [helper.make_empty_tensor_value_info(n) for n in outputs])
+
+
+def agree(model: ModelProto, *feeds: dict[str, Array], wanted: Callable[..., Sequence[Array]] | None = None) -> Module:
+    """The graph, and its compiled code, give what ONNX's reference gives, or another one."""
+    module = read(model)
+    verify(module)
+    exe = tw.compile(module)
+    for feed in feeds:
+        expected = wanted(**feed) if wanted else ReferenceEvaluator(model).run(None, dict(feed))
+        for found in (evaluate(module, feed), exe.run(feed)):
+            for array, want in zip(found.values(), expected, strict=True):
+                np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-5)
+    return module
+
+
+def scans(module: Module) -> int:
+    graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    return sum(node.op.name == "scan" for f in graphs for node in f.nodes)
+
+
+def rand(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
+
+
+LOOP = graph_of(
+    [
+        helper.make_node("MatMul", ["state", "w"], ["product"]),
+        helper.make_node("Cast", ["i"], ["f"], to=FLOAT),
+        helper.make_node("Div", ["f", "count"], ["part"]),
+        helper.make_node("Add", ["product", "part"], ["sum"]),
+        helper.make_node("Tanh", ["sum"], ["next"]),
+        helper.make_node("Gather", ["x", "i"], ["row"]),
+        helper.make_node("Mul", ["row", "next"], ["seen"]),
+        helper.make_node("Identity", ["c"], ["on"]),
+    ],
+    {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, []), "state": (FLOAT, [3])},
+    ["on", "next", "seen"],
+)
+
+
+@pytest.mark.parametrize("steps", [5, 9, 400])
+def test_a_loop_sees_the_values_around_it(steps: int) -> None:
+    """Weights, a scalar, and an input that is indexed by the step. Few steps are unrolled."""
+    node = helper.make_node("Loop", ["trips", "yes", "h"], ["y", "z"], body=LOOP)
+    constants = {"trips": np.array(steps), "yes": np.array(True), "w": rand(3, 3), "count": np.array(steps, np.float32)}
+    model = model_of([node], {"x": [steps, 3], "h": [3]}, ["y", "z"], **constants)
+    assert scans(agree(model, {"x": rand(steps, 3), "h": rand(3)})) == (steps > 8)
+
+
+def scan_model(steps: int | str, inner: int = 3) -> ModelProto:
+    body = graph_of(
+        [
+            helper.make_node("Add", ["s", "a"], ["t"]),
+            helper.make_node("Mul", ["t", "b"], ["u"]),
+            helper.make_node("Sub", ["t", "u"], ["v"]),
+        ],
+        {"s": (FLOAT, [inner]), "a": (FLOAT, [inner]), "b": (FLOAT, [inner])},
+        ["v", "u", "t"],
+    )
+    attributes = {"scan_input_axes": [1, 0], "scan_input_directions": [0, 1], "scan_output_axes": [0, -1]}
+    node = helper.make_node(
+        "Scan",
+        ["h", "x", "y"],
+        ["s", "u", "t"],
+        body=body,
+        num_scan_inputs=2,
+        scan_output_directions=[1, 0],
+        **attributes,
+    )
+    return model_of([node], {"h": [3], "x": [3, steps], "y": [steps, 3]}, ["s", "u", "t"])
+
+
+def scanned(h: Array, x: Array, y: Array) -> Sequence[Array]:
+    """What that scan gives."""
+    s, u, t = h, np.zeros(y.shape, np.float32), np.zeros(x.shape, np.float32)
+    last = len(y) - 1
+    for k in range(len(y)):
+        t[:, k] = s + x[:, k]
+        u[last - k] = t[:, k] * y[last - k]
+        s = t[:, k] - u[last - k]
+    return s, u, t
+
+
+@pytest.mark.parametrize("steps", [4, 20])
+def test_scan_along_any_axis_in_any_direction(steps: int) -> None:
+    module = agree(scan_model(steps), {"h": rand(3), "x": rand(3, steps), "y": rand(steps, 3)}, wanted=scanned)
+    assert scans(module) == (steps > 8)
+
+
+def test_scan_of_a_symbolic_number_of_steps() -> None:
+    feeds = [{"h": rand(3), "x": rand(3, n), "y": rand(n, 3)} for n in (1, 7, 300)]
+    assert scans(agree(scan_model("n"), *feeds, wanted=scanned)) == 1
+
+
+def test_steps_that_only_data_tells_apart_are_unrolled_or_refused() -> None:
+    """A body that slices by the number of the step has sizes of its own in each step."""
+    body = graph_of(
+        [
+            helper.make_node("Unsqueeze", ["i", "zero"], ["end"]),
+            helper.make_node("Slice", ["x", "zero", "end"], ["part"]),
+            helper.make_node("ReduceSum", ["part"], ["sum"], keepdims=0),
+            helper.make_node("Add", ["s", "sum"], ["t"]),
+        ],
+        {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, []), "s": (FLOAT, [])},
+        ["c", "t"],
+    )
+    node = helper.make_node("Loop", ["trips", "yes", "h"], ["y"], body=body)
+    constants = {"zero": np.array([0]), "yes": np.array(True)}
+    model = model_of([node], {"x": [20], "h": []}, ["y"], trips=np.array(20), **constants)
+    assert scans(agree(model, {"x": rand(20), "h": np.float32(1)})) == 0
+    longer = model_of([node], {"x": [20], "h": []}, ["y"], trips=np.array(300), **constants)
+    with pytest.raises(UserError, match="a Loop of more than 256 steps is not supported"):
+        read(longer)
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_recurrent_layers_of_symbolic_sizes(op: str) -> None:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    node = helper.make_node(op, ["x", "w", "r", "b"], ["y", "h"], hidden_size=5)
+    constants = {"w": rand(1, gates * 5, 4), "r": rand(1, gates * 5, 5), "b": rand(1, gates * 10)}
+    model = model_of([node], {"x": ["steps", "batch", 4]}, ["y", "h"], **constants)
+    assert scans(agree(model, *({"x": rand(n, m, 4)} for n, m in ((1, 1), (6, 2), (300, 1))))) == 1
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_both_directions_are_each_the_layer_of_one(op: str) -> None:
+    gates = {"RNN": 1, "GRU": 3, "LSTM": 4}[op]
+    x, w, r, b = rand(7, 2, 4), rand(2, gates * 5, 4), rand(2, gates * 5, 5), rand(2, gates * 10)
+    both = helper.make_node(op, ["x", "w", "r", "b"], ["y", "h"], hidden_size=5, direction="bidirectional")
+    found = tw.compile(read(model_of([both], {"x": [7, 2, 4]}, ["y", "h"], w=w, r=r, b=b))).run({"x": x})
+    for d in range(2):
+        one = helper.make_node(op, ["x", "w", "r", "b"], ["y", "h"], hidden_size=5)
+        model = model_of([one], {"x": [7, 2, 4]}, ["y", "h"], w=w[d : d + 1], r=r[d : d + 1], b=b[d : d + 1])
+        y, h = ReferenceEvaluator(model).run(None, {"x": x[::-1] if d else x})
+        np.testing.assert_allclose(found["y"][:, d], (y[::-1] if d else y)[:, 0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found["h"][d], h[0], rtol=1e-4, atol=1e-5)
