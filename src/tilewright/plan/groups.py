@@ -20,6 +20,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.reduce import ReduceAttributes
+from tilewright.plan.attention import attentions
 
 REREAD = frozenset(
     {
@@ -45,11 +46,13 @@ KERNEL_NODES = 48
 
 @dataclass(slots=True)
 class Group:
-    """Nodes that become one kernel, in program order. `root` is the last; `anchors` its reductions."""
+    """Nodes that become one kernel, in program order. `root` is the last; `anchors` its reductions. Nobody joins a
+    group that is closed."""
 
     root: Node
     nodes: list[Node] = field(default_factory=list)
     anchors: list[Node] = field(default_factory=list)
+    closed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +75,12 @@ def choose(function: GraphFunction) -> Plan:
     results = set(function.results)
     group_of: dict[Node, Group] = {}
     order: list[Group] = []
+    for nodes in attentions(function):
+        anchors = [n for n in nodes if n.op.pattern is Pattern.REDUCE]
+        order.append(Group(nodes[-1], list(nodes), anchors, closed=True))
+        group_of.update(dict.fromkeys(nodes, order[-1]))
     for node in reversed(function.nodes):
-        if node.op.pattern in (Pattern.VIEW, Pattern.SHAPE):
+        if node in group_of or node.op.pattern in (Pattern.VIEW, Pattern.SHAPE):
             continue
         group = None
         if not any(out in results for out in node.outputs):
@@ -97,7 +104,7 @@ def _joins(
     if len(node.outputs) != 1 or not users or any(u not in group_of for u in users):
         return None
     group = group_of[users[0]]
-    if any(group_of[u] is not group for u in users) or len(group.nodes) >= KERNEL_NODES:
+    if group.closed or any(group_of[u] is not group for u in users) or len(group.nodes) >= KERNEL_NODES:
         return None
     if node.op.name == "pad" and _pads_window(node, users):
         return group
