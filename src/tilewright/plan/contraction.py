@@ -85,12 +85,15 @@ class Contraction:
 def find_contraction(function: Function) -> Contraction | None:
     """The only accumulation of a function, where it is a contraction with columns to vectorize."""
     reducing = [b for b in blocks(function.body) if b.reduce]
-    if len(reducing) != 1:
+    return contraction_of(function, reducing[0]) if len(reducing) == 1 else None
+
+
+def contraction_of(function: Function, block: Block) -> Contraction | None:
+    """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none."""
+    loops = loops_around(function.body, block)
+    if [a.binding for a in block.axes] != [loop.var for loop in loops]:
         return None
-    loops = loops_around(function.body, reducing[0])
-    if [a.binding for a in reducing[0].axes] != [loop.var for loop in loops]:
-        return None
-    return as_contraction(reducing[0], tuple(extent_of(loop) for loop in loops))
+    return as_contraction(block, tuple(extent_of(loop) for loop in loops))
 
 
 def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | None:

@@ -7,7 +7,7 @@ from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Store
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
-from tilewright.schedule.find import find_block
+from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
 
 STACK_BYTES = 256 * 1024
@@ -18,6 +18,25 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
     """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
     the elements of a panel next to each other."""
     name = s.cache_read(found.block.name, operand.buffer.name)
+    _lay_in_panels(s, name, found, operand, axis, width)
+    if not operand.is_constant:
+        return name
+    inner = s.get_loops(name)[-1]
+    s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
+    return name
+
+
+def panels_of(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int) -> str:
+    """The block that fills panels of an operand as in `pack`: the one that computes it, where that is in the function,
+    or else a copy."""
+    local = operand.buffer in allocations(s.func.body)
+    name = operand.buffer.name if local else s.cache_read(found.block.name, operand.buffer.name)
+    _lay_in_panels(s, name, found, operand, axis, width)
+    return next(b.name for b in blocks(s.func.body) if name in {made.name for made in stored_buffers(b)})
+
+
+def _lay_in_panels(s: Schedule, name: str, found: Contraction, operand: Operand, axis: int, width: int) -> None:
+    """The buffer of this name, which holds an operand, in panels."""
     axes = found.block.axes
     place: dict[Var, str] = {}
     words = []
@@ -30,11 +49,6 @@ def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: in
     rest = [w for w in words if w != panel and w not in terms]
     layout = ", ".join([*rest, f"{panel} // {width}", *terms, f"{panel} % {width}"])
     s.transform_layout(name, f"{', '.join(words)} -> {layout}", pad=0.0)
-    if not operand.is_constant:
-        return name
-    inner = s.get_loops(name)[-1]
-    s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
-    return name
 
 
 def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:

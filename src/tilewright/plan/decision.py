@@ -73,9 +73,14 @@ class Attempts:
             self._template = template
         return made
 
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        """The templates that refused the kernel so far."""
+        return tuple(self._refusals)
+
     def decision(self, otherwise: str) -> Decision:
         """What was decided; `otherwise` is how kernels are scheduled for which no template made a schedule."""
-        return Decision(self._template or otherwise, tuple(self._refusals))
+        return Decision(self._template or otherwise, self.refusals)
 
 
 def _line(text: str) -> str:

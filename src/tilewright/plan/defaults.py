@@ -15,11 +15,13 @@ from tilewright.expr import dtypes
 from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store, seq
+from tilewright.plan.attention_schedule import schedule_attention
 from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.decision import Attempts, Decision
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.local_buffers import pull_producers
+from tilewright.plan.pieces import in_pieces
 from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows, whole_rows
 from tilewright.plan.spatial import schedule_points
 from tilewright.plan.tiles import schedule_tile
@@ -36,8 +38,8 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-WINOGRAD, NESTS = "winograd", "nests"
-"""What decisions call the transforms around Winograd's products, and kernels that are scheduled nest by nest."""
+ATTENTION, WINOGRAD, NESTS = "attention", "winograd", "nests"
+"""What decisions call attentions, the transforms around Winograd's products, and kernels scheduled nest by nest."""
 
 
 def default_schedule(function: Function, target: Target) -> Function:
@@ -49,6 +51,7 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
     """The function scheduled for `target`, and how it came to its schedule."""
     attempts = Attempts()
     templates: dict[str, Callable[[], Schedule | None]] = {
+        ATTENTION: lambda: schedule_attention(function, target),
         WINOGRAD: lambda: schedule_winograd(function, target),
         "depthwise": lambda: schedule_depthwise(function, target),
         "dots": lambda: schedule_dots(function, target),
@@ -58,7 +61,9 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
         made = attempts.schedule(name, template)
         if made is not None:
             decision = attempts.decision(NESTS)
-            return made.func if name == WINOGRAD else _around_tiles(made.func, target), decision
+            return made.func if name in (ATTENTION, WINOGRAD) else _around_tiles(made.func, target), decision
+        if name == ATTENTION and attempts.refusals:
+            return in_pieces(function, attempts.refusals, lambda piece: scheduled(piece, target))
     return _by_nests(function, target), attempts.decision(NESTS)
 
 

@@ -53,6 +53,7 @@ CYCLES: dict[str, float] = {
     "atanh": 30,
     "erf": 24,
     "sigmoid": 15,
+    "reshape": 0,
     "transpose": 3,
     "take": 3,
     "gather_elements": 8,

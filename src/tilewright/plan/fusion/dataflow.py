@@ -34,9 +34,11 @@ REREAD = frozenset(
 
 @dataclass(slots=True)
 class Dataflow:
-    """The values of a graph function by their makers and readers; a reader is listed once, however often it reads."""
+    """The values of a graph function by their makers and readers; a reader is listed once, however often it reads.
+    Nodes in `aside` are planned otherwise: they make for themselves what maps without inputs make."""
 
     function: GraphFunction
+    aside: frozenset[Node] = frozenset()
     makers: dict[Value, Node] = field(init=False)
     readers: dict[Value, list[Node]] = field(init=False)
     results: frozenset[Value] = field(init=False)
@@ -51,7 +53,8 @@ class Dataflow:
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
             for v in node.inputs:
-                readers[v][node] = None
+                if node not in self.aside or not _is_free(self.makers.get(v)):
+                    readers[v][node] = None
         self.readers = {v: list(found) for v, found in readers.items()}
         self.results = frozenset(self.function.results)
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
@@ -84,6 +87,10 @@ class Dataflow:
             value = maker.inputs[0]
             maker = self.makers.get(value)
         return value
+
+
+def _is_free(maker: Node | None) -> bool:
+    return maker is not None and maker.op.pattern is Pattern.MAP and not maker.inputs
 
 
 def makes_kernels(node: Node) -> bool:

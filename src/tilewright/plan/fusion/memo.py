@@ -52,7 +52,7 @@ def explore(flow: Dataflow) -> Memo:
     """The memo table of a graph function."""
     memo = Memo(flow)
     for node in flow.function.nodes:
-        if not makes_kernels(node):
+        if not makes_kernels(node) or node in flow.aside:
             continue
         found = dict.fromkeys(take(node, {}, flow))
         for value in dict.fromkeys(node.inputs):

@@ -68,7 +68,9 @@ def _partition(
         for node in nodes
         if node is head or not is_free(node)
         for v in node.outputs
-        if v in flow.results or any((v, n) not in taken for n in flow.readers_of(v)) or not flow.readers_of(v)
+        if v in flow.results
+        or any((v, n) not in taken for n in flow.readers_of(v))
+        or not (flow.readers_of(v) or is_free(node))
     )
     readers = Counter(r.value for r in references)
     switches = _switches(flow, nodes, references)

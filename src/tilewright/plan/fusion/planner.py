@@ -10,14 +10,16 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import GraphFunction, Value
+from tilewright.plan.attention import attentions
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.enumeration import MOST_POINTS, Selection, select
+from tilewright.plan.fusion.enumeration import MOST_POINTS, UNFUSED, Selection, select
 from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
 from tilewright.plan.fusion.reductions import is_free
+from tilewright.plan.fusion.whole import WHOLE, apart, whole_kernel
 from tilewright.target import Target
 
 
@@ -44,10 +46,11 @@ class Plan:
 
 def choose(function: GraphFunction, target: Target) -> Plan:
     """The plan of a graph function for a target."""
-    flow = Dataflow(function)
+    whole = _whole(function, target)
+    flow = Dataflow(function, frozenset(n for part in whole for n in part.partition.nodes))
     model = CostModel(flow, target)
     solved: dict[Hashable, Selection] = {}
-    parts: list[Part] = []
+    parts = whole
     for partition in _partitions(explore(flow)):
         kernels = Kernels(partition, flow, model)
         key = _shape(partition, flow)
@@ -61,6 +64,20 @@ def choose(function: GraphFunction, target: Target) -> Plan:
         parts.append(Part(partition, selection, tuple(made)))
     ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
     return Plan(tuple(ordered), tuple(parts))
+
+
+def _whole(function: GraphFunction, target: Target) -> list[Part]:
+    """The kernels that are recognised as a whole, where that is expected to pay."""
+    flow = Dataflow(function)
+    model = CostModel(flow, target)
+    parts: list[Part] = []
+    for nodes in attentions(function):
+        kernel = whole_kernel(nodes, flow, model)
+        alternatives = {UNFUSED: apart(nodes, model), WHOLE: kernel.cost.seconds}
+        if kernel.cost.seconds < alternatives[UNFUSED]:
+            partition = Partition(nodes, (), (), frozenset(kernel.root.outputs))
+            parts.append(Part(partition, Selection(0, kernel.cost.seconds, alternatives, 2), (kernel,)))
+    return parts
 
 
 def unfused(function: GraphFunction, target: Target) -> Plan:

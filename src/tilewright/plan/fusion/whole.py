@@ -1,0 +1,32 @@
+"""Kernels that are recognised as a whole, before references are explored: attentions.
+
+What they hold is more than templates grow to, two products with a softmax between them. They are planned so where that
+is expected to take less than a kernel for each operator.
+"""
+
+from __future__ import annotations
+
+from tilewright.graph.nodes import Node
+from tilewright.graph.op import Pattern
+from tilewright.plan.fusion.cost import CostModel
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.memo import Reference
+
+ATTENTION, WHOLE = "attention", "whole"
+"""The template, and what its price is called among the alternatives."""
+
+
+def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> Kernel:
+    """The kernel of these nodes and of the maps without inputs that they read."""
+    read = [flow.makers[v] for n in nodes for v in n.inputs if v in flow.makers]
+    free = [n for n in dict.fromkeys(read) if n not in nodes and n.op.pattern is Pattern.MAP and not n.inputs]
+    held = tuple(sorted((*nodes, *free), key=lambda n: flow.place[n]))
+    inside = frozenset(Reference(v, n) for n in held for v in n.inputs if flow.makers.get(v) in held)
+    return Kernel(held, inside, ATTENTION, model.kernel(held, inside))
+
+
+def apart(nodes: tuple[Node, ...], model: CostModel) -> float:
+    """What a kernel for each of these nodes is expected to take, views aside."""
+    kernels = (model.kernel((n,), frozenset()) for n in nodes if n.op.pattern is not Pattern.VIEW)
+    return sum(cost.seconds for cost in kernels)

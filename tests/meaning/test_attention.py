@@ -1,0 +1,271 @@
+"""Attentions: which nodes are one kernel, what it computes, and that it never holds all scores in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tilewright.compiler import compile_module, lower
+from tilewright.expr.evaluate import evaluate as evaluate_expr
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.graph.parse import parse_module
+from tilewright.loops.edit import allocations
+from tilewright.loops.nodes import Function
+from tilewright.plan import defaults
+from tilewright.plan.attention import attentions
+from tilewright.plan.pieces import products
+from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+V3 = Target.parse("x86-64-v3")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An attention: `batch` sequences, `heads` of queries and `groups` of keys and values (0: as many), `size` of a
+    head. `rows` and `keys` are numbers or symbols. `mask` is "add", "select" or "" for none; `division` is by the sum
+    "before" or "after" the second product; `moved` says that heads are made of the operands' last dimension."""
+
+    rows: int | str
+    keys: int | str
+    heads: int = 2
+    size: int = 16
+    batch: int = 1
+    groups: int = 0
+    mask: str = "add"
+    division: str = "before"
+    scale: bool = True
+    maximum: bool = True
+    moved: bool = True
+
+    def text(self) -> str:
+        """The graph."""
+        b, h, n, m, d = self.batch, self.heads, self.rows, self.keys, self.size
+        g = self.groups or h
+        symbols = ", ".join(dict.fromkeys(e for e in (n, m) if isinstance(e, str)))
+        scores, sums = f"f32[{b}, {h}, {n}, {m}]", f"f32[{b}, {h}, {n}, 1]"
+        lines = [*self._heads("q", n, h), *self._heads("k", m, g), *self._heads("v", m, g)]
+        lines.append(f"turned: f32[{b}, {h}, {d}, {m}] = transpose(kh, perm=(0, 1, 3, 2))")
+        lines.append(f's0: {scores} = contract(qh, turned, spec="abyk,abkz->abyz")')
+        last = "s0"
+
+        def then(name: str, kind: str, call: str) -> str:
+            lines.append(f"{name}: {kind} = {call}")
+            return name
+
+        if self.scale:
+            then("root", "f32[]", "full(value=3.7, shape=())")
+            last = then("s1", scores, f"div({last}, root)")
+        if self.mask == "add":
+            last = then("s2", scores, f"add({last}, mask)")
+        if self.mask == "select":
+            then("least", "f32[]", "full(value=-3.0e+38, shape=())")
+            last = then("s2", scores, f"select(mask, {last}, least)")
+        if self.maximum:
+            then("top", sums, f"reduce({last}, kind=max, axes=(3,), keepdims=true)")
+            last = then("s3", scores, f"sub({last}, top)")
+        last = then("e", scores, f"exp({last})")
+        then("total", sums, f"reduce({last}, kind=sum, axes=(3,), keepdims=true)")
+        if self.division == "before":
+            last = then("p", scores, f"div({last}, total)")
+        result = f"f32[{b}, {h}, {n}, {d}]"
+        last = then("o", result, f'contract({last}, vh, spec="abyk,abkz->abyz")')
+        if self.division == "after":
+            last = then("o1", result, f"div({last}, total)")
+        if self.moved:
+            then("y", f"f32[{b}, {n}, {h}, {d}]", f"transpose({last}, perm=(0, 2, 1, 3))")
+        params = [f"{name}: {self._given(name, e, k)}" for name, e, k in (("q", n, h), ("k", m, g), ("v", m, g))]
+        if self.mask:
+            params.append(f"mask: f32[{b}, 1, 1, {m}]" if self.mask == "add" else f"mask: bool[1, 1, {n}, {m}]")
+        head = f"graph main{f'[{symbols}]' if symbols else ''}({', '.join(params)}) -> {'y' if self.moved else last}:"
+        return "\n".join([head, *(f"  {line}" for line in lines)]) + "\n"
+
+    def _given(self, name: str, extent: int | str, heads: int) -> str:
+        shape = (self.batch, extent, heads, self.size) if self.moved else (self.batch, heads, extent, self.size)
+        return f"f32[{', '.join(map(str, shape))}]"
+
+    def _heads(self, name: str, extent: int | str, heads: int) -> list[str]:
+        """The lines that make heads of an operand."""
+        b, h, d = self.batch, self.heads, self.size
+        kind = f"f32[{b}, {heads}, {extent}, {d}]"
+        if heads == h:
+            move = f"transpose({name}, perm=(0, 2, 1, 3))" if self.moved else f"reshape({name}, shape=({kind[4:-1]}))"
+            return [f"{name}h: {kind} = {move}"]
+        each = f"{b}, {heads}, {h // heads}, {extent}, {d}"
+        return [
+            f"{name}t: {kind} = transpose({name}, perm=(0, 2, 1, 3))",
+            f"{name}u: f32[{b}, {heads}, 1, {extent}, {d}] = reshape({name}t, shape=({b}, {heads}, 1, {extent}, {d}))",
+            f"{name}x: f32[{each}] = broadcast({name}u, shape=({each}))",
+            f"{name}h: f32[{b}, {h}, {extent}, {d}] = reshape({name}x, shape=({b}, {h}, {extent}, {d}))",
+        ]
+
+    def module(self) -> Module:
+        return parse_module(self.text())
+
+    def arrays(self, rows: int, keys: int) -> list[np.ndarray]:
+        """Inputs for so many rows and keys. Each row sees one key at least."""
+        rng = np.random.default_rng(rows * 1000 + keys)
+        groups = self.groups or self.heads
+        shapes = [(rows, self.heads), (keys, groups), (keys, groups)]
+        made = [
+            rng.standard_normal((self.batch, e, h, self.size) if self.moved else (self.batch, h, e, self.size))
+            for e, h in shapes
+        ]
+        given = [a.astype(np.float32) for a in made]
+        if self.mask == "add":
+            given.append(rng.standard_normal((self.batch, 1, 1, keys)).astype(np.float32))
+        if self.mask == "select":
+            given.append(np.tri(rows, keys, max(keys - rows, 0), dtype=bool)[None, None])
+        return given
+
+
+CASES = {
+    "even": Case(32, 32),
+    "odd": Case(13, 29, heads=3),
+    "few rows": Case(8, 64),
+    "few keys": Case(70, 9),
+    "one more than a vector": Case(129, 129, size=64),
+    "batches": Case(20, 20, batch=3),
+    "many heads": Case(20, 33, heads=12),
+    "one head": Case(33, 33, heads=1, size=80),
+    "many rows of one head": Case(300, 257, heads=1, size=72, mask=""),
+    "causal": Case(24, 24, mask="select"),
+    "causal, odd": Case(43, 43, mask="select", heads=9, size=24),
+    "no mask": Case(17, 50, mask=""),
+    "no scale": Case(17, 50, mask="", scale=False),
+    "no maximum": Case(20, 20, maximum=False),
+    "plain exponentials": Case(20, 20, maximum=False, mask="", scale=False),
+    "grouped heads": Case(24, 24, heads=8, groups=2),
+    "one head of keys": Case(12, 31, heads=4, groups=1, batch=2),
+    "divided afterwards": Case(20, 40, division="after"),
+    "divided afterwards, no maximum": Case(20, 40, division="after", maximum=False, mask=""),
+    "as it lies": Case(20, 20, moved=False),
+    "any length": Case("n", "n"),
+    "any lengths": Case("n", "m", heads=3, size=24),
+    "any length, causal": Case("n", "n", mask="select", heads=9),
+    "any length, grouped heads": Case("n", "n", heads=8, groups=2, mask=""),
+    "any number of keys": Case(16, "m"),
+}
+
+
+def lengths(case: Case) -> list[tuple[int, int]]:
+    """The rows and keys of the calls of a case."""
+    pairs = [(1, 1), (7, 7), (64, 64), (129, 129)] if case.rows == case.keys else [(1, 9), (7, 1), (64, 31), (129, 130)]
+    return list(
+        dict.fromkeys(
+            (case.rows if isinstance(case.rows, int) else n, case.keys if isinstance(case.keys, int) else m)
+            for n, m in pairs
+        )
+    )
+
+
+def differs(case: Case, module: Module, exe: Executable) -> float:
+    """The largest difference of compiled results to those of the graph."""
+    worst = 0.0
+    for rows, keys in lengths(case):
+        arrays = case.arrays(rows, keys)
+        (want,) = evaluate(module, dict(zip([v.name for v in module.graph.params], arrays, strict=True))).values()
+        got = exe(*arrays)
+        worst = max(worst, float(np.abs(got - want).max()))
+    return worst
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_attention_is_one_kernel_that_computes_what_its_graph_does(name: str) -> None:
+    case = CASES[name]
+    module = case.module()
+    exe = compile_module(module, V3)
+    assert [d.template for d in exe.decisions.values()] == ["attention"]
+    assert not [r for d in exe.decisions.values() for r in d.refusals]
+    assert differs(case, module, exe) < 2e-6
+
+
+def buffers(module: Module) -> list[int]:
+    """The elements of each buffer that lies in memory between kernels, or in one."""
+    functions = [f for f in module.functions.values() if isinstance(f, Function)]
+    shapes = [b.shape for f in functions for b in allocations(f.body)]
+    return [int(np.prod([int(evaluate_expr(e, {})) for e in shape])) for shape in shapes]
+
+
+def test_no_buffer_holds_all_scores() -> None:
+    case = Case(256, 256, heads=4)
+    compiled = lower(case.module(), V3)
+    scores = 256 * 256
+    assert max(buffers(compiled.record.after("bufferize").program)) <= scores // 2
+
+
+def test_without_the_template_all_scores_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test above looks at is there to be seen."""
+    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    compiled = lower(Case(256, 256, heads=4).module(), V3)
+    assert max(buffers(compiled.record.after("bufferize").program)) == 4 * 256 * 256
+
+
+def refuses(function: Function, target: Target) -> Schedule | None:
+    if len(products(function)) < 2:
+        return None
+    raise UserError("cannot do it", why="a test")
+
+
+@pytest.mark.parametrize("name", ["odd", "grouped heads", "divided afterwards", "any length, causal"])
+def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    case = CASES[name]
+    module = case.module()
+    exe = compile_module(module, V3)
+    (decision,) = exe.decisions.values()
+    assert decision.template == "pieces"
+    assert str(decision.refusals[0]) == "attention refused: cannot do it: a test"
+    assert differs(case, module, exe) < 2e-6
+
+
+def test_pieces_are_scheduled_like_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    functions = lower(Case(32, 32).module(), V3).record.after("schedule").program.functions
+    (text,) = (str(f) for f in functions.values() if isinstance(f, Function))
+    assert text.count("in register") >= 2 and text.count("parallel ") >= 5
+
+
+OUTSIDE = {
+    "scores that are a result": ("-> y:", "-> y, p:"),
+    "no exponential": ("exp(s3)", "tanh(s3)"),
+    "a sum over rows": (
+        "total: f32[1, 2, 20, 1] = reduce(e, kind=sum, axes=(3,), keepdims=true)",
+        "total: f32[1, 2, 1, 20] = reduce(e, kind=sum, axes=(2,), keepdims=true)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_what_is_no_attention_is_left_alone(name: str) -> None:
+    old, changed = OUTSIDE[name]
+    text = Case(20, 20).text()
+    assert old in text
+    assert len(attentions(parse_module(text).graph)) == 1
+    assert not attentions(parse_module(text.replace(old, changed)).graph)
+
+
+def test_few_rows_or_keys_run_as_products_of_their_own() -> None:
+    assert not attentions(Case(7, 32).module().graph)
+    assert not attentions(Case(32, 7).module().graph)
+    assert attentions(Case(8, 8).module().graph)
+
+
+def test_what_others_need_stays_outside() -> None:
+    """Keys that are a result are turned by a kernel of their own, queries by the attention."""
+    text = Case(20, 20).text().replace("-> y:", "-> y, kh:")
+    (nodes,) = attentions(parse_module(text).graph)
+    made = {value.name for node in nodes for value in node.outputs}
+    assert {"qh", "vh", "turned", "y"} <= made and "kh" not in made
+
+
+def test_any_number_of_threads_computes_the_same() -> None:
+    for case in (Case(40, 40, heads=9), Case(300, 257, heads=1, size=72)):
+        arrays = case.arrays(int(case.rows), int(case.keys))
+        one, several = (compile_module(case.module(), V3, threads=n)(*arrays) for n in (1, 3))
+        np.testing.assert_array_equal(one, several)
