@@ -10,6 +10,8 @@ branch in lanes, a mask:
     vectorize j in 0..8:                    if i < m:
       if i < m and j + jo*8 < n:      =>      if ramp(0, 1, 8) < broadcast(i32(min(max(n - jo*8, 0), 8)), 8):
         y[i, j + jo*8] = 0.0                    y[i, jo*8:jo*8 + 8] = broadcast(0.0, 8)
+
+A small buffer that each iteration has for itself becomes one with room for all lanes (see private_lanes.py).
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from tilewright.expr import dtypes
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Var, conjunction
 from tilewright.loops.edit import statements, substitute_expressions, transform_statements
-from tilewright.loops.nodes import For, Function, If, Let, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, For, Function, If, Let, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.lower.mask_loads import loads_outside
 from tilewright.lower.masks import compare_lanes, conjuncts, decided, is_pure, lane_type
+from tilewright.lower.private_lanes import is_private, with_private_lanes
 
 
 def vectorize(function: Function) -> Function:
@@ -44,7 +47,7 @@ def _widen_loop(loop: For) -> Stmt:
         return serial
     widths = (s.buffer.dtype.bits for s in statements(loop.body) if isinstance(s, Store))
     widen = _Widener(loop.var, loop.begin, int(loop.end.value) - int(loop.begin.value), next(widths, 32))
-    return widen.statement(loop.body) or serial
+    return widen.statement(with_private_lanes(loop)) or serial
 
 
 def _masked(masks: list[Expr], then: Stmt, otherwise: Stmt | None) -> Stmt:
@@ -105,6 +108,8 @@ class _Widener:
                 return stmt
             case Prefetch():
                 return Seq(())
+            case Alloc(buffer) if is_private(buffer):
+                return stmt
             case For(_, _, _, kind, body) if kind in _IN_ORDER and not self.uses(loop_bounds(stmt)):
                 inner = self.statement(body)
                 return None if inner is None else _mask_outside(stmt.replace(body=inner))

@@ -24,7 +24,7 @@ from tilewright.frontends.onnx.operators import find_handler
 from tilewright.frontends.onnx.order import check_order
 from tilewright.frontends.onnx.registry import Handler, attribute_values, check_call
 from tilewright.frontends.onnx.tensors import ELEMENTS
-from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.frontends.onnx.values import AlreadyReported, Tensor, Unsupported
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
 from tilewright.report.errors import TilewrightError, UserError, all_of
@@ -112,39 +112,13 @@ class Importer:
         finally:
             self.scopes.pop()
 
-    def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """Those of the names that are values here."""
-        found: dict[str, Tensor] = {}
-        for scope in self.scopes:
-            found.update({n: known for n in names if isinstance(known := scope.get(n), Tensor)})
-        return found
-
-    def attempt(
-        self, graph: GraphProto, inputs: Sequence[Tensor], emit: Emit, values: Mapping[str, Tensor]
-    ) -> list[Tensor] | None:
-        """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
-        cannot be read there."""
-        before = self.emit, self.problems
-        self.emit, self.problems = emit, []
-        self.scopes.append(dict(values))
-        try:
-            results = self.body(graph, inputs)
-            for tensor in results:
-                tensor.value  # noqa: B018  makes its nodes while this is the function
-            return None if self.problems else results
-        except (TilewrightError, Unsupported, _AlreadyReported):
-            return None
-        finally:
-            self.scopes.pop()
-            self.emit, self.problems = before
-
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
         return self.file.tensor(tensor)
 
     def _present(self, known: Known) -> Tensor:
         if not isinstance(known, Tensor):
-            raise _AlreadyReported
+            raise AlreadyReported
         return known
 
     # The model's interface
@@ -244,7 +218,7 @@ class Importer:
             outputs = self._call(node, given, inputs, source)
         except Unsupported as error:
             self._problem(f"{node.op_type} is not supported here", source, error.why, error.mend)
-        except _AlreadyReported:
+        except AlreadyReported:
             outputs = None
         for n, name in enumerate(node.output):
             if name:
@@ -322,7 +296,7 @@ class Importer:
         arguments = inputs if variadic else inputs[:named]
         try:
             results = handler.function(self.emit, *arguments, **attribute_values(handler, given))
-        except (TilewrightError, Unsupported, _AlreadyReported):
+        except (TilewrightError, Unsupported, AlreadyReported):
             raise
         except Exception as error:
             raise _misfit(source, error) from error
@@ -366,10 +340,6 @@ def _misfit(source: str, error: Exception) -> UserError:
         why=f"reading it ended with {type(error).__name__}: {error}",
         mend="see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect",
     )
-
-
-class _AlreadyReported(Exception):
-    """A value is missing because of a problem that is already in the list."""
 
 
 def _source(node: NodeProto) -> str:

@@ -31,6 +31,10 @@ class Unsupported(Exception):
         self.mend = mend
 
 
+class AlreadyReported(Exception):
+    """A value is missing because of a problem that is already in the list."""
+
+
 class Tensor:
     """A value of the model. `content` holds its elements as expressions, `array` as numbers; either may be None."""
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.reading import Size, static_of
-from tilewright.frontends.onnx.values import Tensor
+from tilewright.frontends.onnx.values import AlreadyReported, Tensor, Unsupported
 from tilewright.graph.build_scan import ScanBuilder
 from tilewright.graph.symbolic import Direction
 from tilewright.graph.symbolic import Size as Bound
+from tilewright.report.errors import TilewrightError
 from tilewright.types.tensor import dim
 
 if TYPE_CHECKING:
     from onnx import GraphProto
+
+    from tilewright.frontends.onnx.importer import Importer
 
 Results = tuple[list[Tensor], list[Tensor]]
 """The states after the last step; the stacked outputs, the steps along their leading axis."""
@@ -83,7 +86,7 @@ def scan_graph(
     None where a size within a step is no number, or known to each step alone, or changes from step to step, and where
     steps may end early: such loops are unrolled. So are those that cannot be read here at all, which tells why.
     """
-    captured = outside.importer.visible(names_used(graph))
+    captured = _visible(outside.importer, names_used(graph))
     inner = [d for t in scanned for d in t.shape[1:]]
     sizes = [*inner, *(d for t in (*initial, *captured.values()) for d in t.shape)]
     if static_of(sizes) is None:
@@ -91,13 +94,41 @@ def scan_graph(
     loop = Loop(outside, "step", steps, initial, scanned, reverse)
     inputs = [*loop.slices, *(loop.inside(t) for t in before), *loop.states] if before else [*loop.states, *loop.slices]
     within = {name: loop.inside(t) for name, t in captured.items()}
-    results = outside.importer.attempt(graph, inputs, loop.b, within)
+    results = _attempt(outside.importer, graph, inputs, loop.b, within)
     if results is not None and before:
         proceed, *results = results
         results = results if truth(proceed) else None
     if results is None or not _repeats(loop, results, initial):
         return None
     return loop.finish(results[: len(initial)], results[len(initial) :], stacked)
+
+
+def _visible(importer: Importer, names: Sequence[str]) -> dict[str, Tensor]:
+    """Those of the names that are values here."""
+    found: dict[str, Tensor] = {}
+    for scope in importer.scopes:
+        found.update({n: known for n in names if isinstance(known := scope.get(n), Tensor)})
+    return found
+
+
+def _attempt(
+    importer: Importer, graph: GraphProto, inputs: Sequence[Tensor], emit: Emit, values: Mapping[str, Tensor]
+) -> list[Tensor] | None:
+    """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it cannot be
+    read there."""
+    before = importer.emit, importer.problems
+    importer.emit, importer.problems = emit, []
+    importer.scopes.append(dict(values))
+    try:
+        results = importer.body(graph, inputs)
+        for tensor in results:
+            tensor.value  # noqa: B018  makes its nodes while this is the function
+        return None if importer.problems else results
+    except (TilewrightError, Unsupported, AlreadyReported):
+        return None
+    finally:
+        importer.scopes.pop()
+        importer.emit, importer.problems = before
 
 
 def _repeats(loop: Loop, results: Sequence[Tensor], initial: Sequence[Tensor]) -> bool:
