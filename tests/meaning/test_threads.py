@@ -228,6 +228,26 @@ def test_default_schedules_give_threads_enough_to_do() -> None:
     assert "parallel" not in shared(scan)
 
 
+COUNTED = """
+func counted[n, first](before: f32[first], x: f32[n]):
+  parallel i in first..n:
+    for r in 0..i % 7 * 50: x[i] = x[i] * 1.0
+    x[i] = x[i] + 1.0
+"""
+
+
+@pytest.mark.parametrize("grain", [1, 3])
+def test_every_iteration_runs_once(grain: int) -> None:
+    """Pieces change hands: iterations take unequal time, and there are more threads than cores."""
+    kernel = tw.build(parse(COUNTED.replace("..n:", f"..n grain {grain}:", 1)), threads=5)
+    for n in (2, 7, 31, 32, 33, 1000):
+        for first in (0, 1, n - 1):
+            x, before = np.zeros(n, np.float32), np.zeros(first, np.float32)
+            for _ in range(60):
+                kernel(before, x)
+            assert np.array_equal(x, 60.0 * (np.arange(n) >= first)), (n, first)
+
+
 @pytest.mark.parametrize("extent", [4096, 4099])
 def test_points_that_lie_in_one_piece_are_shared(extent: int) -> None:
     """A nest of one loop, and one whose first loop runs once."""

@@ -4,11 +4,12 @@
     void tilewright_leave(ptr team)
     void tilewright_stop()                  void tilewright_reset()
 
-`tilewright_parallel` runs share(env, b, e) for contiguous parts b..e of begin..end, as many as the team has threads,
-none of fewer than `grain` iterations, and returns when all have run. The caller runs the first part. Each further one
-is posted to a worker of its own; what a worker has not begun when the caller is done with its part, the caller takes
-back: a loop never waits for a worker to wake up. One caller at a time has the workers; whoever finds them taken
-(another thread, or a share that forks again) runs the whole loop alone.
+`tilewright_parallel` runs share(env, b, e) for contiguous parts b..e of begin..end, and returns when all have run. The
+loop is cut into pieces, none of fewer than `grain` iterations, and each thread of the team gets as many neighbouring
+ones: the caller the first, each worker further ones, which are posted to it. A thread runs a quarter of what is left of
+its own pieces, from the front, and so on; when it has none left, it takes a quarter of another thread's, from the
+back. So a loop never waits for a worker to wake up, nor for a slow one to do its whole part. One caller at a time has
+the workers; whoever finds them taken (another thread, or a share that forks again) runs the whole loop alone.
 
 A team is { i64 threads, i64 forked, i64 grains }: one call of a program. While a call that has forked is under way,
 workers wait for its next loop awake; when it has left, a little longer, for the next call; then they sleep on a
@@ -18,7 +19,8 @@ grains of work, or at a loop whose grain is 1: of those nobody knows how long an
 A worker has a slot with what it shares with callers:
 
     state    even: the number of a loop whose part is posted; odd: nothing to do; -2: return
-    done     the number of the last loop whose part it ran
+    done     the number of the last loop in which it took part
+    range    the pieces that nobody has begun, the first in its low half, the one behind the last in its high half
     asleep   1 while it sleeps and nobody has woken it
 
 pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
@@ -27,6 +29,7 @@ signals but those of faults, so that Ctrl-C reaches Python's main thread.
 
 from __future__ import annotations
 
+from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
 
 PARALLEL = "tilewright_parallel"
@@ -52,6 +55,9 @@ IN_CALL = 100 * AFTER_CALL
 WAKE = 50
 """Grains of work (see lower/share_out.py) that are worth waking a worker for: about 100 microseconds."""
 
+PIECES = 1 << 20
+"""The most pieces that a loop is cut into."""
+
 TEAM = "{ i64, i64, i64 }"
 
 _BEFORE_YIELD = 4096
@@ -73,10 +79,11 @@ def pool_text(triple: str, data_layout: str) -> str:
         "MOST": MOST_WORKERS,
         "SLOTS": MOST_WORKERS + 1,
         "WAKE": WAKE,
+        "PIECES": PIECES,
         "SETMASK": 3 if apple else 2,
         "BUS": 10 if apple else 7,
     }
-    text = GLOBALS + declaration + WORKER + CALLER + LIFE
+    text = GLOBALS + declaration + WORKER + PARTS + CALLER + LIFE
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return head + text

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 GLOBALS = """
-%slot = type { [8 x i64], [8 x i64], [7 x i64], i64, [256 x i8], [256 x i8], [320 x i8] }
-%job = type { ptr, ptr, i64, i64, i64 }
+%slot = type { [8 x i64], [8 x i64], [7 x i64], i64, [256 x i8], [256 x i8], [8 x i64], [256 x i8] }
+%job = type { ptr, ptr, i64, i64, i64, i64 }
 @slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 64
 @busy = internal global i64 0, align 64
 @active = internal global i64 0, align 64
@@ -27,8 +27,10 @@ declare i32 @sigfillset(ptr)
 declare i32 @sigdelset(ptr, i32)
 declare i32 @sched_yield()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
+declare i64 @llvm.umin.i64(i64, i64)
 """
-"""A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable."""
+"""A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable, its range. A job:
+the share, its environment, the first iteration, how many there are, parts, pieces."""
 
 WORKER = """
 define internal void @wait(i64 %n) {
@@ -44,27 +46,6 @@ yield:
 end:
   ret void
 }
-
-define internal void @part(i64 %which) {
-  %share = load ptr, ptr @job
-  %env = load ptr, ptr getelementptr (%job, ptr @job, i64 0, i32 1)
-  %begin = load i64, ptr getelementptr (%job, ptr @job, i64 0, i32 2)
-  %count = load i64, ptr getelementptr (%job, ptr @job, i64 0, i32 3)
-  %parts = load i64, ptr getelementptr (%job, ptr @job, i64 0, i32 4)
-  %each = udiv i64 %count, %parts
-  %over = urem i64 %count, %parts
-  %before = call i64 @llvm.umin.i64(i64 %which, i64 %over)
-  %whole = mul i64 %which, %each
-  %offset = add i64 %whole, %before
-  %first = add i64 %begin, %offset
-  %longer = icmp ult i64 %which, %over
-  %one = zext i1 %longer to i64
-  %size = add i64 %each, %one
-  %last = add i64 %first, %size
-  call void %share(ptr %env, i64 %first, i64 %last)
-  ret void
-}
-declare i64 @llvm.umin.i64(i64, i64)
 
 define internal ptr @worker(ptr %id) {
 entry:
@@ -208,9 +189,25 @@ form:
   store i64 %begin, ptr getelementptr (%job, ptr @job, i64 0, i32 2)
   store i64 %count, ptr getelementptr (%job, ptr @job, i64 0, i32 3)
   store i64 %parts, ptr getelementptr (%job, ptr @job, i64 0, i32 4)
-  br label %posting
+  %pieces = call i64 @llvm.umin.i64(i64 %most, i64 $PIECES$)
+  store i64 %pieces, ptr getelementptr (%job, ptr @job, i64 0, i32 5)
+  br label %dealing
+dealing:
+  %m = phi i64 [ 0, %form ], [ %m1, %deal ]
+  %before = phi i64 [ 0, %form ], [ %after, %deal ]
+  %dealt = icmp ugt i64 %m, %workers
+  br i1 %dealt, label %posting, label %deal
+deal:
+  %m1 = add i64 %m, 1
+  %upto = mul i64 %pieces, %m1
+  %after = udiv i64 %upto, %parts
+  %top = shl i64 %after, 32
+  %range = or i64 %top, %before
+  %hand = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %m, i32 6
+  store atomic i64 %range, ptr %hand release, align 8
+  br label %dealing
 posting:
-  %k = phi i64 [ 1, %form ], [ %k1, %post ]
+  %k = phi i64 [ 1, %dealing ], [ %k1, %post ]
   %all = icmp ugt i64 %k, %workers
   br i1 %all, label %own, label %post
 post:
@@ -223,7 +220,7 @@ own:
   %g1 = or i64 %g, 1
   br label %joining
 joining:
-  %j = phi i64 [ %workers, %own ], [ %j1, %took ], [ %j1, %waited ]
+  %j = phi i64 [ %workers, %own ], [ %j1, %join ], [ %j1, %waited ]
   %joined = icmp eq i64 %j, 0
   br i1 %joined, label %free, label %join
 join:
@@ -231,10 +228,7 @@ join:
   %j1 = sub i64 %j, 1
   %back = cmpxchg ptr %state, i64 %g, i64 %g1 acq_rel monotonic, align 8
   %idle = extractvalue { i64, i1 } %back, 1
-  br i1 %idle, label %took, label %begun
-took:
-  call void @part(i64 %j)
-  br label %joining
+  br i1 %idle, label %joining, label %begun
 begun:
   %done = getelementptr %slot, ptr %state, i64 0, i32 1
   br label %waiting
