@@ -283,7 +283,9 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     planned = [p.name for p in passes].index("plan") + 1
     program = run_passes(module, passes[:planned], level=GRAPH)
     kernels = [f for f in program.functions.values() if isinstance(f, Function)]
-    made = dict(zip([k.name for k in kernels], workers.run(kernels, lambda f: make_kernel(f, target)), strict=True))
+    largest = sorted(kernels, key=lambda f: -len(f.body.inside()))  # so that no process begins a long one at the end
+    found = dict(zip(largest, workers.run(largest, lambda f: make_kernel(f, target)), strict=True))
+    made = {kernel.name: found[kernel] for kernel in kernels}
     for kernel in made.values():
         program = program.with_function(kernel.outside)
     heads = {name: kernel.head for name, kernel in made.items() if kernel.head is not None}
