@@ -170,7 +170,7 @@ def differs(case: Case, module: Module, exe: Executable) -> float:
     for rows, keys in lengths(case):
         arrays = case.arrays(rows, keys)
         (want,) = evaluate(module, dict(zip([v.name for v in module.graph.params], arrays, strict=True))).values()
-        got = exe(*arrays)
+        (got,) = exe(*arrays)
         worst = max(worst, float(np.abs(got - want).max()))
     return worst
 
