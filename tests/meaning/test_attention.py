@@ -14,7 +14,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan import defaults
+from tilewright.plan import attention, defaults
 from tilewright.plan.attention import attentions
 from tilewright.plan.pieces import products
 from tilewright.report.errors import UserError
@@ -23,6 +23,12 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 V3 = Target.parse("x86-64-v3")
+
+
+@pytest.fixture(autouse=True)
+def _few_keys_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small cases take the ways of large ones."""
+    monkeypatch.setattr(attention, "LEAST_KEYS", attention.LEAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +176,7 @@ def differs(case: Case, module: Module, exe: Executable) -> float:
     for rows, keys in lengths(case):
         arrays = case.arrays(rows, keys)
         (want,) = evaluate(module, dict(zip([v.name for v in module.graph.params], arrays, strict=True))).values()
-        got = exe(*arrays)
+        (got,) = exe(*arrays)
         worst = max(worst, float(np.abs(got - want).max()))
     return worst
 
@@ -254,6 +260,13 @@ def test_few_rows_or_keys_run_as_products_of_their_own() -> None:
     assert not attentions(Case(7, 32).module().graph)
     assert not attentions(Case(32, 7).module().graph)
     assert attentions(Case(8, 8).module().graph)
+
+
+def test_scores_of_few_keys_are_left_alone_but_for_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    assert not attentions(Case(64, attention.LEAST_KEYS - 1).module().graph)
+    assert attentions(Case(64, attention.LEAST_KEYS).module().graph)
+    assert attentions(Case(64, "m").module().graph)
 
 
 def test_what_others_need_stays_outside() -> None:

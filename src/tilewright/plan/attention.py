@@ -27,6 +27,9 @@ MOVES = frozenset({"transpose", "slice", "broadcast", "reshape"})
 LEAST = 8
 """Fewer rows or keys than this leave a tile or a vector empty: such products run as they do elsewhere."""
 
+LEAST_KEYS = 48
+"""All scores of fewer keys than this stay in cache, and rows side by side are faster for them than rows in lanes."""
+
 MOST_NODES = 40
 """The most nodes between the products."""
 
@@ -40,7 +43,7 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
     taken: set[Node] = set()
     found: list[tuple[Node, ...]] = []
     for node in function.nodes:
-        if node not in taken and _is_product(node):
+        if node not in taken and _is_product(node) and _has_keys(node):
             nodes = _Attention(uses, node).nodes()
             if nodes and not taken & set(nodes):
                 taken.update(nodes)
@@ -55,6 +58,11 @@ def _is_product(node: Node) -> bool:
     type = node.outputs[0].type
     kinds = {v.type.dtype for v in (*node.inputs, *node.outputs)}
     return kinds == {dtypes.f32} and len(type.shape) >= 2 and all(_is_enough(n) for n in type.shape[-2:])
+
+
+def _has_keys(first: Node) -> bool:
+    keys = first.outputs[0].type.shape[-1]
+    return not isinstance(keys, Const) or int(keys.value) >= LEAST_KEYS
 
 
 def _is_enough(extent: Expr) -> bool:

@@ -29,6 +29,10 @@ SHARES, LARGE = 8, 1 << 22
 are."""
 
 
+TOGETHER = 4
+"""The most rows side by side: enough to hide what a reduction of one waits for."""
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The register tiles of the scores and of the second product; the rows of a block; and whether blocks may overlap,
@@ -38,6 +42,11 @@ class Choice:
     sums: RegisterTile
     rows: int
     overlap: bool = False
+
+    @property
+    def together(self) -> int:
+        """The rows that steps of rows take side by side."""
+        return max(n for n in range(1, TOGETHER + 1) if self.rows % n == 0)
 
 
 def choose(first: Contraction, second: Contraction, target: Target) -> Choice:

@@ -19,10 +19,12 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.plan import contraction_choice
 from tilewright.plan.attention_choice import Choice, choose
 from tilewright.plan.attention_rows import in_lanes
 from tilewright.plan.contraction import Contraction, contraction_of
-from tilewright.plan.contraction_nest import MANY, write_out
+from tilewright.plan.contraction_edges import without_dead_vectors
+from tilewright.plan.contraction_nest import MANY, Nest, write_out
 from tilewright.plan.contraction_packing import STACK_BYTES, only_store, panels_of
 from tilewright.plan.pieces import products
 from tilewright.plan.register_tiles import RegisterTile, known
@@ -143,7 +145,7 @@ def _run(s: Schedule, found: _Attention, choice: Choice) -> Schedule:
     batch, rows = _outer_loops(s, found, choice)
     tiles = ((found.first, choice.scores), (found.second, choice.sums))
     panels = [panels_of(s, dot, dot.vector, dot.columns, tile.columns) for dot, tile in tiles]
-    _gather(s, found, rows)
+    _gather(s, found, rows, choice.together)
     _operands(s, found, batch, rows, panels, choice)
     whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
     for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
@@ -176,8 +178,9 @@ def _outer_loops(s: Schedule, found: _Attention, choice: Choice) -> tuple[list[V
     return batch, outer
 
 
-def _gather(s: Schedule, found: _Attention, rows: Var) -> None:
-    """Everything is computed for a block of rows: steps of rows that feed one nest share its loop over rows."""
+def _gather(s: Schedule, found: _Attention, rows: Var, together: int) -> None:
+    """Everything is computed for a block of rows. Steps of rows that feed one map share its loop over rows, a few of
+    them at a time, and so do reductions of what it stores."""
     s.compute_at(found.dots[1], rows)
     place: dict[str, Var] = {}
     for block in reversed(found.between):
@@ -185,8 +188,15 @@ def _gather(s: Schedule, found: _Attention, rows: Var) -> None:
         near = {place.get(r) for r in readers}
         loop = near.pop() if len(near) == 1 else None
         s.compute_at(block, loop if loop is not None else rows)
-        inside = s.get_loops(block)
-        place[block] = inside[inside.index(rows) + 1]
+        if loop is None and not find_block(s.func, block).reduce:
+            inside = s.get_loops(block)
+            place[block], _ = s.split(inside[inside.index(rows) + 1], together)
+        elif loop is not None:
+            place[block] = loop
+    for block in [b for b in found.between if b not in place]:
+        made = {place[p] for p in s.get_producers(block) if p in place}
+        if len(made) == 1:
+            s.reverse_compute_at(block, made.pop())
     for block in (found.scores, found.dots[0]):
         s.compute_at(block, rows)
 
@@ -228,9 +238,13 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile) -> No
     s.vectorize(lane)
     s.unroll(vector)
     s.unroll(row)
-    write_out(s, write, tiles, tile)
-    if find_block(s.func, dot).where is not None:
-        s.pad(dot)
+    nest = Nest(panel, None, None, None, panel, tiles, row, vector, lane)
+    vectors = {write: write_out(s, write, tiles, tile), dot: vector}
+    in_panels = contraction_choice.Choice(tile, 1, None, pack_vector=True, pack_broadcast=False)
+    for name in (dot, *without_dead_vectors(s, found, in_panels, nest, vectors)):
+        block = find_block(s.func, name)
+        if block.reduce and block.where is not None:
+            s.pad(name)
 
 
 def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:

@@ -69,7 +69,7 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
 
 def _by_nests(function: Function, target: Target) -> Function:
     """The schedule of kernels that no template is for."""
-    function = inline_all(function)
+    function = inline_all(function, once=any(b.reduce for b in blocks(function.body)))
     function = _accumulate_locally(function)
     function = pull_producers(function)
     function = decompose(function)

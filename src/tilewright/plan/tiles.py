@@ -54,7 +54,8 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
             best = cost, loop
     if best is None or best[0] >= lanes * len(inner):
         return None
-    if any(step(a, best[1].var) not in (0, 1) for a in inner) and reduces_contiguously(body, lanes):
+    repeated = [a for a in found if a.loops]
+    if any(step(a, best[1].var) not in (0, 1) for a in repeated) and reduces_contiguously(body, lanes):
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)

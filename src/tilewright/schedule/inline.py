@@ -16,10 +16,10 @@ from functools import lru_cache
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads, map_loads, path_to, statements
+from tilewright.loops.edit import blocks, loads, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -220,14 +220,17 @@ def _scopes(function: Function) -> dict[Var | Buffer, Stmt]:
 
 
 @lru_cache(maxsize=1 << 4)
-def inline_all(function: Function) -> Function:
+def inline_all(function: Function, *, once: bool = False) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
-    and that cost more to compute than to load. The answer is kept: each template for a kernel begins with it."""
+    and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
+    element of them several times: what rows come to, at each point of a row. The answer is kept: each template for a
+    kernel begins with it."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
         block = _point_block(function, buffer)
         if block is None or not isinstance(block.body, Store):
             continue
-        if not (is_expensive(block.body.value) and _reading_nests(function, buffer) > 1):
+        several = _reading_nests(function, buffer) > 1 or (once and _is_read_again(function, buffer))
+        if not (several and is_expensive(block.body.value)):
             try:
                 function = inlined(function, block)
             except UserError:
@@ -247,6 +250,24 @@ def _point_block(function: Function, buffer: Buffer) -> Block | None:
 def is_expensive(value: Expr) -> bool:
     """Whether an expression calls a function or divides."""
     return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
+
+
+def _is_read_again(function: Function, buffer: Buffer) -> bool:
+    """Whether a block reads an element of a buffer in several iterations of a loop around it."""
+    for block in blocks(function.body):
+        bound = {a.var: a.binding for a in block.axes}
+        for load in loads(block):
+            if load.buffer is buffer:
+                used = {
+                    v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))
+                }
+                if any(loop.var not in used and not _is_one(loop) for loop in loops_around(function.body, block)):
+                    return True
+    return False
+
+
+def _is_one(loop: For) -> bool:
+    return isinstance(loop.end, Const) and isinstance(loop.begin, Const) and loop.end.value - loop.begin.value == 1
 
 
 def _reading_nests(function: Function, buffer: Buffer) -> int:
