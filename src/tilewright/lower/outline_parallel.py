@@ -20,7 +20,6 @@ from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Var, const
-from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import (
@@ -186,12 +185,8 @@ def _free(body: Stmt, params: tuple[Buffer, ...]) -> list[Var]:
     """The variables that a body and the shapes of its buffers use and that it does not define, in order."""
     shapes = [b.shape for b in params] + [s.buffer.shape for s in statements(body) if isinstance(s, Alloc | View)]
     defined = {s.var for s in statements(body) if isinstance(s, For | Let)}
-    extents = [extent for shape in shapes for extent in shape]
-    free = body.variables().union(*map(variables_of, extents)) - defined
-    if len(free) < 2:
-        return list(free)
-    used = [*preorder(extents), *preorder(body)]
-    return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v in free))
+    used = [*preorder([extent for shape in shapes for extent in shape]), *preorder(body)]
+    return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v not in defined))
 
 
 def _used(body: Stmt) -> list[Buffer]:
