@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -170,9 +171,10 @@ def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decisi
 
 
 def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
-    """Runs each loops function once on its inputs, and returns their outputs. Those that copy elements are evaluated;
-    all others are compiled for this machine, together."""
-    copied = [evaluate_copies(function, inputs) for function, inputs in tasks]
+    """Runs each loops function once on its inputs, and returns their outputs. Those that copy elements are evaluated,
+    by a few threads, since copies wait for memory; all others are compiled for this machine, together."""
+    with ThreadPoolExecutor(_most_processes()) as threads:
+        copied = list(threads.map(lambda task: evaluate_copies(*task), tasks))
     compiled = iter(_run_compiled([task for task, made in zip(tasks, copied, strict=True) if made is None]))
     return [next(compiled) if made is None else made for made in copied]
 
@@ -263,9 +265,14 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
 
 def _useful_processes(module: Module) -> int:
     """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one."""
-    show, most = settings.SHOW.read(), settings.COMPILE_PROCESSES.read() or current_host().cores
+    show = settings.SHOW.read()
     watched = show.lines or show.directory is not None or settings.VERIFY.read()
-    return most if is_large(module) and not watched else 1
+    return _most_processes() if is_large(module) and not watched else 1
+
+
+def _most_processes() -> int:
+    """How many processes, or threads, may work on one compilation."""
+    return settings.COMPILE_PROCESSES.read() or current_host().cores
 
 
 def is_large(module: Module) -> bool:

@@ -17,7 +17,7 @@ from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.memo import Reference, take
 from tilewright.plan.fusion.partitions import Partition
 from tilewright.plan.fusion.prune import KERNEL_NODES
-from tilewright.plan.fusion.template import Entries, Fused
+from tilewright.plan.fusion.template import Entries
 
 Cut = int
 """References of a partition, bit n for the n-th."""
@@ -50,18 +50,19 @@ class Kernels:
         self._model = model
         self.references = partition.references
         self._bits = {r: 1 << n for n, r in enumerate(partition.references)}
-        self._into: dict[Node, list[tuple[Node, Cut]]] = {node: [] for node in partition.nodes}
+        self._into: dict[Node, list[tuple[Value, Node, Cut]]] = {node: [] for node in partition.nodes}
         self._storing: dict[Node, Cut] = {}
         """For each node whose value is not stored in any case the references that, cut, have it stored."""
         for r, bit in self._bits.items():
             maker = flow.makers[r.value]
-            self._into[r.reader].append((maker, bit))
+            self._into[r.reader].append((r.value, maker, bit))
             self._storing[maker] = self._storing.get(maker, 0) | bit
         self._forced = [node for node in partition.nodes if not partition.stored.isdisjoint(node.outputs)]
         for node in self._forced:
             self._storing.pop(node, None)
         self._made: dict[tuple[Node, Cut], Kernel | None] = {}
         self._relevant: dict[Node, Cut] = {}
+        self._taken: dict[tuple[Node, Cut], Entries] = {}
 
     def cut(self, references: Collection[Reference]) -> Cut:
         """The assignment that cuts these references."""
@@ -88,7 +89,7 @@ class Kernels:
         found: dict[Cut, set[Node]] = {p: {node for node, bits in self._storing.items() if bits & p} for p in points}
         for root in self._roots(cut | sum(points)):
             seen, _ = self._back(root, cut)
-            reached = sum(bit for node in seen for _, bit in self._into[node])
+            reached = sum(bit for node in seen for *_, bit in self._into[node])
             for p in points:
                 if p & reached:
                     found[p].add(root)
@@ -102,7 +103,7 @@ class Kernels:
         inside: Cut = 0
         waiting, seen = [root], {root}
         while waiting:
-            for maker, bit in self._into[waiting.pop()]:
+            for _, maker, bit in self._into[waiting.pop()]:
                 if not bit & cut:
                     inside |= bit
                     if maker not in seen:
@@ -111,24 +112,37 @@ class Kernels:
         return seen, inside
 
     def _kernel(self, root: Node, cut: Cut) -> Kernel | None:
-        if root not in self._relevant:
-            self._relevant[root] = self._back(root, 0)[1]
-        key = root, cut & self._relevant[root]
+        key = root, cut & self._reach(root)
         if key not in self._made:
-            self._made[key] = self._check(root, *self._back(root, cut))
+            self._made[key] = self._check(root, cut)
         return self._made[key]
 
-    def _check(self, root: Node, seen: set[Node], bits: Cut) -> Kernel | None:
+    def _reach(self, node: Node) -> Cut:
+        """The references that a kernel may go back over from a node."""
+        if node not in self._relevant:
+            self._relevant[node] = self._back(node, 0)[1]
+        return self._relevant[node]
+
+    def _check(self, root: Node, cut: Cut) -> Kernel | None:
         """The kernel, where a template takes in its nodes one after the other."""
+        entries = self._entries(root, cut)
+        if not entries:
+            return None
+        seen, bits = self._back(root, cut)
         if len(seen) > KERNEL_NODES:
             return None
         inside = frozenset(r for n, r in enumerate(self.references) if bits >> n & 1)
         nodes = sorted(seen, key=lambda n: self._flow.place[n])
-        entries: dict[Node, Entries] = {}
-        for node in nodes:
-            fused: Fused = {v: entries[self._flow.makers[v]] for v in node.inputs if Reference(v, node) in inside}
-            entries[node] = take(node, fused, self._flow)
-            if not entries[node]:
-                return None
-        cost = self._model.kernel(nodes, inside)
-        return Kernel(tuple(nodes), inside, entries[root][0].template, cost)
+        return Kernel(tuple(nodes), inside, entries[0].template, self._model.kernel(nodes, inside))
+
+    def _entries(self, node: Node, cut: Cut) -> Entries:
+        """What the kernel is at a node on its way; empty where no template takes it in."""
+        key = node, cut & self._reach(node)
+        if key not in self._taken:
+            fused: dict[Value, Entries] = {}
+            for value, maker, bit in self._into[node]:
+                if not bit & cut:
+                    fused[value] = self._entries(maker, cut)
+            whole = all(fused.values())
+            self._taken[key] = take(node, fused, self._flow) if whole else ()
+        return self._taken[key]
