@@ -88,6 +88,58 @@ def test_leading_positions_of_known_extents_become_rows() -> None:
     assert ops == ["contract", "add", "add", "relu"]
 
 
+ONE_COLUMN = """
+graph main(x: f64[n, 6, 1, 1], r: f64[n, 4, 1, 1]) -> y:
+  w: f64[4, 6, 1, 1] = constant(name=@w)
+  b: f64[1, 4, 1, 1] = constant(name=@b)
+  c: f64[n, 4, 1, 1] = contract(x, w, spec="n c i+a j+b, o c a b -> n o i j", sizes=(("i", 1), ("j", 1)))
+  d: f64[n, 4, 1, 1] = add(c, b)
+  y: f64[n, 4, 1, 1] = mul(d, r)
+""".replace("graph main(", "graph main[n](")
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_columns_are_axes_of_more_than_one_point(n: int) -> None:
+    given = program(ONE_COLUMN, (n, 6, 1, 1), (n, 4, 1, 1))
+    after = eliminate_dead(merge_positions(given.module))
+    agree(given, after, 1e-12)
+    (contract,) = [node for node in after.graph.nodes if node.op.name == "contract"]
+    assert contract.outputs[0].type.shape[1:] == (const(4),)
+    ops = [node.op.name for node in after.graph.nodes if node.op.name not in ("constant", "reshape")]
+    assert ops == ["contract", "add", "mul"], "the reshape stands behind what follows"
+
+
+@pytest.mark.parametrize("spec", ["i k, k j -> i j", "k j, i k -> i j"])
+def test_a_result_of_one_point_stays(spec: str) -> None:
+    text = f"""
+graph main(x: f64[1, 6], w: f64[6, 1]) -> y:
+  y: f64[1, 1] = contract({"x, w" if spec.startswith("i") else "w, x"}, spec="{spec}")
+"""
+    given = program(text, (1, 6), (6, 1))
+    assert merge_positions(given.module) is given.module
+
+
+REDUCED = """
+graph main(x: f64[3, 4, 5], w: f64[5, 6]) -> y:
+  c: f64[3, 4, 6] = contract(x, w, spec="i j k, k o -> i j o")
+  m: f64[3, 4, 1] = reduce(c, kind=max, axes=(2,), keepdims=true)
+  y: f64[3, 4, 6] = sub(c, m)
+"""
+
+
+def test_views_move_behind_reductions_of_whole_groups() -> None:
+    given = program(REDUCED, (3, 4, 5), (5, 6))
+    after = eliminate_dead(merge_positions(given.module))
+    agree(given, after, 1e-12)
+    (reduction,) = [node for node in after.graph.nodes if node.op.name == "reduce"]
+    assert reduction.inputs[0].type.shape == (const(12), const(6))
+    assert [node.op.name for node in after.graph.nodes if node.op.name != "reshape"] == ["contract", "reduce", "sub"]
+    apart = program(
+        REDUCED.replace("axes=(2,)", "axes=(1,)").replace("m: f64[3, 4, 1]", "m: f64[3, 1, 6]"), (3, 4, 5), (5, 6)
+    )
+    agree(apart, eliminate_dead(merge_positions(apart.module)), 1e-12)
+
+
 @pytest.mark.parametrize("spec", ["n i j c, c o -> n j i o", "n i j c, i c o -> n i j o"])
 def test_positions_that_a_contraction_tells_apart_stay(spec: str) -> None:
     text = ROWS.replace("n i j c, c o -> n i j o", spec).replace(

@@ -10,9 +10,9 @@ import pytest
 from benchmarks.network_models import NETWORKS, Network
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph_strategies import Program, programs
 
 import tilewright as tw
+from graph_strategies import Program, programs
 from tilewright.compiler import PLANNED, SCHEDULED, pipeline
 from tilewright.core.switches import HIGHEST
 from tilewright.graph.evaluate import evaluate

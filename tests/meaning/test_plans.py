@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph_strategies import Program, programs
 
 import tilewright as tw
 import tilewright.ops
+from graph_strategies import Program, programs
 from tilewright.graph.nodes import GraphFunction
 from tilewright.graph.parse import parse
 from tilewright.lower.eliminate_dead import eliminate_dead

@@ -70,6 +70,35 @@ def merge_axes(node: Node, graph: Graph) -> Value | None:
     return None if sums is None else graph.make("reshape", sums, shape=node.outputs[0].type.shape)
 
 
+def drop_one_column(node: Node, graph: Graph) -> Value | None:
+    """contract(x: [n, c, 1], w, "n c p, o c -> n o p")  =>  reshape(contract(reshape(x), w, "n c, o c -> n o"))
+
+    so that the columns, which lie in lanes, are the last axis of more than one point."""
+    attrs = node.attrs
+    assert isinstance(attrs, ContractAttributes)
+    assert isinstance(node.op, Contract)
+    maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    spec = _without_units(maps)
+    if spec is None:
+        return None
+    kept = len(spec.output)
+    while kept and maps.extent(spec.output[kept - 1]) is ONE:
+        kept -= 1
+    dropped = set(spec.output[kept:])
+    if not dropped or not kept:
+        return None
+    inputs, operands = [], []
+    for value, indices in zip(node.inputs, spec.operands, strict=True):
+        operands.append(tuple(i for i in indices if i.axis not in dropped))
+        made = _as(value, _extents(maps, operands[-1]), graph)
+        if made is None:
+            return None
+        inputs.append(made)
+    plain = Spec(tuple(operands), spec.output[:kept], spec.reduce)
+    sums = graph.make("contract", *inputs, spec=str(plain), dtype=attrs.dtype)
+    return None if sums is None else graph.make("reshape", sums, shape=node.outputs[0].type.shape)
+
+
 def slice_strides(node: Node, graph: Graph) -> Value | None:
     """contract(x, "n c i*2+a j*2+b, …")  =>  contract(slice(x, steps 2), "n c i j, …")     where a and b have size 1"""
     attrs = node.attrs
@@ -305,6 +334,7 @@ def _under(value: Value, out: Shape, groups: list[tuple[Shape, Shape]], graph: G
 
 
 RULES = (
+    (drop_one_column, ("contract",)),
     (slice_strides, ("contract",)),
     (merge_axes, ("contract",)),
     (pad_of_view, ("reshape",)),
