@@ -27,7 +27,7 @@ from tilewright.compiler import lower
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx import read
 from tilewright.loops.nodes import Function
-from tilewright.plan.fusion.explain import KernelRow, report
+from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report.progress import progress
 from tilewright.target import native
 
@@ -55,7 +55,8 @@ def measure_network(name: str, model: bytes, overhead: float) -> list[Priced]:
     """The distinct kernels of a network, but those of sizes that only a call knows."""
     compiled = lower(read(model), native())
     functions = compiled.record.after("share-out").program.functions
-    plan = report(compiled.choices.plans, compiled.record.after("plan").program)
+    plan = compiled.choices.plan
+    assert plan is not None
     found: list[Priced] = []
     for row in {row.name: row for row in reversed(plan.kernels)}.values():
         function = functions.get(row.name)

@@ -17,6 +17,7 @@ from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_worker import Worker, WorkerFailed, serve
 from benchmarks.networks import Engine, Measured, compare_results, draw, report_networks
+from benchmarks.plan_costs import measure_network, rank_correlation, report_templates
 from benchmarks.timing import Samples
 
 import tilewright as tw
@@ -156,3 +157,22 @@ def test_bars_are_as_long_as_their_values() -> None:
     root = xml.etree.ElementTree.fromstring(draw_bars("t", {"g": {"a": 1.0, "b": 4.0}}))
     widths = [float(e.attrib["width"]) for e in root.iter("{http://www.w3.org/2000/svg}rect")][2:]
     assert widths[1] == pytest.approx(4 * widths[0])
+
+
+# Prices and times
+
+
+def test_ranks_agree_or_not() -> None:
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 4000]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 1, 2, 3], [5, 5, 6, 7]) == pytest.approx(1)
+
+
+def test_every_kernel_of_a_network_is_priced_and_timed() -> None:
+    model = BY_NAME["MLP"].build_tiny().model().SerializeToString()
+    found = measure_network("MLP", model, 0.0)
+    assert {p.row.name for p in found} == set(tw.compile(model).kernels)
+    assert all(p.seconds > 0 and p.row.seconds > 0 for p in found)
+    report = report_templates(found)
+    assert [row[0] for row in report.rows] == ["contraction", "all"]
+    assert report.rows[-1][1] == str(len(found))
