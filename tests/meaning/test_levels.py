@@ -16,6 +16,7 @@ from graph_strategies import Program, programs
 from tilewright.compiler import PLANNED, SCHEDULED, pipeline
 from tilewright.core.switches import HIGHEST
 from tilewright.graph.evaluate import evaluate
+from tilewright.plan.fusion.prune import KERNEL_NODES
 from tilewright.target import native
 
 OPTIONAL = [p.name for p in pipeline(native()) if p.since] + ["plan", "schedule"]
@@ -38,6 +39,17 @@ def test_each_pass_can_be_left_out(name: str) -> None:
     exe = tw.compile(Path(DIGITS).read_bytes(), off=[name])
     assert name in ("plan", "schedule") or name not in exe.stages
     np.testing.assert_allclose(exe(IMAGES)[0], right, rtol=1e-4, atol=1e-6)
+
+
+def test_an_operator_of_many_constants_is_a_kernel_at_every_level() -> None:
+    """More maps without inputs than a kernel holds nodes."""
+    count = 3 * KERNEL_NODES // 2
+    parts = [f"  c{n}: f32[2] = full(value={n}.0, shape=(2,))" for n in range(count)]
+    names = ", ".join(f"c{n}" for n in range(count))
+    text = "\n".join(["graph main() -> y:", *parts, f"  y: f32[{2 * count}] = concat({names}, axis=0)", ""])
+    for level in range(HIGHEST + 1):
+        (found,) = tw.compile(tw.parse(text), level=level, off=["fold"] if level else [])()
+        np.testing.assert_array_equal(found, np.repeat(np.arange(count, dtype=np.float32), 2))
 
 
 def test_lower_levels_have_fewer_passes_and_more_kernels() -> None:

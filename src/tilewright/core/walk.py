@@ -6,12 +6,23 @@ A node's place in these walks follows `Node.children()`: fields declared by `ref
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from tilewright.core.node import Node
 
 N = TypeVar("N", bound=Node)
 K = TypeVar("K", bound=Node)
+
+
+def nodes_in(fields: tuple[Any, ...]) -> list[Node]:
+    """The nodes that the fields of a node hold, those that are only referred to among them, left before right."""
+    found: list[Node] = []
+    for value in fields:
+        if isinstance(value, Node):
+            found.append(value)
+        elif type(value) is tuple:
+            found += nodes_in(value)
+    return found
 
 
 def postorder(roots: Node | Iterable[Node]) -> Iterator[Node]:

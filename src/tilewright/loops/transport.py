@@ -14,6 +14,7 @@ import pickle
 from typing import Any
 
 from tilewright.core.node import Node
+from tilewright.core.walk import nodes_in
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS, Intrinsic
 from tilewright.expr.nodes import Expr
@@ -59,7 +60,7 @@ def _in_order(roots: list[Node]) -> list[Node]:
     while stack:
         node = stack.pop()
         if node not in found:
-            found[node] = parts = tuple(_parts(node.field_values()))
+            found[node] = parts = tuple(nodes_in(node.field_values()))
             stack += parts
     made: dict[Node, None] = {}
     for expression in sorted((n for n in found if isinstance(n, Expr)), key=lambda e: e.serial):
@@ -77,21 +78,10 @@ def _in_order(roots: list[Node]) -> list[Node]:
     return list(made)
 
 
-def _parts(values: tuple[Any, ...]) -> list[Node]:
-    """The nodes that fields hold, references among them."""
-    found: list[Node] = []
-    for v in values:
-        if isinstance(v, Node):
-            found.append(v)
-        elif type(v) is tuple:
-            found += _parts(v)
-    return found
-
-
 def _written(value: Any, numbers: dict[Node, int]) -> tuple[str, Any]:
     if isinstance(value, Node):
         return "n", numbers[value]
-    if type(value) is not tuple or not _parts(value):
+    if type(value) is not tuple or not nodes_in(value):
         return "p", value
     if all(isinstance(v, Node) for v in value):
         return "t", tuple([numbers[v] for v in value])

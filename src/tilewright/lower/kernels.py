@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.walk import preorder
+from tilewright.core.walk import nodes_in, preorder
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.variables import variables_of
 from tilewright.graph.edit import over_graphs
@@ -89,7 +89,7 @@ def form_of(function: Function) -> Form:
             stack.pop()
             continue
         if node not in held:
-            held[node] = _held(node.field_values())
+            held[node] = nodes_in(node.field_values())
             stack += [part for part in reversed(held[node]) if part not in numbers]
             continue
         stack.pop()
@@ -97,17 +97,6 @@ def form_of(function: Function) -> Form:
         numbers[node] = ("node", len(rows))
         rows.append(node if isinstance(node, Const) else (type(node), _numbered(fields, numbers)))
     return tuple(rows)
-
-
-def _held(values: tuple[object, ...]) -> list[CoreNode]:
-    """The nodes in fields, those that are only referred to among them."""
-    found: list[CoreNode] = []
-    for value in values:
-        if isinstance(value, CoreNode):
-            found.append(value)
-        elif type(value) is tuple:
-            found += _held(value)
-    return found
 
 
 def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tuple[object, ...]:

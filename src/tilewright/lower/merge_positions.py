@@ -38,14 +38,28 @@ def merge_positions(module: Module) -> Module:
     return simplify_graph(module, RULES)
 
 
+def _contraction(node: Node) -> tuple[ContractAttributes, IndexMaps]:
+    """The attributes of a contraction, and its axes with their extents."""
+    assert isinstance(node.attrs, ContractAttributes)
+    assert isinstance(node.op, Contract)
+    types = tuple([v.type for v in node.inputs])
+    return node.attrs, node.op.index_maps(TypeContext("contract"), types, node.attrs)
+
+
+def _contracted(
+    node: Node, inputs: Sequence[Value | None], spec: Spec, attrs: ContractAttributes, graph: Graph
+) -> Value | None:
+    """What a contraction makes from these inputs by this specification, viewed as it was; None where one is."""
+    given = [v for v in inputs if v is not None]
+    made = graph.make("contract", *given, spec=str(spec), dtype=attrs.dtype) if len(given) == len(inputs) else None
+    return None if made is None else _as(made, node.outputs[0].type.shape, graph)
+
+
 def merge_axes(node: Node, graph: Graph) -> Value | None:
     """contract(x: [n, c, h, w], "n c i j, c o -> n o i j")  =>  reshape(contract(reshape(x), "n c p, c o -> n o p"))
 
     and contract(x: [h, w, c], "i j c, c o -> i j o")  =>  reshape(contract(reshape(x), "p c, c o -> p o"))"""
-    attrs = node.attrs
-    assert isinstance(attrs, ContractAttributes)
-    assert isinstance(node.op, Contract)
-    maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    attrs, maps = _contraction(node)
     spec = _without_units(maps)
     if spec is None:
         return None
@@ -60,24 +74,17 @@ def merge_axes(node: Node, graph: Graph) -> Value | None:
         if n == run.operand:
             kept = (*kept[: run.place], total, *kept[run.place + len(run.axes) :])
             indices = (*indices[: run.place], *merged, *indices[run.place + len(run.axes) :])
-        made = value if kept == value.type.shape else graph.make("reshape", value, shape=kept)
-        if made is None:
-            return None
-        inputs.append(made)
+        inputs.append(_as(value, kept, graph))
         operands.append(indices)
     output = tuple(a for a in spec.output if a not in run.axes[1:])
-    sums = graph.make("contract", *inputs, spec=str(Spec(tuple(operands), output, spec.reduce)), dtype=attrs.dtype)
-    return None if sums is None else graph.make("reshape", sums, shape=node.outputs[0].type.shape)
+    return _contracted(node, inputs, Spec(tuple(operands), output, spec.reduce), attrs, graph)
 
 
 def drop_one_column(node: Node, graph: Graph) -> Value | None:
     """contract(x: [n, c, 1], w, "n c p, o c -> n o p")  =>  reshape(contract(reshape(x), w, "n c, o c -> n o"))
 
     so that the columns, which lie in lanes, are the last axis of more than one point."""
-    attrs = node.attrs
-    assert isinstance(attrs, ContractAttributes)
-    assert isinstance(node.op, Contract)
-    maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    attrs, maps = _contraction(node)
     spec = _without_units(maps)
     if spec is None:
         return None
@@ -90,21 +97,13 @@ def drop_one_column(node: Node, graph: Graph) -> Value | None:
     inputs, operands = [], []
     for value, indices in zip(node.inputs, spec.operands, strict=True):
         operands.append(tuple(i for i in indices if i.axis not in dropped))
-        made = _as(value, _extents(maps, operands[-1]), graph)
-        if made is None:
-            return None
-        inputs.append(made)
-    plain = Spec(tuple(operands), spec.output[:kept], spec.reduce)
-    sums = graph.make("contract", *inputs, spec=str(plain), dtype=attrs.dtype)
-    return None if sums is None else graph.make("reshape", sums, shape=node.outputs[0].type.shape)
+        inputs.append(_as(value, _extents(maps, operands[-1]), graph))
+    return _contracted(node, inputs, Spec(tuple(operands), spec.output[:kept], spec.reduce), attrs, graph)
 
 
 def slice_strides(node: Node, graph: Graph) -> Value | None:
     """contract(x, "n c i*2+a j*2+b, …")  =>  contract(slice(x, steps 2), "n c i j, …")     where a and b have size 1"""
-    attrs = node.attrs
-    assert isinstance(attrs, ContractAttributes)
-    assert isinstance(node.op, Contract)
-    maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    attrs, maps = _contraction(node)
     units = {a for a in maps.spec.reduce if maps.extent(a) is ONE}
     inputs, operands = [], []
     for value, indices in zip(node.inputs, maps.spec.operands, strict=True):

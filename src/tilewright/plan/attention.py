@@ -12,7 +12,6 @@ Nodes whose values others need stay outside, with all that they are made of; so 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from tilewright.expr import dtypes
@@ -20,6 +19,7 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.reduce import ReduceAttributes
+from tilewright.plan.fusion.dataflow import Dataflow
 
 MOVES = frozenset({"transpose", "slice", "broadcast", "reshape"})
 """Operators that give elements other places."""
@@ -39,12 +39,12 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
     needed outside."""
     if not any(node.op.name == "exp" for node in function.nodes):
         return []
-    uses = _Uses(function)
+    flow = Dataflow(function)
     taken: set[Node] = set()
     found: list[tuple[Node, ...]] = []
     for node in function.nodes:
         if node not in taken and _is_product(node) and _has_keys(node):
-            nodes = _Attention(uses, node).nodes()
+            nodes = _Attention(flow, node).nodes()
             if nodes and not taken & set(nodes):
                 taken.update(nodes)
                 found.append(nodes)
@@ -69,30 +69,11 @@ def _is_enough(extent: Expr) -> bool:
     return not isinstance(extent, Const) or int(extent.value) >= LEAST
 
 
-class _Uses:
-    """Who makes and who reads each value of a graph."""
-
-    def __init__(self, function: GraphFunction) -> None:
-        self.position = {node: n for n, node in enumerate(function.nodes)}
-        self.makers = {value: node for node in function.nodes for value in node.outputs}
-        self.results = set(function.results)
-        self._users: dict[Value, list[Node]] = defaultdict(list)
-        for node in function.nodes:
-            for value in node.inputs:
-                self._users[value].append(node)
-
-    def users(self, node: Node) -> list[Node]:
-        return [user for value in node.outputs for user in self._users[value]]
-
-    def is_result(self, node: Node) -> bool:
-        return any(value in self.results for value in node.outputs)
-
-
 class _Attention:
     """The nodes of the attention that begins with a product, as they are found."""
 
-    def __init__(self, uses: _Uses, first: Node) -> None:
-        self._uses, self._first = uses, first
+    def __init__(self, flow: Dataflow, first: Node) -> None:
+        self._flow, self._first = flow, first
         self._between: list[Node] = []
         self._second: Node | None = None
 
@@ -102,17 +83,23 @@ class _Attention:
             return ()
         inside = [self._first, *self._between, self._second]
         inside += self._behind({*inside})
-        if any(user not in inside for node in self._between for user in self._uses.users(node)):
+        if any(user not in inside for node in self._between for user in self._readers(node)):
             return ()
-        operands = [*self._first.inputs, *(v for v in self._second.inputs if self._uses.makers.get(v) not in inside)]
+        operands = [*self._first.inputs, *(v for v in self._second.inputs if self._flow.makers.get(v) not in inside)]
         inside += self._before(operands, {*inside})
-        return tuple(sorted(inside, key=lambda n: self._uses.position[n]))
+        return tuple(sorted(inside, key=lambda n: self._flow.place[n]))
+
+    def _readers(self, node: Node) -> list[Node]:
+        return [reader for value in node.outputs for reader in self._flow.readers_of(value)]
+
+    def _is_result(self, node: Node) -> bool:
+        return any(value in self._flow.results for value in node.outputs)
 
     def _follow_scores(self) -> bool:
         """Whether all that depends on scores is maps of them and reductions over keys, up to one product."""
         shape = self._first.outputs[0].type.shape
-        pending = self._uses.users(self._first)
-        if self._uses.is_result(self._first):
+        pending = self._readers(self._first)
+        if self._is_result(self._first):
             return False
         while pending:
             node = pending.pop()
@@ -123,17 +110,17 @@ class _Attention:
                 continue
             if node.op.name == "div" and self._is_behind(node):
                 continue
-            if not _keeps_rows(node, shape) or self._uses.is_result(node) or len(self._between) >= MOST_NODES:
+            if not _keeps_rows(node, shape) or self._is_result(node) or len(self._between) >= MOST_NODES:
                 return False
             self._between.append(node)
-            pending += self._uses.users(node)
+            pending += self._readers(node)
         return self._second is not None
 
     def _is_behind(self, node: Node) -> bool:
         """Whether a division is of the second product by what rows come to."""
-        maker = self._uses.makers.get(node.inputs[0])
+        maker = self._flow.makers.get(node.inputs[0])
         while maker is not None and maker.op.name in MOVES:
-            maker = self._uses.makers.get(maker.inputs[0])
+            maker = self._flow.makers.get(maker.inputs[0])
         return maker is not None and _is_product(maker) and maker is not self._first
 
     def _is_softmax(self) -> bool:
@@ -147,10 +134,10 @@ class _Attention:
         made: list[Node] = []
         assert self._second is not None
         node = self._second
-        while len(self._uses.users(node)) == 1 and not self._uses.is_result(node):
-            (node,) = self._uses.users(node)
-            others = [v for v in node.inputs if self._uses.makers.get(v) not in {*inside, *made}]
-            if (node.op.name not in MOVES and node.op.name != "div") or others:
+        while not self._is_result(node) and len(self._readers(node)) == 1:
+            value, (node,) = node.outputs[0], self._readers(node)
+            others = [v for v in node.inputs if self._flow.makers.get(v) not in {*inside, *made}]
+            if (node.op.name not in MOVES and node.op.name != "div") or others or node.inputs.count(value) > 1:
                 break
             made.append(node)
         while made and made[-1].op.pattern is Pattern.VIEW:
@@ -170,7 +157,7 @@ class _Attention:
                     known = inside | made
                     if node in known:
                         continue
-                    if self._uses.is_result(node) or any(user not in known for user in self._uses.users(node)):
+                    if self._is_result(node) or any(user not in known for user in self._readers(node)):
                         break
                     made.add(node)
                     grown = True
@@ -180,22 +167,22 @@ class _Attention:
 
     def _chain(self, value: Value) -> Iterator[Node]:
         """The nodes that an operand comes through, from the product upwards."""
-        node = self._uses.makers.get(value)
+        node = self._flow.makers.get(value)
         while node is not None and (node.op.name in MOVES or self._is_scaling(node)):
             yield node
-            node = self._uses.makers.get(node.inputs[0])
+            node = self._flow.makers.get(node.inputs[0])
 
     def _is_scaling(self, node: Node) -> bool:
         """Whether a node multiplies or divides by one number."""
         if node.op.name not in ("mul", "div") or len(node.inputs) != 2:
             return False
-        other = self._uses.makers.get(node.inputs[1])
+        other = self._flow.makers.get(node.inputs[1])
         return other is not None and other.op.name == "full"
 
     def _leave_out_top(self, chain: list[Node], made: set[Node]) -> None:
         """Views and maps at the top of a chain stay outside, where they are part of what comes before."""
         for node in reversed(chain):
-            others = [v for v in node.inputs if self._uses.makers.get(v) in made]
+            others = [v for v in node.inputs if self._flow.makers.get(v) in made]
             if others or node.op.name in MOVES - {"reshape"}:
                 return
             made.discard(node)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tilewright.expr import dtypes
 from tilewright.loops.decompose import decompose
@@ -38,8 +39,19 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-ATTENTION, WINOGRAD, NESTS = "attention", "winograd", "nests"
-"""What decisions call attentions, the transforms around Winograd's products, and kernels scheduled nest by nest."""
+NESTS = "nests"
+"""What decisions call kernels that are scheduled nest by nest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Template:
+    """A way to schedule a kernel of some shape. `whole` ones place every nest of it; the nests beside the tiles of all
+    others are scheduled afterwards. Where one that is `alone` in knowing such kernels refuses, these run in pieces."""
+
+    name: str
+    schedule: Callable[[], Schedule | None]
+    whole: bool = False
+    alone: bool = False
 
 
 def default_schedule(function: Function, target: Target) -> Function:
@@ -50,19 +62,17 @@ def default_schedule(function: Function, target: Target) -> Function:
 def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
     """The function scheduled for `target`, and how it came to its schedule."""
     attempts = Attempts()
-    templates: dict[str, Callable[[], Schedule | None]] = {
-        ATTENTION: lambda: schedule_attention(function, target),
-        WINOGRAD: lambda: schedule_winograd(function, target),
-        "depthwise": lambda: schedule_depthwise(function, target),
-        "dots": lambda: schedule_dots(function, target),
-        "contraction": lambda: schedule_contraction(function, target, attempts),
-    }
-    for name, template in templates.items():
-        made = attempts.schedule(name, template)
+    for template in (
+        _Template("attention", lambda: schedule_attention(function, target), whole=True, alone=True),
+        _Template("winograd", lambda: schedule_winograd(function, target), whole=True),
+        _Template("depthwise", lambda: schedule_depthwise(function, target)),
+        _Template("dots", lambda: schedule_dots(function, target)),
+        _Template("contraction", lambda: schedule_contraction(function, target, attempts)),
+    ):
+        made = attempts.schedule(template.name, template.schedule)
         if made is not None:
-            decision = attempts.decision(NESTS)
-            return made.func if name in (ATTENTION, WINOGRAD) else _around_tiles(made.func, target), decision
-        if name == ATTENTION and attempts.refusals:
+            return made.func if template.whole else _around_tiles(made.func, target), attempts.decision(NESTS)
+        if template.alone and attempts.refusals:
             return in_pieces(function, attempts.refusals, lambda piece: scheduled(piece, target))
     return _by_nests(function, target), attempts.decision(NESTS)
 

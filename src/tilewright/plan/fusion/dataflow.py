@@ -53,7 +53,7 @@ class Dataflow:
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
             for v in node.inputs:
-                if node not in self.aside or not _is_free(self.makers.get(v)):
+                if node not in self.aside or v not in self.makers or not is_free(self.makers[v]):
                     readers[v][node] = None
         self.readers = {v: list(found) for v, found in readers.items()}
         self.results = frozenset(self.function.results)
@@ -89,8 +89,10 @@ class Dataflow:
         return value
 
 
-def _is_free(maker: Node | None) -> bool:
-    return maker is not None and maker.op.pattern is Pattern.MAP and not maker.inputs
+def is_free(node: Node) -> bool:
+    """Whether a node is a map that reads nothing: what it makes is made wherever it is used, so that it joins no
+    partitions."""
+    return node.op.pattern is Pattern.MAP and not node.inputs
 
 
 def makes_kernels(node: Node) -> bool:

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.cost import PARTIAL, START, CostModel
-from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernels import Cut, Kernels
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.partitions import Partition
-from tilewright.plan.fusion.reductions import is_free
 
 MOST_POINTS = 14
 """Of more points, the assignments are not enumerated."""

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.memo import Memo, Reference
-from tilewright.plan.fusion.reductions import below_and_above, is_free
+from tilewright.plan.fusion.reductions import below_and_above
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from tilewright.graph.nodes import GraphFunction, Value
 from tilewright.plan.attention import attentions
 from tilewright.plan.fusion.cost import CostModel
-from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.enumeration import MOST_POINTS, UNFUSED, Selection, select
 from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
-from tilewright.plan.fusion.reductions import is_free
 from tilewright.plan.fusion.whole import WHOLE, apart, whole_kernel
 from tilewright.target import Target
 
@@ -85,8 +84,12 @@ def unfused(function: GraphFunction, target: Target) -> Plan:
     flow = Dataflow(function)
     model = CostModel(flow, target)
     memo = explore(flow)
-    free = [r for r in memo.references if is_free(flow.makers[r.value])]
-    kernels = [k for p in split(memo, free) for k in Kernels(p, flow, model).under(0) or ()]
+    free = within_size(memo, [r for r in memo.references if is_free(flow.makers[r.value])])
+    kernels: list[Kernel] = []
+    for partition in split(memo, free):
+        made = Kernels(partition, flow, model).under(0)
+        assert made is not None, "an operator alone is always a kernel"
+        kernels += made
     return Plan(tuple(sorted(kernels, key=lambda k: flow.place[k.root])))
 
 

@@ -41,8 +41,3 @@ def _kind(node: Node, goes_on: bool) -> Hashable | None:
         return None
     rows = rows_of(node)
     return node if rows is None else rows
-
-
-def is_free(node: Node) -> bool:
-    """Whether a node reads nothing: what it makes is made wherever it is used, so that it joins no partitions."""
-    return not node.inputs

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tilewright.graph.nodes import Node
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.cost import CostModel
-from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.memo import Reference
 
@@ -20,7 +20,7 @@ ATTENTION, WHOLE = "attention", "whole"
 def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> Kernel:
     """The kernel of these nodes and of the maps without inputs that they read."""
     read = [flow.makers[v] for n in nodes for v in n.inputs if v in flow.makers]
-    free = [n for n in dict.fromkeys(read) if n not in nodes and n.op.pattern is Pattern.MAP and not n.inputs]
+    free = [n for n in dict.fromkeys(read) if n not in nodes and is_free(n)]
     held = tuple(sorted((*nodes, *free), key=lambda n: flow.place[n]))
     inside = frozenset(Reference(v, n) for n in held for v in n.inputs if flow.makers.get(v) in held)
     return Kernel(held, inside, ATTENTION, model.kernel(held, inside))
