@@ -20,7 +20,8 @@ from benchmarks.report import Report, main
 from tilewright.analysis.cost import count
 from tilewright.cli.peers import PEERS, Peer
 from tilewright.cli.rounds import take_turns
-from tilewright.compiler import GRAPH, pipeline
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import pipeline
 from tilewright.core.passes import run_passes
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Var

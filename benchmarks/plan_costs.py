@@ -23,7 +23,7 @@ from benchmarks.contest import Options
 from benchmarks.network_models import NETWORKS
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
-from tilewright.compiler import lower
+from tilewright.compiler.pipeline import lower
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx import read
 from tilewright.loops.nodes import Function

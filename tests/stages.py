@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.compiler import GRAPH, compile_module, pipeline
+from tilewright.compiler import compile_module
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import pipeline
 from tilewright.core.passes import Record, run_passes
 from tilewright.expr import dtypes
 from tilewright.graph.evaluate import evaluate

@@ -11,7 +11,9 @@ import numpy as np
 
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.artifact.cache import compile_file
-from tilewright.compiler import compile_module, lower_function, read_pass_switches, stages_of
+from tilewright.compiler import compile_module
+from tilewright.compiler.compiled import stages_of
+from tilewright.compiler.pipeline import lower_function, read_pass_switches
 from tilewright.core.switches import HIGHEST
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.compiler import pipeline
+from tilewright.compiler.pipeline import pipeline
 from tilewright.target import native
 
 ROOT = Path(__file__).parents[2]

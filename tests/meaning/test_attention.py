@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tilewright.compiler import compile_module, lower
+from tilewright.compiler import compile_module
+from tilewright.compiler.pipeline import lower
 from tilewright.expr.evaluate import evaluate as evaluate_expr
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graph_strategies import Program, agree
-from tilewright.compiler import run_functions
+from tilewright.compiler.constants import run_functions
 from tilewright.expr.nodes import const
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module

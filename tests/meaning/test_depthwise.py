@@ -11,7 +11,8 @@ import pytest
 from inner_loops import inner_loops
 
 from tilewright.codegen.assemble import assembly
-from tilewright.compiler import compile_module, lower
+from tilewright.compiler import compile_module
+from tilewright.compiler.pipeline import lower
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder

@@ -13,7 +13,9 @@ from onnx import helper, numpy_helper
 
 import tilewright as tw
 from tilewright.codegen.assemble import assembly
-from tilewright.compiler import GRAPH, compile_module, lower_function, pipeline
+from tilewright.compiler import compile_module
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import lower_function, pipeline
 from tilewright.core.passes import run_passes
 from tilewright.expr.dtypes import DTYPES
 from tilewright.frontends.onnx import read

@@ -12,7 +12,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.codegen.assemble import assembly
-from tilewright.compiler import lower_function
+from tilewright.compiler.pipeline import lower_function
 from tilewright.expr import dtypes
 from tilewright.loops.edit import statements
 from tilewright.loops.evaluate import evaluate

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from graph_strategies import Program, programs
-from tilewright.compiler import PLANNED, SCHEDULED, pipeline
+from tilewright.compiler.pipeline import PLANNED, SCHEDULED, pipeline
 from tilewright.core.switches import HIGHEST
 from tilewright.graph.evaluate import evaluate
 from tilewright.plan.fusion.prune import KERNEL_NODES

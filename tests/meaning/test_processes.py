@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewright import compiler
-from tilewright.compiler import MadeKernel, compile_module, lower, make_kernel, produce
+from tilewright.compiler import apart, compile_module, processes
+from tilewright.compiler.apart import MadeKernel, make_kernel, produce
+from tilewright.compiler.pipeline import lower
 from tilewright.core.processes import Workers
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -56,8 +57,8 @@ def here(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         time.sleep(2)
         return make_kernel(kernel, target)
 
-    monkeypatch.setattr(compiler, "LARGE_MODEL", 1)
-    monkeypatch.setattr(compiler, "make_kernel", slowly)
+    monkeypatch.setattr(processes, "LARGE_MODEL", 1)
+    monkeypatch.setattr(apart, "make_kernel", slowly)
     monkeypatch.setenv("TILEWRIGHT_COMPILE_PROCESSES", "3")
     return done
 

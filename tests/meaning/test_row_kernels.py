@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tilewright.compiler import compile_module, lower
+from tilewright.compiler import compile_module
+from tilewright.compiler.pipeline import lower
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Call, Const, Div
 from tilewright.graph.evaluate import evaluate

@@ -18,7 +18,7 @@ import pytest
 import tilewright as tw
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.pool import pool_text
-from tilewright.compiler import legalise
+from tilewright.compiler.legalise import legalise
 from tilewright.core.passes import run_passes
 from tilewright.expr.evaluate import evaluate as value
 from tilewright.expr.nodes import const

@@ -14,7 +14,9 @@ from inner_loops import Loop, inner_loops
 import tilewright as tw
 from tilewright.codegen.assemble import assembly
 from tilewright.codegen.module import generate
-from tilewright.compiler import LOOPS, Compiled, legalise, lower
+from tilewright.compiler.compiled import Compiled
+from tilewright.compiler.legalise import LOOPS, legalise
+from tilewright.compiler.pipeline import lower
 from tilewright.core.passes import run_passes
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const

@@ -10,7 +10,8 @@ import pytest
 from golden_files import check, check_folder
 
 import tilewright.ops  # noqa: F401  fills the registry
-from tilewright.compiler import GRAPH, pipeline
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import pipeline
 from tilewright.core.passes import Record, run_passes
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.statements import FaultMessage
-from tilewright.compiler import Compiled
+from tilewright.compiler.compiled import Compiled
 from tilewright.expr.dtypes import DTYPES, from_numpy
 from tilewright.expr.nodes import Var
 from tilewright.expr.parse import parse

@@ -15,14 +15,16 @@ from pathlib import Path
 import llvmlite.binding as llvm
 
 from tilewright.artifact.bundle import Source, decode, encode, sources_of
-from tilewright.compiler import Stages, link, lower, produce, stages_of
+from tilewright.compiler.apart import produce
+from tilewright.compiler.compiled import link, stages_of
+from tilewright.compiler.pipeline import lower
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles, map_file
 from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.inside import Inside
+from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.native import NativeCode
 from tilewright.store import Damaged, Store, digest
 from tilewright.target import Target

@@ -1,0 +1,84 @@
+"""What compiling makes: object files and what is said of them, and the executable that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tilewright.codegen.assemble import assemble, assembly
+from tilewright.codegen.module import generate
+from tilewright.codegen.statements import FaultMessage
+from tilewright.compiler.legalise import GRAPH, LOOPS
+from tilewright.compiler.processes import is_large
+from tilewright.core.collection import rare_collections
+from tilewright.core.passes import Pass, Record, run_passes
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.loops.nodes import Function
+from tilewright.loops.text import constants_of
+from tilewright.plan.decision import Choices
+from tilewright.report.settings import Show
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.inside import Inside, Stages
+from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.native import NativeCode
+from tilewright.target import Target
+
+
+@dataclass(slots=True)
+class Compiled:
+    """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
+    the way, and what was chosen on it. Where other processes compiled kernels, stages are not kept: `again` compiles
+    the same in this one."""
+
+    interface: Interface
+    code: tuple[bytes, ...]
+    faults: tuple[FaultMessage, ...]
+    constants: tuple[str, ...]
+    module: Module
+    llvm: str
+    record: Record[Module] = field(default_factory=Record)
+    choices: Choices = field(default_factory=Choices)
+    again: Callable[[], Compiled] | None = None
+
+
+def interface_of(graph: GraphFunction) -> Interface:
+    """What the executable of a graph function will take and return."""
+    inputs = tuple(Port(v.name, v.type) for v in graph.params)
+    outputs = tuple(Port(n, v.type) for n, v in zip(graph.result_names, graph.results, strict=True))
+    return Interface(inputs, outputs, graph.symbols)
+
+
+@rare_collections()
+def finish(
+    module: Module, interface: Interface, passes: list[Pass[Module]], target: Target, show: Show | None = None
+) -> Compiled:
+    record: Record[Module] = Record()
+    level = GRAPH if isinstance(module.main, GraphFunction) else LOOPS
+    final = run_passes(module, passes, level=level, record=record, show=show)
+    functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
+    generated = generate(functions, final.entry, target)
+    texts = [unit.text(target) for unit in generated.units] if is_large(module) else [generated.text]
+    code = tuple(assemble(text, target) for text in texts)
+    return Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
+
+
+def constant_order(module: Module) -> tuple[str, ...]:
+    """The names of the constants in the order the entry point takes them."""
+    main = module.main
+    assert isinstance(main, Function)
+    return tuple(b.name for b in constants_of(main))
+
+
+def stages_of(compiled: Compiled, target: Target) -> Stages:
+    """The stages for a look inside."""
+    if compiled.again is not None:
+        compiled = compiled.again()
+    return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.choices)
+
+
+def link(compiled: Compiled, target: Target, seconds: float, threads: int | None = None) -> Executable:
+    """The executable of what was compiled; its calls use this many threads, the default number unless given."""
+    constants = [compiled.module.constants[name] for name in compiled.constants]
+    inside = Inside(lambda: stages_of(compiled, target), compiled.choices if compiled.again is not None else None)
+    native = NativeCode(compiled.code, target)
+    return Executable(compiled.interface, native, compiled.faults, constants, inside, seconds=seconds, threads=threads)

@@ -1,0 +1,58 @@
+"""The end of the pipeline: from loops functions with blocks to what code generation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tilewright.core.passes import Level, Pass
+from tilewright.core.switches import ALL_ON, Switches
+from tilewright.graph.nodes import Module
+from tilewright.graph.verify import verify as verify_module
+from tilewright.loops.nodes import Function
+from tilewright.lower.expand_math import expand_math
+from tilewright.lower.flatten_buffers import flatten_buffers
+from tilewright.lower.full_masks import full_masks
+from tilewright.lower.fuse_multiply_add import fuse_multiply_add
+from tilewright.lower.lower_blocks import lower_blocks
+from tilewright.lower.outline_parallel import outline_parallel
+from tilewright.lower.promote_halves import promote_halves
+from tilewright.lower.select_instructions import select_instructions
+from tilewright.lower.simplify_indices import simplify_indices
+from tilewright.lower.unroll import unroll
+from tilewright.lower.vectorize import vectorize
+from tilewright.target import Target
+
+GRAPH: Level[Module] = Level("graph", str, verify_module)
+LOOPS: Level[Module] = Level("loops", str, verify_module)
+
+
+def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:
+    """The passes from loops functions with blocks to what code generation takes."""
+
+    def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
+        return lambda module: over_functions(module, change)
+
+    passes = [
+        Pass("lower-blocks", each(lower_blocks), LOOPS),
+        Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS, since=2),
+        Pass("promote-halves", each(promote_halves), LOOPS),
+        Pass("expand-math", each(lambda f: expand_math(f, target.has_fma)), LOOPS),
+        Pass("flatten", each(flatten_buffers), LOOPS),
+        Pass("simplify-indices", each(simplify_indices), LOOPS, since=1),
+        Pass("select-instructions", each(lambda f: select_instructions(f, target)), LOOPS),
+        Pass("vectorize", each(vectorize), LOOPS),
+        Pass("full-masks", each(full_masks), LOOPS, since=2),
+        Pass("unroll", each(unroll), LOOPS),
+        Pass("outline-parallel", outline_parallel, LOOPS),
+    ]
+    return switches.choose(passes)
+
+
+def over_functions(module: Module, change: Callable[[Function], Function]) -> Module:
+    """The module with every kernel changed; its entry stays as it is."""
+    for function in module.functions.values():
+        if isinstance(function, Function) and function.name != module.entry:
+            changed = change(function)
+            if changed is not function:
+                module = module.with_function(changed)
+    return module

@@ -1,0 +1,134 @@
+"""The whole pipeline as one list.
+
+graph     simplify · fold · share · drop · orient constants                what is computed, once each
+plan      operators that share a kernel become a loops function            which operators share a kernel
+schedule  loops split, jammed, vectorized, marked parallel                 how each kernel runs
+memory    the graph of calls as a loops function with an arena
+legal     no blocks, one-dimensional buffers, explicit lanes               nothing left to decide
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tilewright.compiler.compiled import Compiled, finish, interface_of
+from tilewright.compiler.constants import run_functions
+from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
+from tilewright.core.passes import Pass
+from tilewright.core.switches import ALL_ON, Switches, read_switches
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.loops.nodes import Function
+from tilewright.loops.transport import dumps, loads
+from tilewright.lower.alternate import alternate
+from tilewright.lower.bufferize import bufferize
+from tilewright.lower.eliminate_common import eliminate_common
+from tilewright.lower.eliminate_dead import eliminate_dead
+from tilewright.lower.fold_constants import fold_constants
+from tilewright.lower.hoist_constants import hoist_constants
+from tilewright.lower.kernels import make_kernels
+from tilewright.lower.merge_positions import merge_positions
+from tilewright.lower.orient_constants import orient_constants
+from tilewright.lower.own_results import own_results
+from tilewright.lower.own_states import own_states
+from tilewright.lower.share_out import share_out
+from tilewright.lower.shift_signs import shift_signs
+from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.lower.sink_constants import sink_constants
+from tilewright.lower.widen_padding import widen_padding
+from tilewright.lower.winograd import winograd
+from tilewright.lower.wrap import wrap
+from tilewright.plan.decision import Choices, Decision
+from tilewright.plan.defaults import scheduled
+from tilewright.plan.fusion.explain import report
+from tilewright.plan.fusion.planner import Plan, choose, unfused
+from tilewright.runtime.interface import Interface, Port
+from tilewright.target import Target, native
+from tilewright.types.tensor import TensorType
+
+PLANNED, SCHEDULED = 1, 2
+"""The levels from which on operators share kernels, and kernels are scheduled."""
+
+
+def pipeline(target: Target, choices: Choices | None = None, switches: Switches = ALL_ON) -> list[Pass[Module]]:
+    """Every pass from a front end's module to the program that code generation prints, but for those switched off; a
+    plan that is switched off has a kernel for each operator, a schedule leaves kernels as they are defined. `choices`,
+    when given, takes what was chosen on the way."""
+    chosen = choices or Choices()
+    fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
+
+    def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
+        return lambda module: over_functions(module, change)
+
+    passes = [
+        Pass("simplify", simplify_graph, GRAPH, since=1),
+        Pass("fold", fold_constants, GRAPH, since=1),
+        Pass("sink", sink_constants, GRAPH, since=1),
+        Pass("merge", merge_positions, GRAPH, since=1),
+        Pass("winograd", lambda module: winograd(module, target), GRAPH, since=3),
+        Pass("orient", orient_constants, GRAPH, since=2),
+        Pass("fold-oriented", fold_constants, GRAPH, since=2),
+        Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
+        Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
+        Pass("share", eliminate_common, GRAPH, since=1),
+        Pass("drop", eliminate_dead, GRAPH, since=1),
+        Pass("own-results", own_results, GRAPH),
+        Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
+        Pass("own-states", own_states, GRAPH),
+        Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions) if schedules else m, GRAPH),
+        Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
+        Pass("share-out", each(share_out), GRAPH, since=2),
+        Pass("bufferize", bufferize, LOOPS),
+        Pass("alternate", lambda module: alternate(module, target), LOOPS, since=2),
+    ]
+    return [*switches.choose(passes), *legalise(target, switches)]
+
+
+def read_pass_switches(level: int, off: Iterable[str]) -> Switches:
+    """The switches that a user asks for, as `core.switches.read_switches` reads them."""
+    since = {p.name: p.since for p in pipeline(native())} | {"plan": PLANNED, "schedule": SCHEDULED}
+    return read_switches(level, off, since)
+
+
+def plan_kernels(module: Module, target: Target, choices: Choices, fuses: bool = True) -> Module:
+    """The module with calls of kernels in its graph functions, each of one operator unless `fuses`; the report on their
+    plans goes into `choices`."""
+    plans: dict[str, Plan] = {}
+
+    def planned(graph: GraphFunction) -> Plan:
+        plans[graph.name] = choose(graph, target) if fuses else unfused(graph, target)
+        return plans[graph.name]
+
+    made = make_kernels(module, planned)
+    choices.plan = report(plans, made)
+    return made
+
+
+def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
+    """The module with every kernel scheduled; what was decided for it goes into `decisions`."""
+
+    def change(function: Function) -> Function:
+        made, decisions[function.name] = scheduled(own_symbols(function), target)
+        return made
+
+    return over_functions(module, change)
+
+
+def own_symbols(function: Function) -> Function:
+    """The function with symbols of its own. Expressions over them are made with it then, and in the same order wherever
+    it is compiled, whatever other kernels have made."""
+    made: Function = loads(dumps(function)) if function.symbols else function
+    return made
+
+
+def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
+    """Runs the pipeline and code generation."""
+    choices = Choices()
+    compiled = finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
+    compiled.choices = choices
+    return compiled
+
+
+def lower_function(function: Function, target: Target) -> Compiled:
+    """Runs the end of the pipeline for a function that a user wrote or scheduled: every parameter is the caller's."""
+    ports = tuple(Port(b.name, TensorType(b.dtype, b.shape)) for b in function.params)
+    return finish(wrap(function), Interface(ports, (), function.symbols), legalise(target), target)

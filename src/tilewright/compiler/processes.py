@@ -1,0 +1,30 @@
+"""How many processes may work on one compilation."""
+
+from __future__ import annotations
+
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.report import settings
+from tilewright.target.host import current_host
+
+LARGE_MODEL = 64
+"""Operators of a model whose kernels take long enough to compile that other processes, which take half a second to
+begin, are of use."""
+
+
+def useful_processes(module: Module) -> int:
+    """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one."""
+    show = settings.SHOW.read()
+    watched = show.lines or show.directory is not None or settings.VERIFY.read()
+    return most_processes() if is_large(module) and not watched else 1
+
+
+def most_processes() -> int:
+    """How many processes, or threads, may work on one compilation."""
+    return settings.COMPILE_PROCESSES.read() or current_host().cores
+
+
+def is_large(module: Module) -> bool:
+    """Whether kernels become object files of their own, which several processes may make: a file takes LLVM two
+    milliseconds beside what is in it."""
+    plain = len(module.functions) == 1 and isinstance(module.main, GraphFunction)
+    return plain and len(module.graph.nodes) >= LARGE_MODEL
