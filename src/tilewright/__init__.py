@@ -13,13 +13,14 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from tilewright.api import build, compile, evaluate, parse
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
+    from tilewright.runtime.artefact import load, save
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.kernel import Kernel
     from tilewright.schedule.schedule import Schedule
@@ -30,7 +31,9 @@ _HOME = {
     "build": "tilewright.api",
     "compile": "tilewright.api",
     "evaluate": "tilewright.api",
+    "load": "tilewright.runtime.artefact",
     "parse": "tilewright.api",
+    "save": "tilewright.runtime.artefact",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",
     "Function": "tilewright.loops.nodes",
@@ -57,10 +60,13 @@ __all__ = [
     "Target",
     "Trace",
     "UserError",
+    "__version__",
     "build",
     "compile",
     "evaluate",
+    "load",
     "parse",
+    "save",
 ]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.artifact.cache import compile_file
 from tilewright.compiler import compile_module
-from tilewright.compiler.compiled import stages_of
+from tilewright.compiler.compiled import program_of, stages_of
 from tilewright.compiler.pipeline import lower_function, read_pass_switches
 from tilewright.core.switches import HIGHEST
 from tilewright.frontends.onnx import read
@@ -28,7 +28,6 @@ from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.native import NativeCode
 from tilewright.runtime.threads import count_threads
 from tilewright.target import Target, recalled
 
@@ -114,8 +113,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))
     seconds = time.perf_counter() - start
-    native = NativeCode(compiled.code, machine)
-    kernel = Kernel(compiled.interface, native, compiled.faults, (), inside, seconds=seconds, threads=threads)
+    kernel = Kernel(program_of(compiled, machine), inside, seconds=seconds, threads=threads)
     kernel.outputs_at = len(function.params) - function.outputs
     return kernel
 

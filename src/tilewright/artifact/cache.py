@@ -14,19 +14,19 @@ from pathlib import Path
 
 import llvmlite.binding as llvm
 
-from tilewright.artifact.bundle import Source, decode, encode, sources_of
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import link, stages_of
 from tilewright.compiler.pipeline import lower
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.frontends.onnx import open_model, read
-from tilewright.frontends.onnx.external import ExternalFiles, map_file
+from tilewright.frontends.onnx.external import ExternalFiles
 from tilewright.report import settings
 from tilewright.report.errors import UserError
+from tilewright.runtime.bundle import Bundle, Source, encode
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
-from tilewright.runtime.native import NativeCode
 from tilewright.store import Damaged, Store, digest
+from tilewright.store.files import map_file
 from tilewright.target import Target
 
 
@@ -37,7 +37,7 @@ def compile_file(
     start = time.perf_counter()
     store = Store.default()
     name = os.fspath(path)
-    model = Source("", map_file(name).data)
+    model = Source("", map_file(name, "model file").data)
     key = digest(
         model=model.digest(),
         target=target.fingerprint(),
@@ -53,8 +53,11 @@ def compile_file(
     compiled = produce(read(file), target, switches)
     folder = os.path.dirname(os.path.abspath(name))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
-    store.put(key, encode(compiled, sources))
-    return link(compiled, target, time.perf_counter() - start, threads)
+    executable = link(
+        compiled, target, time.perf_counter() - start, threads, model=os.path.basename(name), sha256=model.digest()
+    )
+    store.put(key, *encode([executable.program], sources, executable.program.provenance))
+    return executable
 
 
 def _relative(path: str | None, folder: str, n: int) -> str:
@@ -76,28 +79,19 @@ def _find(
     if entry is None:
         return None
     try:
-        sources = _open_sources(sources_of(entry), name, model)
+        bundle = Bundle(entry)
+        sources = _open_sources(bundle.sources, name, model)
         if sources is None:
             return None
-        loaded = decode(entry, sources)
+        program = bundle.program(0, sources)
     except (Damaged, UserError):
         return None
 
     def make() -> Stages:
         return stages_of(lower(read(open_model(name)), target, switches), target)
 
-    native = NativeCode(loaded.code, target)
     seconds = time.perf_counter() - start
-    return Executable(
-        loaded.interface,
-        native,
-        loaded.faults,
-        loaded.constants,
-        Inside(make),
-        seconds=seconds,
-        cached=True,
-        threads=threads,
-    )
+    return Executable(program, Inside(make), seconds=seconds, cached=True, threads=threads)
 
 
 def _open_sources(rows: list[tuple[str, str]], name: str, model: Source) -> list[Source] | None:

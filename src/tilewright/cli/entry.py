@@ -19,6 +19,7 @@ from tilewright.cli.guard import INTERRUPTED, guarded
 
 SUMMARIES = {
     "run": "Run a model once and print its outputs.",
+    "compile": "Compile a model to one file that runs without the compiler.",
     "bench": "Time a model, against other runtimes where they are installed.",
     "show": "Print a model as it is after any stage of compilation.",
     "doctor": "Print what is known of this machine and installation.",
@@ -30,6 +31,7 @@ _ABOUT = """A compiler and runtime for machine-learning models.
 \b
 Examples:
   tilewright run model.onnx --random
+  tilewright compile model.onnx -o model.tw
   tilewright bench model.onnx --threads 1
   tilewright show model.onnx --stages
   tilewright doctor

@@ -14,6 +14,7 @@ from tilewright.core.switches import HIGHEST
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.file import is_compiled
 from tilewright.runtime.threads import count_threads as threads_of_calls
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -22,9 +23,25 @@ from tilewright.target.host import current_host
 def compile_model(
     path: str, target: str = "native", threads: int | None = None, level: int = HIGHEST, off: Sequence[str] = ()
 ) -> Executable:
-    """The model at `path`, compiled; a display tells of it after a second."""
+    """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded."""
+    if is_compiled(path):
+        _check_no_choices(path, target, level, off)
+        return tw.load(path, threads=threads)
     with progress(f"compiling {os.path.basename(path)}"):
         return tw.compile(path, target=target, threads=threads, level=level, off=off)
+
+
+def _check_no_choices(path: str, target: str, level: int, off: Sequence[str]) -> None:
+    """Refuses options of compiling for what is compiled already."""
+    choices = {"--target": target != "native", "-O": level != HIGHEST, "--off": bool(off)}
+    given = next((option for option, chosen in choices.items() if chosen), None)
+    if given is not None:
+        raise UserError(
+            f"{given} does not go with a compiled file",
+            where=path,
+            why="it says how a model is compiled, and the file holds machine code",
+            mend=f"give it to `tilewright compile`, or leave {given} out",
+        )
 
 
 def check_runnable(target: str) -> None:
@@ -56,9 +73,9 @@ def count_threads(threads: int | None) -> int:
     return threads_of_calls(threads)
 
 
-def describe_compile(executable: Executable) -> str:
-    """`compiled in 412 ms`, or `taken from the store in 12 ms`."""
-    what = "taken from the store" if executable.cached else "compiled"
+def describe_compile(executable: Executable, path: str) -> str:
+    """`compiled in 412 ms`, `taken from the store in 12 ms`, or `loaded in 5 ms`."""
+    what = "loaded" if is_compiled(path) else "taken from the store" if executable.cached else "compiled"
     return f"{what} in {duration(executable.compile_seconds)}"
 
 

@@ -8,7 +8,10 @@ import typer
 
 from tilewright.core.switches import HIGHEST
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="An ONNX file, or one that `tilewright compile` wrote.", show_default=False),
+]
 
 Inputs = Annotated[
     list[str],

@@ -20,8 +20,10 @@ from tilewright.cli.tables import duration, json_text, number, table
 from tilewright.core.switches import HIGHEST
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
+from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.file import is_compiled
 from tilewright.store import Json
 
 Array = np.ndarray[Any, Any]
@@ -66,6 +68,13 @@ def run(
       tilewright run model.onnx --random --size n=32 --compare
       tilewright run model.onnx --input x=@x.npy --input scale=0.5 --save-output out.npz
     """
+    if compare and is_compiled(model):
+        raise UserError(
+            "--compare does not go with a compiled file",
+            where=model,
+            why="it holds machine code, and no graph that could be evaluated",
+            mend="give the model it was compiled from",
+        )
     place = None if save_output is None else check_place(save_output)
     check_runnable(target)
     executable = compile_model(model, target, threads, level, off)
@@ -78,7 +87,7 @@ def run(
     if as_json:
         print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, differences)))
     else:
-        ran = f"{describe_compile(executable)}, ran in {duration(seconds)}"
+        ran = f"{describe_compile(executable, model)}, ran in {duration(seconds)}"
         print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, differences)}")
     if place is not None:
         _save(place, outputs, agrees)

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from tilewright.codegen.abi import ENTRY, LEAVE, FaultMessage
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
-from tilewright.codegen.pool import DECLARE_LEAVE, LEAVE, TEAM
-from tilewright.codegen.statements import FaultMessage, Statements, parameters
+from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
+from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.units import handed_out, units_of
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
@@ -21,7 +22,6 @@ from tilewright.loops.text import constants_of
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
-ENTRY = "tilewright_entry"
 PROGRAM = "program"
 
 

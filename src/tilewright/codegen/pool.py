@@ -29,11 +29,10 @@ signals but those of faults, so that Ctrl-C reaches Python's main thread.
 
 from __future__ import annotations
 
+from tilewright.codegen.abi import LEAVE, PARALLEL
 from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
 
-PARALLEL = "tilewright_parallel"
-LEAVE = "tilewright_leave"
 STOP = "tilewright_stop"
 RESET = "tilewright_reset"
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import count
 
+from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
 from tilewright.codegen.interleaved import APART, Interleaved, runs, stored_together
 from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
-from tilewright.codegen.pool import DECLARE_PARALLEL, PARALLEL
+from tilewright.codegen.pool import DECLARE_PARALLEL
 from tilewright.codegen.types import memory_type, value_type
 from tilewright.codegen.unseen_lanes import steady_masks, written_whole
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, cast, select
 from tilewright.expr.overflow import fits
 from tilewright.loops.nodes import (
@@ -40,21 +39,8 @@ from tilewright.loops.nodes import (
 from tilewright.report.errors import InternalError
 from tilewright.types.scopes import Scope
 
-FAULT_VALUES = 6
-"""How many values the fault record has room for, behind its first word."""
-
-ARENA_TOO_SMALL = -1
-
 STRAIGHT = (Store, Let, Seq, Alloc, View)
 """Statements after which control goes on where they stand."""
-
-
-@dataclass(frozen=True, slots=True)
-class FaultMessage:
-    """What a failed assertion says: `{0}` … stand for the values, of these element types, in the fault record."""
-
-    text: str
-    dtypes: tuple[DType, ...]
 
 
 class Statements(Interleaved):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import llvmlite.binding as llvm
+
+from tilewright.codegen.abi import FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.module import generate
-from tilewright.codegen.statements import FaultMessage
 from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
@@ -17,10 +19,11 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
 from tilewright.report.settings import Show
+from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
-from tilewright.runtime.native import NativeCode
+from tilewright.runtime.program import Program
 from tilewright.target import Target
 
 
@@ -76,9 +79,16 @@ def stages_of(compiled: Compiled, target: Target) -> Stages:
     return Stages(compiled.record, compiled.llvm, lambda: assembly(compiled.llvm, target), compiled.choices)
 
 
-def link(compiled: Compiled, target: Target, seconds: float, threads: int | None = None) -> Executable:
+def link(
+    compiled: Compiled, target: Target, seconds: float, threads: int | None = None, **provenance: str
+) -> Executable:
     """The executable of what was compiled; its calls use this many threads, the default number unless given."""
-    constants = [compiled.module.constants[name] for name in compiled.constants]
     inside = Inside(lambda: stages_of(compiled, target), compiled.choices if compiled.again is not None else None)
-    native = NativeCode(compiled.code, target)
-    return Executable(compiled.interface, native, compiled.faults, constants, inside, seconds=seconds, threads=threads)
+    return Executable(program_of(compiled, target, **provenance), inside, seconds=seconds, threads=threads)
+
+
+def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program:
+    """What was compiled as a program that can be run, or written to a file."""
+    constants = tuple(compiled.module.constants[name] for name in compiled.constants)
+    made_by = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
+    return Program(compiled.interface, compiled.code, compiled.faults, constants, target, {**made_by, **provenance})

@@ -8,25 +8,30 @@ its own arena.
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.statements import ARENA_TOO_SMALL, FAULT_VALUES, FaultMessage
-from tilewright.graph.nodes import Module
-from tilewright.plan.decision import Decision
-from tilewright.plan.fusion.explain import PlanReport
+from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
-from tilewright.runtime.inside import Inside
-from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.file import write_programs
+from tilewright.runtime.interface import Port
 from tilewright.runtime.memory import allocate
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.pointers import data_pointer
+from tilewright.runtime.program import Program
 from tilewright.runtime.threads import count_threads
+
+if TYPE_CHECKING:
+    from tilewright.graph.nodes import Module
+    from tilewright.plan.decision import Decision
+    from tilewright.plan.fusion.explain import PlanReport
+    from tilewright.runtime.inside import Inside
 
 Array = np.ndarray[Any, Any]
 
@@ -52,17 +57,14 @@ class _ThreadState(threading.local):
 class Executable:
     """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
 
-    `compile_seconds` is the time it took to make, `cached` whether its code came from the store. `threads` is how many
-    threads a call uses at most.
+    `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
+    was loaded. `threads` is how many threads a call uses at most. `program` is what runs.
     """
 
     def __init__(
         self,
-        interface: Interface,
-        native: NativeCode,
-        faults: Sequence[FaultMessage],
-        constants: Sequence[Array],
-        inside: Inside,
+        program: Program,
+        inside: Inside | None,
         *,
         seconds: float = 0.0,
         cached: bool = False,
@@ -71,13 +73,14 @@ class Executable:
         self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
-        self._inside = inside
-        self.interface = interface
-        self._native = native
-        self._entry = native.entry
-        self._faults = tuple(faults)
-        self._constants = tuple(constants)
-        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*(c.ctypes.data for c in constants))
+        self._known_inside = inside
+        self.program = program
+        self.interface = interface = program.interface
+        self._native = NativeCode(program.code, program.target)
+        self._entry = self._native.entry
+        self._faults = program.faults
+        constants = [c.ctypes.data for c in program.constants]
+        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -135,6 +138,22 @@ class Executable:
             )
         results = self(*self._match((), feeds))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes the program to a file that `tilewright.load` reads, without the model and without the compiler: all of
+        it or, on any failure, nothing. Raises UserError where no file can be written."""
+        write_programs(path, [self.program])
+
+    @property
+    def _inside(self) -> Inside:
+        """What there is to look at."""
+        if self._known_inside is None:
+            raise UserError(
+                "there is nothing to look into",
+                why="the program was loaded from a file, which holds machine code and not how it came about",
+                mend="compile the model, and look into what that returns",
+            )
+        return self._known_inside
 
     @property
     def module(self) -> Module:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -44,6 +45,15 @@ class Kernel(Executable):
             if n >= self.outputs_at:
                 self._check_written(n, array, given)
         return super().__call__(*given)
+
+    def save(self, path: str | os.PathLike[str]) -> NoReturn:
+        """Refused: what a file holds is called with inputs and returns outputs."""
+        raise UserError(
+            "a kernel is not saved to a file",
+            where=os.fspath(path),
+            why="it is called with the arrays it writes, and a file holds a program that returns its results",
+            mend="save what tilewright.compile makes of a graph that calls the kernel",
+        )
 
     def _check_written(self, n: int, array: np.ndarray[Any, Any], given: list[Any]) -> None:
         port = self.inputs[n]

@@ -10,8 +10,7 @@ from typing import Any, NoReturn
 
 import llvmlite.binding as llvm
 
-from tilewright.codegen.module import ENTRY
-from tilewright.codegen.pool import PARALLEL
+from tilewright.codegen.abi import ENTRY, PARALLEL
 from tilewright.report.errors import InternalError, UserError
 from tilewright.runtime.pool import load_pool
 from tilewright.target import Target, native

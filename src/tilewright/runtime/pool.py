@@ -16,8 +16,9 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
+from tilewright.codegen.abi import LEAVE, PARALLEL
 from tilewright.codegen.assemble import assemble
-from tilewright.codegen.pool import LEAVE, PARALLEL, RESET, STOP, pool_text
+from tilewright.codegen.pool import RESET, STOP, pool_text
 from tilewright.store import Store, digest
 from tilewright.target import native
 

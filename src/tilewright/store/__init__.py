@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from .entry import Damaged, Json, pack, unpack
+from .entry import Damaged, Json, pack, parts_of, unpack
 from .keys import digest
 from .store import DEFAULT_LIMIT, OFF, Entry, Store, StoreWarning, Verdict, default_path
 
@@ -23,5 +23,6 @@ __all__ = [
     "default_path",
     "digest",
     "pack",
+    "parts_of",
     "unpack",
 ]

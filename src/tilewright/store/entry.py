@@ -38,7 +38,13 @@ class Damaged(UserError):
 
 
 def pack(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview]) -> bytes:
-    """The container of `manifest` and `blobs` (contiguous bytes), in their order. Equal arguments give equal bytes.
+    """The container of `manifest` and `blobs`, as `parts_of` gives it."""
+    return b"".join(parts_of(manifest, blobs))
+
+
+def parts_of(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview]) -> list[bytes | memoryview]:
+    """The container of `manifest` and `blobs` (contiguous bytes), in their order, as parts that follow one another:
+    blobs are not copied. Equal arguments give equal bytes.
 
     Raises ValueError for a number that JSON cannot say, and TypeError for a value that is not `Json`.
     """
@@ -46,13 +52,13 @@ def pack(manifest: Mapping[str, Json], blobs: Mapping[str, bytes | memoryview]) 
     rows = [[name, view.nbytes] for name, view in views.items()]
     content = {"blobs": rows, "manifest": manifest}
     text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-    out = bytearray(_HEADER.size)
-    out += text
+    at = _HEADER.size + len(text)
+    parts: list[bytes | memoryview] = [text]
     for view in views.values():
-        out += bytes(-len(out) % ALIGNMENT)
-        out += view
-    _HEADER.pack_into(out, 0, MAGIC, VERSION, 0, len(text), len(out))
-    return bytes(out)
+        gap = -at % ALIGNMENT
+        parts += [bytes(gap), view.cast("B")]
+        at += gap + view.nbytes
+    return [_HEADER.pack(MAGIC, VERSION, 0, len(text), at), *parts]
 
 
 def unpack(data: bytes | memoryview) -> tuple[dict[str, Json], dict[str, memoryview]]:

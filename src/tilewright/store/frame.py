@@ -6,7 +6,7 @@
           16    length    u64       of the payload in bytes; the file ends with it
           24    zero      u64
           32    key       32 bytes  the key it was put under
-          64    checksum  32 bytes  SHA-256 of the payload
+          64    checksum  32 bytes  of the payload (checksum.py)
           96    zeros to 128
 
 Every byte of the file is checked before the payload is used, so one altered bit anywhere makes the entry damaged.
@@ -15,26 +15,41 @@ The payload starts at a multiple of 64, so a mapped payload is as aligned as a p
 
 from __future__ import annotations
 
-import hashlib
+import os
 import struct
+from collections.abc import Iterable
+from typing import BinaryIO
+
+from .checksum import Checksum, checksum
 
 MAGIC = b"TWENTRY\0"
-VERSION = 1
+VERSION = 2
 FRAME_SIZE = 128
 _FRAME = struct.Struct("<8sIIQQ32s32s32x")
 
 
-def frame(key: str, payload: bytes | memoryview) -> bytes:
-    """The first `FRAME_SIZE` bytes of the file that holds `payload` under `key`."""
-    length = memoryview(payload).nbytes
-    return _FRAME.pack(MAGIC, VERSION, 0, length, 0, bytes.fromhex(key), hashlib.sha256(payload).digest())
+def frame(key: str, length: int, sum_: bytes) -> bytes:
+    """The first `FRAME_SIZE` bytes of the file that holds a payload of this length and checksum under `key`."""
+    return _FRAME.pack(MAGIC, VERSION, 0, length, 0, bytes.fromhex(key), sum_)
+
+
+def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview]) -> None:
+    """Writes the file of an entry whose payload is these parts, one after the other, from where `file` stands."""
+    start, length, total = file.tell(), 0, Checksum()
+    file.write(bytes(FRAME_SIZE))
+    for part in parts:
+        total.update(part)
+        length += file.write(part)
+    file.seek(start)
+    file.write(frame(key, length, total.digest()))
+    file.seek(0, os.SEEK_END)
 
 
 def find_fault(key: str, head: bytes | memoryview, payload: bytes | memoryview) -> str | None:
     """What is wrong with the file of `key` made of `head` and `payload`, or None when the payload may be used."""
     if len(head) != FRAME_SIZE:
         return f"{len(head)} bytes, fewer than a frame has"
-    magic, version, zero, length, zero8, owner, checksum = _FRAME.unpack(head)
+    magic, version, zero, length, zero8, owner, sum_ = _FRAME.unpack(head)
     if magic != MAGIC:
         return "not an entry"
     if version != VERSION:
@@ -45,6 +60,6 @@ def find_fault(key: str, head: bytes | memoryview, payload: bytes | memoryview) 
         return f"a payload of {length} bytes expected, {len(payload)} found"
     if owner != bytes.fromhex(key):
         return "the entry of another key"
-    if hashlib.sha256(payload).digest() != checksum:
+    if checksum(payload) != sum_:
         return "the checksum differs"
     return None

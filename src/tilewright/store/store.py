@@ -19,12 +19,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..report.errors import InternalError
-from .frame import FRAME_SIZE, find_fault, frame
+from .frame import FRAME_SIZE, find_fault, write_framed
 from .keys import is_key
 
 DEFAULT_LIMIT = 2 << 30
@@ -108,13 +108,14 @@ class Store:
         payload = content[FRAME_SIZE:]
         return payload if self._accept(key, path, content[:FRAME_SIZE], payload) else None
 
-    def put(self, key: str, payload: bytes | memoryview) -> bool:
-        """Keep `payload` (contiguous bytes) under `key`, in place of what was there; whether it was kept.
+    def put(self, key: str, *payload: bytes | memoryview) -> bool:
+        """Keep a payload, given in parts (contiguous bytes), under `key`, in place of what was there; whether it was
+        kept.
 
         Older entries make room. A payload that alone exceeds the limit is not kept.
         """
         _check_key(key)
-        size = FRAME_SIZE + memoryview(payload).nbytes
+        size = FRAME_SIZE + sum(memoryview(part).nbytes for part in payload)
         if size > self.limit_bytes or not self._open_to_write():
             return False
         try:
@@ -169,13 +170,12 @@ class Store:
                 path.unlink(missing_ok=True)
         return sound
 
-    def _write(self, key: str, payload: bytes | memoryview) -> None:
+    def _write(self, key: str, payload: Iterable[bytes | memoryview]) -> None:
         assert self.path is not None
         handle, name = tempfile.mkstemp(prefix=f"{key}.", suffix=".part", dir=self.path)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(frame(key, payload))
-                file.write(payload)
+                write_framed(file, key, payload)
             os.replace(name, self.path / f"{key}.entry")
         except BaseException:
             with contextlib.suppress(OSError):

@@ -16,8 +16,9 @@ from __future__ import annotations
 import functools
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import Any, Final
 
 import llvmlite.binding as llvm
 
@@ -149,14 +150,34 @@ class Target:
         """LLVM's target machine; `opt` is the effort of instruction selection and register allocation, 0 to 3."""
         return create_machine(self.triple, self.cpu, self.feature_text, opt)
 
+    def record(self) -> dict[str, Any]:
+        """The target as JSON says it; `from_record` reads it back."""
+        return {**asdict(self), "features": sorted(self.features)}
+
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Target:
+        """The target that `record` made a record of. Raises KeyError, TypeError or ValueError for anything else."""
+        texts = {key: str(record[key]) for key in ("name", "triple", "cpu", "tune")}
+        numbers = {key: int(record[key]) for key in ("vector_bits", "vector_registers", "cores", "threads")}
+        caches = tuple(Cache(**{key: int(value) for key, value in row.items()}) for row in record["caches"])
+        rates = {key: value if key == "measured" else _rates(value) for key, value in record["peaks"].items()}
+        features = frozenset(str(feature) for feature in record["features"])
+        fields: dict[str, Any] = {**texts, **numbers, "features": features, "caches": caches, "peaks": Peaks(**rates)}
+        return Target(**fields)
+
     def fingerprint(self) -> str:
         """Text that differs whenever the code made for two targets may differ: part of the key of compiled code."""
-        rows = asdict(self)
+        rows = self.record()
         del rows["name"]
-        return json.dumps({**rows, "features": sorted(self.features)}, sort_keys=True)
+        return json.dumps(rows, sort_keys=True)
 
     def __str__(self) -> str:
         return self.name
+
+
+def _rates(value: Any) -> Any:
+    """A rate, or a tuple of them."""
+    return tuple(float(rate) for rate in value) if isinstance(value, list | tuple) else float(value)
 
 
 @functools.cache

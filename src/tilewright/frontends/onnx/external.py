@@ -3,9 +3,6 @@
 A model may name only ordinary files with one name each, at or below the model's own folder. The path is opened one
 component at a time, relative to the folder opened before, and never through a symbolic link, so that what was checked
 is what is read. Files are mapped read-only, once each; nothing is read before a tensor is used.
-
-A mapped file must keep its length while the model is open: the operating system ends a process that reads past the
-end of a file which another one has made shorter.
 """
 
 from __future__ import annotations
@@ -15,17 +12,16 @@ import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from mmap import ACCESS_READ, mmap
+from mmap import mmap
 
-from tilewright.frontends.onnx.wire import Buffer
 from tilewright.report.errors import UserError
+from tilewright.store.files import READ_FLAGS, Buffer, MappedFile, map_descriptor, unreadable
 
 _KEYS = ("location", "offset", "length", "checksum")
 _MAX_DIGITS = 19
 _MADV_DONTNEED = getattr(memory_map, "MADV_DONTNEED", None)
 _MEND_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
 _MEND_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
-_FLAGS = os.O_RDONLY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +31,6 @@ class Reference:
     location: str
     offset: int
     length: int | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class MappedFile:
-    """A file in memory without a copy. `path` is None for bytes that came from no file."""
-
-    path: str | None
-    data: Buffer
 
 
 def reference(entries: Sequence[tuple[str, str]], where: str) -> Reference:
@@ -72,18 +60,6 @@ def release(data: Buffer) -> None:
     """Give the pages read so far back to the system's file cache; they come back when they are read again."""
     if isinstance(data, mmap) and _MADV_DONTNEED is not None:
         data.madvise(_MADV_DONTNEED)
-
-
-def map_file(path: str) -> MappedFile:
-    """Map the model file itself; the user named it, so links are followed."""
-    try:
-        fd = os.open(path, _FLAGS | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise _unreadable("model file", repr(path), error) from None
-    try:
-        return MappedFile(os.path.abspath(path), _map(fd, os.fstat(fd), "model file", repr(path)))
-    finally:
-        os.close(fd)
 
 
 class ExternalFiles:
@@ -120,7 +96,9 @@ class ExternalFiles:
                     f"the file has {status.st_nlink} hard links: another folder's file may lie here under a second name"
                 )
                 raise _refused(location, where, why, _MEND_INLINE)
-            return MappedFile(os.path.join(self.folder, *parts), _map(fd, status, "data file", clip(location), where))
+            return MappedFile(
+                os.path.join(self.folder, *parts), map_descriptor(fd, status, "data file", clip(location), where)
+            )
         finally:
             os.close(fd)
 
@@ -129,10 +107,10 @@ class ExternalFiles:
         assert self.folder is not None
         fd = -1
         try:
-            fd = os.open(self.folder, _FLAGS | os.O_DIRECTORY)
+            fd = os.open(self.folder, READ_FLAGS | os.O_DIRECTORY)
             for position, part in enumerate(parts):
                 last = position == len(parts) - 1
-                flags = _FLAGS | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
+                flags = READ_FLAGS | os.O_NOFOLLOW | (os.O_NONBLOCK if last else os.O_DIRECTORY)
                 try:
                     inner = os.open(part, flags, dir_fd=fd)
                 except OSError as error:
@@ -145,7 +123,7 @@ class ExternalFiles:
         except OSError as error:
             if fd >= 0:
                 os.close(fd)
-            raise _unreadable("data file", clip(location), error, where) from None
+            raise unreadable("data file", clip(location), error, where) from None
         except UserError:
             os.close(fd)
             raise
@@ -179,20 +157,6 @@ def _number(found: dict[str, str], key: str, where: str) -> int | None:
     raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
 
 
-def _map(fd: int, status: os.stat_result, kind: str, name: str, where: str | None = None) -> Buffer:
-    if stat.S_ISDIR(status.st_mode) or not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
-        raise UserError(
-            f"cannot read the {kind} {name}", where=where, why=f"it is {what}", mend="give the path of an ordinary file"
-        )
-    if status.st_size == 0:
-        return b""
-    try:
-        return mmap(fd, status.st_size, access=ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise _unreadable(kind, name, error, where) from None
-
-
 def _is_link(part: str, fd: int) -> bool:
     try:
         return stat.S_ISLNK(os.lstat(part, dir_fd=fd).st_mode)
@@ -202,9 +166,3 @@ def _is_link(part: str, fd: int) -> bool:
 
 def _refused(location: str, where: str, why: str, mend: str) -> UserError:
     return UserError(f"refused to open the data file {clip(location)}", where=where, why=why, mend=mend)
-
-
-def _unreadable(kind: str, name: str, error: OSError | ValueError, where: str | None = None) -> UserError:
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    mend = "check that it exists and that you may read it"
-    return UserError(f"cannot read the {kind} {name}", where=where, why=why, mend=mend)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.frontends.onnx.external import ExternalFiles, MappedFile, clip, map_file, reference, release
+from tilewright.frontends.onnx.external import ExternalFiles, clip, reference, release
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.frontends.onnx.structure import bad_text, check_opset, check_structure, scopes, tensors
 from tilewright.frontends.onnx.tensors import (
@@ -38,6 +38,7 @@ from tilewright.frontends.onnx.tensors import (
 )
 from tilewright.frontends.onnx.wire import OWN_FILE, damaged, skeleton
 from tilewright.report.errors import UserError
+from tilewright.store.files import MappedFile, map_file
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -70,7 +71,7 @@ class _Found:
 def open_model(path: str | os.PathLike[str], limits: Limits | None = None) -> ModelFile:
     """Open the ONNX model at a path. External data is looked for in the folder of that path."""
     name = os.fspath(path)
-    mapped = map_file(name)
+    mapped = map_file(name, "model file")
     folder = os.path.dirname(os.path.abspath(name))
     return ModelFile(mapped, repr(name), ExternalFiles(folder), limits or Limits())
 

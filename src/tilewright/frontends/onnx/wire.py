@@ -18,16 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from mmap import mmap
 from typing import TYPE_CHECKING
 
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.report.errors import UserError
+from tilewright.store.files import Buffer
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import Descriptor
 
-Buffer = bytes | mmap
 
 OWN_FILE = ""
 """The external location that stands for the model's own bytes."""

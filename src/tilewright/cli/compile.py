@@ -1,0 +1,81 @@
+"""`tilewright compile`: a model as one file of machine code and weights, for this machine or for several."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+import tilewright as tw
+from tilewright.cli import options
+from tilewright.cli.model import compile_model
+from tilewright.cli.tables import counted, duration, json_text, size
+from tilewright.core.switches import HIGHEST
+from tilewright.report.errors import UserError
+from tilewright.report.progress import progress
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.file import is_compiled
+from tilewright.store import Json
+from tilewright.store.files import find_obstacle
+
+Output = Annotated[
+    str | None,
+    typer.Option("--output", "-o", metavar="FILE", help="The file to write. [default: the model's name with .tw]"),
+]
+
+Targets = Annotated[
+    list[str],
+    typer.Option(
+        "--target",
+        metavar="TARGET",
+        help="A machine to compile for; may be given again: the best that runs is taken. [default: native]",
+        show_default=False,
+    ),
+]
+
+
+def compile(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)],
+    output: Output = None,
+    targets: Targets = [],  # noqa: B006  (typer reads the default, nothing changes it)
+    level: options.Level = HIGHEST,
+    off: options.Off = [],  # noqa: B006
+    as_json: options.Json = False,
+) -> int:
+    """Compile a model to one file that runs without the compiler.
+
+    The file holds machine code, weights and the names of inputs and outputs; tilewright.load and `tilewright run` take
+    it, on any machine that has the instructions of one of its targets. Nothing is written when anything fails.
+
+    \b
+    Examples:
+      tilewright compile model.onnx -o model.tw
+      tilewright compile model.onnx --target x86-64-v3 --target x86-64-v4
+    """
+    if is_compiled(model):
+        raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
+    place = Path(output) if output is not None else Path(model).with_suffix(".tw")
+    obstacle = find_obstacle(place)
+    if obstacle is not None:
+        raise UserError(f"cannot write {place}", where="--output", why=obstacle, mend="name a file that you may write")
+    names = list(dict.fromkeys(targets)) or ["native"]
+    made = [compile_model(model, name, level=level, off=off) for name in names]
+    with progress(f"writing {place.name}"):
+        tw.save(place, *made)
+    seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size
+    if as_json:
+        record: dict[str, Json] = {"model": model, "output": str(place), "targets": names}
+        record |= {"bytes": taken, "compile_seconds": seconds}
+        print(json_text(record))
+        return 0
+    print(f"{os.path.basename(model)} for {', '.join(names)}: compiled in {duration(seconds)}")
+    print(f"{place} holds {counted(len(made), 'program')}, {size(taken)}")
+    print(_called(made[0]))
+    return 0
+
+
+def _called(executable: Executable) -> str:
+    """How the program is called."""
+    return f"{', '.join(map(str, executable.inputs))} -> {', '.join(map(str, executable.outputs))}"

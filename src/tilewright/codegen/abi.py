@@ -1,0 +1,34 @@
+"""How generated code is called, and what it answers: what code generation and the runtime agree upon.
+
+Nothing here needs the compiler, so that a program read from a file can run without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.dtypes import DType
+
+VERSION = 1
+"""Goes up with every change of what object code and the runtime expect of each other."""
+
+ENTRY = "tilewright_entry"
+"""The entry point's symbol; README.md has its signature."""
+
+PARALLEL = "tilewright_parallel"
+LEAVE = "tilewright_leave"
+"""The functions of the thread pool that object code calls."""
+
+ARENA_TOO_SMALL = -1
+"""What the entry point returns when it needs a larger arena: its bytes are in the fault record's first word."""
+
+FAULT_VALUES = 6
+"""How many values the fault record has room for, behind its first word."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultMessage:
+    """What a failed assertion says: `{0}` … stand for the values, of these element types, in the fault record."""
+
+    text: str
+    dtypes: tuple[DType, ...]

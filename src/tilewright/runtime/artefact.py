@@ -1,0 +1,40 @@
+"""Executables to files and back: `tw.save`, `tw.load`."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from tilewright.report.errors import UserError
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.file import read_program, write_programs
+
+
+def save(path: str | os.PathLike[str], *executables: Executable) -> None:
+    """Writes compiled programs of one model, for different targets, to one file, from which `load` takes that which
+    suits its machine best. Weights that they share are written once. The file is complete or, on any failure, what it
+    was before.
+
+        tw.save("model.tw", tw.compile(model, target="x86-64-v3"), tw.compile(model, target="x86-64-v4"))
+
+    Raises UserError where no file can be written, and for programs that are not called alike.
+    """
+    if not executables:
+        raise UserError("there is nothing to save", mend="give one executable or several: save(path, executable)")
+    write_programs(path, [executable.program for executable in executables])
+
+
+def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executable:
+    """The executable in a file that `save` or `tilewright compile` wrote; neither the model nor the compiler is needed.
+
+    Weights are mapped: they are read when they are used. `threads` is how many threads a call may use (default: the
+    setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). The file holds machine code:
+    load only what you would run. It must keep its length while it is used.
+
+    Raises UserError for a file that is damaged or no such file, and where this machine lacks instructions of all the
+    targets it was made for.
+    """
+    start = time.perf_counter()
+    executable = Executable(read_program(path), None, cached=True, threads=threads)
+    executable.compile_seconds = time.perf_counter() - start
+    return executable

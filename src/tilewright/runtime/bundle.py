@@ -1,0 +1,181 @@
+"""Programs as one container of bytes, and back.
+
+The manifest holds for each program its target, its interface (types as text), the messages of its run-time checks and
+which constants it takes. A constant lies in the container itself, once for all programs, or, where a file that stays
+has it, at an offset of that file: entries of the store refer to the model's weights, which stay mapped. Everything is
+checked when it is read: a container that does not fit is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.codegen.abi import VERSION, FaultMessage
+from tilewright.expr.dtypes import DTYPES, from_numpy
+from tilewright.expr.nodes import Var
+from tilewright.expr.parse import parse
+from tilewright.expr.text import show
+from tilewright.report.errors import UserError
+from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.program import Array, Program
+from tilewright.store import Damaged, Json, parts_of, unpack
+from tilewright.store.checksum import checksum
+from tilewright.target import Target
+from tilewright.types.tensor import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file that constants may lie in: its path relative to the model's folder ("" for the model itself) and bytes."""
+
+    path: str
+    data: Any
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.data).hexdigest()
+
+    def array(self) -> Array:
+        return np.frombuffer(self.data, np.uint8)
+
+
+def encode(
+    programs: Sequence[Program], sources: Sequence[Source] = (), about: Mapping[str, Json] | None = None
+) -> list[bytes | memoryview]:
+    """The container of programs, in parts that follow one another. Constants that lie in one of the sources are only
+    referred to. `about` is told of it to whoever reads it."""
+    constants = _Constants(sources)
+    blobs: dict[str, bytes | memoryview] = {}
+    rows: list[Json] = []
+    for n, program in enumerate(programs):
+        blobs.update((f"code {n} {m}", part) for m, part in enumerate(program.code))
+        rows.append(_program(program, [constants.row(a) for a in program.constants]))
+    blobs.update(constants.blobs)
+    manifest: dict[str, Json] = {
+        "abi": VERSION,
+        "about": about or {},
+        "programs": rows,
+        "sources": [[s.path, s.digest()] for s in sources],
+    }
+    return parts_of(manifest, blobs)
+
+
+class _Constants:
+    """The constants of all programs: equal ones are held once."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self.blobs: dict[str, memoryview] = {}
+        self._sources = sources
+        self._known: dict[tuple[int, bytes], str] = {}
+
+    def row(self, array: Array) -> dict[str, Json]:
+        """Where an array lies, its element type and its shape."""
+        dtype = from_numpy(array.dtype)
+        assert dtype is not None
+        row: dict[str, Json] = {"dtype": dtype.name, "shape": list(array.shape)}
+        found = _locate(array, self._sources)
+        if found is not None:
+            return {**row, "source": found[0], "offset": found[1]}
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
+        key = (array.nbytes, checksum(data))
+        if key not in self._known:
+            self._known[key] = f"constant {len(self._known)}"
+            self.blobs[self._known[key]] = data
+        return {**row, "blob": self._known[key]}
+
+
+def _locate(array: Array, sources: Sequence[Source]) -> tuple[int, int] | None:
+    """(which source, at what offset) the bytes of an array lie in."""
+    if not array.nbytes or not array.flags.c_contiguous:
+        return None
+    address = array.__array_interface__["data"][0]
+    for n, source in enumerate(sources):
+        whole = source.array()
+        start = whole.__array_interface__["data"][0]
+        if start <= address and address + array.nbytes <= start + whole.nbytes:
+            return n, address - start
+    return None
+
+
+def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Json]:
+    interface = program.interface
+    return {
+        "target": program.target.record(),
+        "symbols": [s.name for s in interface.symbols],
+        "inputs": [_port(p, interface) for p in interface.inputs],
+        "outputs": [_port(p, interface) for p in interface.outputs],
+        "objects": len(program.code),
+        "faults": [[f.text, [d.name for d in f.dtypes]] for f in program.faults],
+        "constants": constants,
+    }
+
+
+def _port(port: Port, interface: Interface) -> list[Json]:
+    """A port as data: the symbols are called d0, d1 … there, since their own names may be no names of the language;
+    dimensions that only a call knows are written as `?`."""
+    late = interface.is_dynamic(port)
+    names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
+    return [port.name, port.dtype.name, ["?" if late else show(d, lambda v: names[v]) for d in port.shape]]
+
+
+class Bundle:
+    """A container that was opened: what it says of itself, and its programs, each read when it is asked for."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        """Raises Damaged for what is no container of programs."""
+        manifest, self._blobs = unpack(data)
+        top: Mapping[str, Any] = manifest
+        try:
+            self.abi = int(top["abi"])
+            self.about: dict[str, Json] = dict(top["about"])
+            self.sources = [(str(path), str(digest)) for path, digest in top["sources"]]
+            """(path, SHA-256) of the files that constants lie in."""
+            self._programs: list[Mapping[str, Any]] = list(top["programs"])
+            if self.abi == VERSION:
+                self.targets = tuple(Target.from_record(row["target"]) for row in self._programs)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _no_program(error) from error
+
+    def program(self, n: int, sources: Sequence[Source] = ()) -> Program:
+        """The program for the target of this number. Raises Damaged when anything in it does not fit."""
+        try:
+            return self._program(n, self._programs[n], sources)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError, UserError) as error:
+            raise _no_program(error) from error
+
+    def _program(self, n: int, row: Mapping[str, Any], sources: Sequence[Source]) -> Program:
+        symbols = {f"d{m}": Var(str(name)) for m, name in enumerate(row["symbols"])}
+        interface = Interface(
+            tuple(_read_port(port, symbols) for port in row["inputs"]),
+            tuple(_read_port(port, symbols) for port in row["outputs"]),
+            tuple(symbols.values()),
+        )
+        faults = tuple(FaultMessage(str(text), tuple(DTYPES[d] for d in names)) for text, names in row["faults"])
+        constants = tuple(self._constant(constant, sources) for constant in row["constants"])
+        code = tuple(bytes(self._blobs[f"code {n} {m}"]) for m in range(row["objects"]))
+        return Program(interface, code, faults, constants, self.targets[n], self.about)
+
+    def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
+        dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])
+        if min(shape, default=0) < 0:
+            raise ValueError(f"a constant of shape {shape}")
+        data = sources[row["source"]].data if "source" in row else self._blobs[row["blob"]]
+        offset, count = int(row.get("offset", 0)), math.prod(shape)
+        if offset < 0 or offset + count * dtype.itemsize > len(data):
+            raise ValueError("a constant lies outside its file")
+        return np.frombuffer(data, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
+
+
+def _read_port(row: Sequence[Any], symbols: Mapping[str, Var]) -> Port:
+    name, dtype, dims = row
+    shape = [Var("late", least=None) if d == "?" else parse(d, symbols) for d in dims]
+    return Port(str(name), TensorType.of(DTYPES[dtype], shape))
+
+
+def _no_program(error: Exception) -> Damaged:
+    return Damaged("the container holds no compiled program", why=str(error))

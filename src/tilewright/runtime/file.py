@@ -1,0 +1,113 @@
+"""Files of compiled programs, `model.tw`: one file that runs without the model and without the compiler.
+
+Such a file is an entry as the store frames it (`store/frame.py`: magic, lengths, checksum), under a key that all of
+them share, with a container of programs for several targets. It is mapped, so weights are read when they are used and
+shared by all processes that use them. Reading it runs nothing, but what it holds is machine code: run files of those
+only whose programs you would run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tilewright.codegen.abi import VERSION
+from tilewright.report.errors import UserError
+from tilewright.runtime.bundle import Bundle, encode
+from tilewright.runtime.program import Program
+from tilewright.store import Damaged, digest
+from tilewright.store.files import find_obstacle, map_file, replace_file
+from tilewright.store.frame import FRAME_SIZE, MAGIC, find_fault, write_framed
+from tilewright.target import Target
+from tilewright.target.host import Host, current_host
+
+KEY = digest(kind="compiled programs")
+
+KIND = "compiled file"
+
+
+def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) -> None:
+    """Writes programs of one model, for different targets, to the file at `path`: all of it, or nothing is changed.
+    Raises UserError where no file can be written."""
+    place = Path(path)
+    obstacle = find_obstacle(place)
+    if obstacle is not None:
+        raise UserError(f"cannot write {place}", why=obstacle, mend="give the path of a file in a directory of yours")
+    _check_together(programs)
+    parts = encode(programs, about=programs[0].provenance)
+    replace_file(place, lambda file: write_framed(file, KEY, parts))
+
+
+def _check_together(programs: Sequence[Program]) -> None:
+    """Refuses programs that are called in different ways: whoever loads the file would have to ask which it was."""
+    first = str(programs[0].interface)
+    for program in programs[1:]:
+        if str(program.interface) != first:
+            why = f"that for {programs[0].target} is {first}, that for {program.target} is {program.interface}"
+            raise UserError("cannot write programs of different interfaces to one file", why=why)
+
+
+def is_compiled(path: str | os.PathLike[str]) -> bool:
+    """Whether the file at `path` begins as a file of compiled programs does; no where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except (OSError, ValueError):
+        return False
+
+
+def open_bundle(path: str | os.PathLike[str]) -> Bundle:
+    """The container in a file. Raises UserError for a file that cannot be read, Damaged for one that is not whole, or
+    not of this kind."""
+    name = os.fspath(path)
+    content = memoryview(map_file(name, KIND).data)
+    fault = find_fault(KEY, content[:FRAME_SIZE], content[FRAME_SIZE:])
+    if fault is not None:
+        raise _damaged(name, fault)
+    try:
+        return Bundle(content[FRAME_SIZE:])
+    except Damaged as error:
+        raise _damaged(name, error.why or error.what) from None
+
+
+def read_program(path: str | os.PathLike[str]) -> Program:
+    """The program in a file that suits this machine best. Raises UserError where none does, with what is lacking."""
+    bundle, name, host = open_bundle(path), os.fspath(path), current_host()
+    if bundle.abi != VERSION:
+        raise UserError(
+            f"cannot load {name}",
+            why=f"it was made for version {bundle.abi} of the runtime's calling convention, this one has {VERSION}",
+            mend="compile the model again with the version of Tilewright that is to run it",
+        )
+    usable = [n for n, target in enumerate(bundle.targets) if target.is_runnable_on(host)]
+    if not usable:
+        raise _nothing_runs(name, bundle.targets, host)
+    try:
+        return bundle.program(max(usable, key=lambda n: _merit(bundle.targets[n])))
+    except Damaged as error:
+        raise _damaged(name, error.why or error.what) from None
+
+
+def _merit(target: Target) -> tuple[int, int]:
+    """Code for wide vectors, then code for many features, is taken to be the faster."""
+    return target.vector_bits, len(target.features)
+
+
+def _nothing_runs(name: str, targets: Sequence[Target], host: Host) -> UserError:
+    rows = [f"the code for {target} needs {_lacking(target, host)}" for target in targets]
+    return UserError(
+        f"cannot run {name} on this machine",
+        why="; ".join(rows) or "it holds no code",
+        mend="compile the model here, or with a --target that this machine is, such as x86-64-v2",
+    )
+
+
+def _lacking(target: Target, host: Host) -> str:
+    if target.architecture != host.architecture:
+        return f"the architecture {target.architecture}"
+    return ", ".join(sorted(target.features - host.features)) or f"the system of {target.triple}"
+
+
+def _damaged(name: str, why: str) -> Damaged:
+    return Damaged(f"cannot load {name}", why=f"it is no whole {KIND}: {why}", mend="copy or compile it again")

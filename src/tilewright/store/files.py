@@ -1,0 +1,104 @@
+"""Files of users: mapped to be read, and written all or not at all.
+
+A mapped file must keep its length while it is used: the operating system ends a process that reads past the end of a
+file which another one has made shorter. Files written here are never made shorter: a new one takes the name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import BinaryIO
+
+from ..report.errors import UserError
+
+Buffer = bytes | mmap
+
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MappedFile:
+    """A file in memory without a copy. `path` is None for bytes that came from no file."""
+
+    path: str | None
+    data: Buffer
+
+
+def map_file(path: str, kind: str) -> MappedFile:
+    """Maps a file that the user named, so links are followed; UserError, which calls it `kind`, where it cannot."""
+    try:
+        fd = os.open(path, READ_FLAGS | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        raise unreadable(kind, repr(path), error) from None
+    try:
+        return MappedFile(os.path.abspath(path), map_descriptor(fd, os.fstat(fd), kind, repr(path)))
+    finally:
+        os.close(fd)
+
+
+def map_descriptor(fd: int, status: os.stat_result, kind: str, name: str, where: str | None = None) -> Buffer:
+    """What an open file holds. UserError for what is no ordinary file."""
+    if not stat.S_ISREG(status.st_mode):
+        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
+        raise UserError(
+            f"cannot read the {kind} {name}", where=where, why=f"it is {what}", mend="give the path of an ordinary file"
+        )
+    if status.st_size == 0:
+        return b""
+    try:
+        return mmap(fd, status.st_size, access=ACCESS_READ)
+    except (OSError, ValueError) as error:
+        raise unreadable(kind, name, error, where) from None
+
+
+def unreadable(kind: str, name: str, error: OSError | ValueError, where: str | None = None) -> UserError:
+    """The error for a file that the system does not give."""
+    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    mend = "check that it exists and that you may read it"
+    return UserError(f"cannot read the {kind} {name}", where=where, why=why, mend=mend)
+
+
+def find_obstacle(place: Path) -> str | None:
+    """Why no file can be written at this place; None where one can."""
+    if place.is_dir():
+        return "it is a directory"
+    if not place.parent.is_dir():
+        return f"there is no directory {place.parent}"
+    if not os.access(place.parent, os.W_OK | os.X_OK):
+        return f"you may not write into the directory {place.parent}"
+    return None
+
+
+def replace_file(place: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Makes the file at `place` what `write` writes: into a new file beside it, which takes its name when complete, so
+    that on any failure what was there is left as it was. UserError where the system refuses."""
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
+        with os.fdopen(handle, "w+b") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o666 & ~_mask())
+        os.replace(temporary, place)
+    except BaseException as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        if isinstance(error, OSError):
+            raise UserError(f"cannot write {place}", why=error.strerror or str(error)) from None
+        raise
+
+
+def _mask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
