@@ -79,6 +79,7 @@ class NativeCall:
             self.arena.nbytes,
             (ctypes.c_int64 * 16)(),
             1,
+            None,
         )
         assert self() == 0
 

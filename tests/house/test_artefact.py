@@ -30,6 +30,11 @@ graph main[n](x: f32[n, 64]) -> y:
 X = np.random.default_rng(1).normal(size=(5, 64)).astype(np.float32)
 
 
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path_factory.mktemp("store")))
+
+
 def compiled(target: str = "native") -> tw.Executable:
     graph = tw.parse(MODULE)
     assert isinstance(graph, tw.GraphFunction)

@@ -65,7 +65,7 @@ class Machine:
     def __call__(self, *arrays: Array) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         fault = (ctypes.c_int64 * 8)()
-        assert self.code.entry(pointers, None, None, None, 0, fault, 1) == 0
+        assert self.code.entry(pointers, None, None, None, 0, fault, 1, None) == 0
 
 
 def compute(value: Value, arrays: Sequence[Array], result: DType, lanes: int, expand: bool = True) -> Array:

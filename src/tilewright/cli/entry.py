@@ -21,7 +21,9 @@ SUMMARIES = {
     "run": "Run a model once and print its outputs.",
     "compile": "Compile a model to one file that runs without the compiler.",
     "bench": "Time a model, against other runtimes where they are installed.",
+    "profile": "Show where the time of a call goes, kernel by kernel.",
     "show": "Print a model as it is after any stage of compilation.",
+    "cache": "List, verify or clear what the store keeps.",
     "doctor": "Print what is known of this machine and installation.",
 }
 """The commands in the order of the help, each with the first line of its own help."""
@@ -33,6 +35,7 @@ Examples:
   tilewright run model.onnx --random
   tilewright compile model.onnx -o model.tw
   tilewright bench model.onnx --threads 1
+  tilewright profile model.onnx --trace timeline.json
   tilewright show model.onnx --stages
   tilewright doctor
 """

@@ -14,6 +14,7 @@ from tilewright.codegen.abi import ENTRY, LEAVE, FaultMessage
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
+from tilewright.codegen.profile import sites_text
 from tilewright.codegen.statements import Statements, parameters
 from tilewright.codegen.units import handed_out, units_of
 from tilewright.loops.edit import statements
@@ -28,7 +29,8 @@ PROGRAM = "program"
 @dataclass(frozen=True, slots=True)
 class Unit:
     """Functions as LLVM IR: what they declare, those of other units that they call, their definitions; the messages of
-    their checks, of which the first has number 1; and whether they use the pool. `names` are what others may call."""
+    their checks, of which the first has number 1; and whether they use the pool. `names` are what others may call,
+    `sites` the kernels that a program calls, in the order of the places where it does."""
 
     names: tuple[str, ...]
     declarations: tuple[str, ...]
@@ -36,6 +38,7 @@ class Unit:
     definitions: str
     faults: tuple[FaultMessage, ...]
     forks: bool
+    sites: tuple[str, ...]
 
     def text(self, target: Target) -> str:
         """The unit as a module."""
@@ -50,6 +53,11 @@ class Generated:
     units: tuple[Unit, ...]
     faults: tuple[FaultMessage, ...]
     target: Target
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The kernels that the program calls, by the numbers of the places where it does: see profile.py."""
+        return self.units[0].sites
 
     @property
     def text(self) -> str:
@@ -92,6 +100,7 @@ def _unit(
     """The IR of functions. `faults` takes the messages of their checks, behind those that are there; `before` says how
     many checks come before those of the functions of other units; `forks` whether one of these uses the pool."""
     known = len(faults)
+    sites: list[str] = []
     parts: list[str] = []
     forked = handed_out({f.name: f for f in functions})
     forks = forks or bool(forked)
@@ -100,6 +109,7 @@ def _unit(
     for function in functions:
         body = Statements(faults, "!0", before)
         if function.name == entry:
+            body.sites = sites
             parts.append(_entry(function, body))
         elif function.name in forked:
             turns = forked[function.name]
@@ -111,10 +121,10 @@ def _unit(
         if body.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     if entry is not None:
-        parts.append(_call_in(forks))
+        parts += [sites_text(target.triple), _call_in(forks)]
     names = tuple(f.name for f in functions if f.name != entry and f.name not in forked)
     own = tuple(faults[known:])
-    return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks)
+    return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks, tuple(sites))
 
 
 def _module(declarations: Sequence[str], parts: Sequence[str], target: Target) -> str:
@@ -146,12 +156,14 @@ def _call_in(forks: bool) -> str:
     """The entry point: makes the call's team, runs the program, and lets the workers go."""
     lines = [
         f"define i64 @{ENTRY}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, i64 %threads) #0 {",
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, i64 %threads, ptr %profile) #0 {",
         f"  %team = alloca {TEAM}, align 64",
         f"  store {TEAM} zeroinitializer, ptr %team, align 8",
         "  store i64 %threads, ptr %team, align 8",
+        "  %asked = getelementptr i64, ptr %team, i64 3",
+        "  store ptr %profile, ptr %asked, align 8",
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
-        "i64 %arena_bytes, ptr %fault, ptr %team)",
+        "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile)",
     ]
     lines += [f"  call void @{LEAVE}(ptr %team)"] if forks else []
     return "\n".join([*lines, "  ret i64 %status", "}", ""])
@@ -171,7 +183,7 @@ def _entry(function: Function, body: Statements) -> str:
     body.statement(function.body)
     signature = (
         f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team) #0"
+        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile) #0"
     )
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
 

@@ -11,9 +11,9 @@ its own pieces, from the front, and so on; when it has none left, it takes a qua
 back. So a loop never waits for a worker to wake up, nor for a slow one to do its whole part. One caller at a time has
 the workers; whoever finds them taken (another thread, or a share that forks again) runs the whole loop alone.
 
-A team is { i64 threads, i64 forked, i64 grains }: one call of a program. While a call that has forked is under way,
-workers wait for its next loop awake; when it has left, a little longer, for the next call; then they sleep on a
-condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to WAKE
+A team is { i64 threads, i64 forked, i64 grains, ptr profile }: one call of a program. While a call that has forked is
+under way, workers wait for its next loop awake; when it has left, a little longer, for the next call; then they sleep
+on a condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to WAKE
 grains of work, or at a loop whose grain is 1: of those nobody knows how long an iteration takes.
 
 A worker has a slot with what it shares with callers:
@@ -22,6 +22,8 @@ A worker has a slot with what it shares with callers:
     done     the number of the last loop in which it took part
     range    the pieces that nobody has begun, the first in its low half, the one behind the last in its high half
     asleep   1 while it sleeps and nobody has woken it
+
+Where the team has a record for a profile, each thread notes the time of its part in a loop there (profile.py).
 
 pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
 signals but those of faults, so that Ctrl-C reaches Python's main thread.
@@ -32,6 +34,7 @@ from __future__ import annotations
 from tilewright.codegen.abi import LEAVE, PARALLEL
 from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
+from tilewright.codegen.profile import notes_text
 
 STOP = "tilewright_stop"
 RESET = "tilewright_reset"
@@ -57,7 +60,7 @@ WAKE = 50
 PIECES = 1 << 20
 """The most pieces that a loop is cut into."""
 
-TEAM = "{ i64, i64, i64 }"
+TEAM = "{ i64, i64, i64, ptr }"
 
 _BEFORE_YIELD = 4096
 """Pauses before a waiting thread begins to let others have its core, once in 256."""
@@ -82,7 +85,7 @@ def pool_text(triple: str, data_layout: str) -> str:
         "SETMASK": 3 if apple else 2,
         "BUS": 10 if apple else 7,
     }
-    text = GLOBALS + declaration + WORKER + PARTS + CALLER + LIFE
+    text = GLOBALS + declaration + notes_text(triple) + WORKER + PARTS + CALLER + LIFE
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return head + text

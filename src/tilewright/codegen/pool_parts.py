@@ -2,7 +2,8 @@
 
     @run(from, to)    runs these pieces
     @part(me)         runs a quarter of what is left of its own pieces, from the front, until none is left; then a
-                      quarter of another thread's, from the back, until nobody has any
+                      quarter of another thread's, from the back, until nobody has any; notes when it began and ended
+                      where somebody asked
 
 Pieces change hands by one compare-and-swap of a range, so that each is run once.
 """
@@ -28,8 +29,15 @@ define internal void @run(i64 %from, i64 %to) {
 
 define internal void @part(i64 %me) {
 entry:
+  %since = alloca i64, align 8
   %parts = load i64, ptr getelementptr (%job, ptr @job, i64 0, i32 4)
   %mine = getelementptr [$SLOTS$ x %slot], ptr @slots, i64 0, i64 %me, i32 6
+  %profile = load ptr, ptr getelementptr (%job, ptr @job, i64 0, i32 6)
+  %unasked = icmp eq ptr %profile, null
+  br i1 %unasked, label %own, label %timed
+timed:
+  %began = call i64 @now()
+  store i64 %began, ptr %since
   br label %own
 own:
   %r = load atomic i64, ptr %mine acquire, align 8
@@ -81,6 +89,13 @@ stolen:
   call void @run(i64 %from, i64 %high2)
   br label %look
 end:
+  br i1 %unasked, label %leave, label %tell
+tell:
+  %ended = call i64 @now()
+  %from0 = load i64, ptr %since
+  call void @note(ptr %profile, i64 %me, i64 -1, i64 %from0, i64 %ended)
+  br label %leave
+leave:
   ret void
 }
 """

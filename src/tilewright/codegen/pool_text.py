@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GLOBALS = """
 %slot = type { [8 x i64], [8 x i64], [7 x i64], i64, [256 x i8], [256 x i8], [8 x i64], [256 x i8] }
-%job = type { ptr, ptr, i64, i64, i64, i64 }
+%job = type { ptr, ptr, i64, i64, i64, i64, ptr }
 @slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 64
 @busy = internal global i64 0, align 64
 @active = internal global i64 0, align 64
@@ -30,7 +30,7 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 """
 """A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable, its range. A job:
-the share, its environment, the first iteration, how many there are, parts, pieces."""
+the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile."""
 
 WORKER = """
 define internal void @wait(i64 %n) {
@@ -191,6 +191,9 @@ form:
   store i64 %parts, ptr getelementptr (%job, ptr @job, i64 0, i32 4)
   %pieces = call i64 @llvm.umin.i64(i64 %most, i64 $PIECES$)
   store i64 %pieces, ptr getelementptr (%job, ptr @job, i64 0, i32 5)
+  %asked = getelementptr i64, ptr %team, i64 3
+  %profile = load ptr, ptr %asked
+  store ptr %profile, ptr getelementptr (%job, ptr @job, i64 0, i32 6)
   br label %dealing
 dealing:
   %m = phi i64 [ 0, %form ], [ %m1, %deal ]

@@ -10,6 +10,7 @@ from tilewright.codegen.interleaved import APART, Interleaved, runs, stored_toge
 from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
 from tilewright.codegen.pool import DECLARE_PARALLEL
+from tilewright.codegen.profile import BEGIN, END
 from tilewright.codegen.types import memory_type, value_type
 from tilewright.codegen.unseen_lanes import steady_masks, written_whole
 from tilewright.core.walk import preorder
@@ -45,7 +46,8 @@ STRAIGHT = (Store, Let, Seq, Alloc, View)
 
 class Statements(Interleaved):
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
-    units, `before` knows how many messages come before theirs; `others` collects the declarations of those called."""
+    units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
+    `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py)."""
 
     def __init__(self, faults: list[FaultMessage], loop_metadata: str, before: Mapping[str, int] | None = None) -> None:
         super().__init__(count().__next__)
@@ -55,6 +57,7 @@ class Statements(Interleaved):
         self.others: set[str] = set()
         self.labels = count()
         self.whole: set[Stmt] = set()
+        self.sites: list[str] | None = None
 
     def branch(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
@@ -264,13 +267,24 @@ class Statements(Interleaved):
         symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)
         if before is not None:
             self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
-        status = self.fresh(f"call i64 @{symbol}({', '.join(arguments)})")
+        status = self._timed(call.callee, f"call i64 @{symbol}({', '.join(arguments)})")
         n = next(self.labels)
         self.lines.append(f"  br i1 {self.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
         self.start(f"failed{n}")
         number = self.fresh(f"add i64 {status}, {before}") if before else status
         self.lines.append(f"  ret i64 {number}")
         self.start(f"went{n}")
+
+    def _timed(self, callee: str, call: str) -> str:
+        """The status of a call, between its notes where it stands in a program."""
+        if self.sites is None:
+            return self.fresh(call)
+        site = len(self.sites)
+        self.sites.append(callee)
+        began = self.fresh(f"call i64 @{BEGIN}(ptr %profile)")
+        status = self.fresh(call)
+        self.lines.append(f"  call void @{END}(ptr %profile, i64 {site}, i64 {began})")
+        return status
 
     def _reserve(self, size: Expr) -> None:
         """Asks for arena memory: for more than any machine has where the size wraps around."""

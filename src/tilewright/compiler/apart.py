@@ -66,6 +66,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     choices.decisions = {name: kernel.decision for name, kernel in made.items()}
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target)
+    compiled.sites = generated.sites
     return compiled
 
 

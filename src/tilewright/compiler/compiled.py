@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -14,24 +15,26 @@ from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Pass, Record, run_passes
+from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
+from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Stages
 from tilewright.runtime.interface import Interface, Port
-from tilewright.runtime.program import Program
+from tilewright.runtime.program import Program, Site
 from tilewright.target import Target
 
 
 @dataclass(slots=True)
 class Compiled:
     """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
-    the way, and what was chosen on it. Where other processes compiled kernels, stages are not kept: `again` compiles
-    the same in this one."""
+    the way, what was chosen on it, and the kernels that its entry calls, by the places where it does. Where other
+    processes compiled kernels, stages are not kept: `again` compiles the same in this one."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -41,6 +44,7 @@ class Compiled:
     llvm: str
     record: Record[Module] = field(default_factory=Record)
     choices: Choices = field(default_factory=Choices)
+    sites: tuple[str, ...] = ()
     again: Callable[[], Compiled] | None = None
 
 
@@ -62,7 +66,9 @@ def finish(
     generated = generate(functions, final.entry, target)
     texts = [unit.text(target) for unit in generated.units] if is_large(module) else [generated.text]
     code = tuple(assemble(text, target) for text in texts)
-    return Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
+    compiled = Compiled(interface, code, generated.faults, constant_order(final), final, generated.text, record)
+    compiled.sites = generated.sites
+    return compiled
 
 
 def constant_order(module: Module) -> tuple[str, ...]:
@@ -91,4 +97,29 @@ def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program
     """What was compiled as a program that can be run, or written to a file."""
     constants = tuple(compiled.module.constants[name] for name in compiled.constants)
     made_by = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
-    return Program(compiled.interface, compiled.code, compiled.faults, constants, target, {**made_by, **provenance})
+    made = {**made_by, **provenance}
+    return Program(compiled.interface, compiled.code, compiled.faults, constants, target, _sites(compiled), made)
+
+
+def _sites(compiled: Compiled) -> tuple[Site, ...]:
+    """The places where the program calls kernels, with what the plan says of each call. A kernel's calls stand in the
+    program in the plan's order, each at one place or, where a loop runs to and fro, at several."""
+    rows: dict[str, list[KernelRow]] = {}
+    for row in () if compiled.choices.plan is None else compiled.choices.plan.kernels:
+        rows.setdefault(row.name, []).append(row)
+    names = [name.partition(".")[0] for name in compiled.sites]  # what is made of a kernel has its name and a dot
+    reached, met = Counter(names), Counter[str]()
+    sites = []
+    for name in names:
+        found = rows.get(name, [])
+        sites.append(_site(name, found[met[name] * len(found) // reached[name]] if found else None, compiled.interface))
+        met[name] += 1
+    return tuple(sites)
+
+
+def _site(name: str, row: KernelRow | None, interface: Interface) -> Site:
+    if row is None:
+        return Site(name)
+    known = set(interface.symbols)
+    flops, moved = (e if set(variables_of(e)) <= known else None for e in (row.flops, row.bytes))
+    return Site(name, row.template, row.operators, row.source, flops, moved, row.seconds)

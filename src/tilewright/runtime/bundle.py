@@ -23,7 +23,7 @@ from tilewright.expr.parse import parse
 from tilewright.expr.text import show
 from tilewright.report.errors import UserError
 from tilewright.runtime.interface import Interface, Port
-from tilewright.runtime.program import Array, Program
+from tilewright.runtime.program import Array, Program, Site
 from tilewright.store import Damaged, Json, parts_of, unpack
 from tilewright.store.checksum import checksum
 from tilewright.target import Target
@@ -112,6 +112,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "objects": len(program.code),
         "faults": [[f.text, [d.name for d in f.dtypes]] for f in program.faults],
         "constants": constants,
+        "sites": [_site(site, interface) for site in program.sites],
     }
 
 
@@ -121,6 +122,20 @@ def _port(port: Port, interface: Interface) -> list[Json]:
     late = interface.is_dynamic(port)
     names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
     return [port.name, port.dtype.name, ["?" if late else show(d, lambda v: names[v]) for d in port.shape]]
+
+
+def _site(site: Site, interface: Interface) -> list[Json]:
+    names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
+    work = [None if e is None else show(e, lambda v: names[v]) for e in (site.flops, site.bytes)]
+    return [site.kernel, site.template, list(site.operators), list(site.source), *work, site.predicted]
+
+
+def _read_site(row: Sequence[Any], symbols: Mapping[str, Var]) -> Site:
+    kernel, template, operators, source, flops, moved, predicted = row
+    work = [None if e is None else parse(e, symbols) for e in (flops, moved)]
+    held, origin = (tuple(str(name) for name in part) for part in (operators, source))
+    seconds = None if predicted is None else float(predicted)
+    return Site(str(kernel), str(template), held, origin, work[0], work[1], seconds)
 
 
 class Bundle:
@@ -156,9 +171,10 @@ class Bundle:
             tuple(symbols.values()),
         )
         faults = tuple(FaultMessage(str(text), tuple(DTYPES[d] for d in names)) for text, names in row["faults"])
+        sites = tuple(_read_site(site, symbols) for site in row["sites"])
         constants = tuple(self._constant(constant, sources) for constant in row["constants"])
         code = tuple(bytes(self._blobs[f"code {n} {m}"]) for m in range(row["objects"]))
-        return Program(interface, code, faults, constants, self.targets[n], self.about)
+        return Program(interface, code, faults, constants, self.targets[n], sites, self.about)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

@@ -24,6 +24,7 @@ from tilewright.runtime.interface import Port
 from tilewright.runtime.memory import allocate
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.pointers import data_pointer
+from tilewright.runtime.profile import Profile, Recorder, evaluate_calls, measure
 from tilewright.runtime.program import Program
 from tilewright.runtime.threads import count_threads
 
@@ -39,13 +40,15 @@ _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
 class _ThreadState(threading.local):
-    """What one thread needs for its calls: scratch memory that grows and stays, and a fault record."""
+    """What one thread needs for its calls: scratch memory that grows and stays, a fault record, and the record of a
+    profile while somebody asks for one."""
 
     def __init__(self) -> None:
         self.memory: Array = np.empty(0, np.uint8)
         self.arena = 0
         self.arena_bytes = 0
         self.fault = _FaultRecord()
+        self.profile: int | None = None
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
@@ -194,8 +197,9 @@ class Executable:
         """Calls native code; again with a larger arena when it asks for one."""
         state = self._threads
         while True:
+            arena = state.arena, state.arena_bytes
             status = self._entry(
-                pointers, self._constant_pointers, sizes, state.arena, state.arena_bytes, state.fault, self.threads
+                pointers, self._constant_pointers, sizes, *arena, state.fault, self.threads, state.profile
             )
             if status == 0:
                 return
@@ -235,6 +239,24 @@ class Executable:
         what, _, where = message.text.partition(" @ ")
         what = re.sub(r"\{(\d)\}", lambda m: str(values[int(m[1])]) if int(m[1]) < len(values) else m[0], what)
         return RuntimeFault(what, where=where or None)
+
+    def profile(self, feeds: Mapping[str, Any], *, seconds: float = 1.0) -> Profile:
+        """Where the time of a call on these arrays goes, measured for so many seconds: a row for each kernel, what lies
+        between them, and a timeline of all threads. Calls of other threads go on and are not seen."""
+        arrays = [to_array(p, a) for p, a in zip(self.inputs, self._match((), feeds), strict=True)]
+        recorder = Recorder(self.program.sites, self.threads)
+        values, _ = self._bind([a.shape for a in arrays])
+        sizes = dict(zip(self.interface.symbols, values, strict=True))
+
+        def profiled() -> None:
+            self._threads.profile = recorder.address
+            try:
+                self(*arrays)
+            finally:
+                self._threads.profile = None
+
+        calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
+        return evaluate_calls(calls, plain, self.program.sites, sizes, self.program.target, self.threads)
 
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""

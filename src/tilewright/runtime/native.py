@@ -25,8 +25,9 @@ EntryPoint = ctypes.CFUNCTYPE(
     ctypes.c_int64,
     ctypes.c_void_p,
     ctypes.c_int64,
+    ctypes.c_void_p,
 )
-"""i64 (arguments, constants, symbols, arena, arena bytes, fault record, threads): see codegen/README.md."""
+"""i64 (arguments, constants, symbols, arena, arena bytes, fault record, threads, profile): see codegen/README.md."""
 
 _lock = threading.Lock()
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.abi import FaultMessage
+from tilewright.expr.nodes import Expr
 from tilewright.runtime.interface import Interface
 from tilewright.store import Json
 from tilewright.target import Target
@@ -17,14 +18,30 @@ Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Site:
+    """A place where a program calls a kernel. `template`, `operators` and `source`, the front end's names of them, say
+    what the kernel holds; `flops` and `bytes` what a call does and moves, over the interface's symbols, None where only
+    the call knows; `predicted` the seconds that planning expects on one core. Empty where nothing was planned."""
+
+    kernel: str
+    template: str = ""
+    operators: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    flops: Expr | None = None
+    bytes: Expr | None = None
+    predicted: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Program:
     """A compiled program: `code` are object files for `target`, that of the entry first; `faults` what the entry
-    point's positive results stand for (1 is the first); `constants` the arrays that it takes, in order; `provenance`
-    says what it was made from."""
+    point's positive results stand for (1 is the first); `constants` the arrays that it takes, in order; `sites`
+    where it calls kernels, as profiles number them; `provenance` says what it was made from."""
 
     interface: Interface
     code: tuple[bytes, ...]
     faults: tuple[FaultMessage, ...]
     constants: tuple[Array, ...]
     target: Target
+    sites: tuple[Site, ...] = ()
     provenance: Mapping[str, Json] = field(default_factory=dict)

@@ -98,15 +98,17 @@ class Store:
         The mapping lives as long as a view of it does, whatever happens to the entry meanwhile.
         """
         path = self._find(key)
-        if path is None:
-            return None
-        try:
-            with path.open("rb") as file:
-                content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        except (OSError, ValueError):  # ValueError: an empty file cannot be mapped
+        content = None if path is None else _map(path)
+        if path is None or content is None:
             return None
         payload = content[FRAME_SIZE:]
         return payload if self._accept(key, path, content[:FRAME_SIZE], payload) else None
+
+    def peek(self, key: str) -> memoryview | None:
+        """Like `map`, neither checked nor counted as a use: for telling what an entry is, never for running it."""
+        path = self._find(key)
+        content = None if path is None else _map(path)
+        return None if content is None else content[FRAME_SIZE:]
 
     def put(self, key: str, *payload: bytes | memoryview) -> bool:
         """Keep a payload, given in parts (contiguous bytes), under `key`, in place of what was there; whether it was
@@ -282,6 +284,15 @@ def _read(path: Path) -> tuple[bytes, bytes]:
     """The frame and the payload of a file; unbuffered, so that a payload of megabytes is copied once."""
     with path.open("rb", buffering=0) as file:
         return file.read(FRAME_SIZE), file.readall()
+
+
+def _map(path: Path) -> memoryview | None:
+    """A file in memory; None where it cannot be mapped, as an empty one cannot."""
+    try:
+        with path.open("rb") as file:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    except (OSError, ValueError):
+        return None
 
 
 def _check_key(key: str) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
+from tilewright.plan.fusion.work import bytes_of, flops_of
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A call of a kernel: the function it calls, its template, its operators in program order, and the seconds that it
-    is expected to read, to write, to compute and to take in all."""
+    """A call of a kernel: the function it calls, its template, its operators in program order, the seconds that it is
+    expected to read, to write, to compute and to take in all, the front end's operators that it was made of, and what
+    it does and moves (`work.py`)."""
 
     name: str
     template: str
@@ -26,6 +29,9 @@ class KernelRow:
     write: float
     compute: float
     seconds: float
+    source: tuple[str, ...]
+    flops: Expr
+    bytes: Expr
 
     def record(self) -> dict[str, object]:
         """The row as JSON says it."""
@@ -84,7 +90,10 @@ def _kernel(kernel: Kernel, names: Mapping[Value, str]) -> KernelRow:
     cost = kernel.cost
     operators = tuple(node.op.name for node in kernel.nodes if node.inputs)
     times = (cost.read, cost.write, cost.compute, cost.seconds)
-    return KernelRow(_name(kernel, names), kernel.template, operators, *times)
+    source = tuple(dict.fromkeys(node.source for node in kernel.nodes if node.source))
+    return KernelRow(
+        _name(kernel, names), kernel.template, operators, *times, source, flops_of(kernel), bytes_of(kernel)
+    )
 
 
 def _part(part: Part, names: Mapping[Value, str]) -> PartRow:
