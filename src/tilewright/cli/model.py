@@ -20,11 +20,34 @@ from tilewright.target.host import current_host
 
 
 def compile_model(
-    path: str, target: str = "native", threads: int | None = None, level: int = HIGHEST, off: Sequence[str] = ()
+    path: str,
+    target: str = "native",
+    threads: int | None = None,
+    level: int = HIGHEST,
+    off: Sequence[str] = (),
+    dims: Sequence[str] = (),
 ) -> Executable:
-    """The model at `path`, compiled; a display tells of it after a second."""
+    """The model at `path`, compiled; a display tells of it after a second. `dims` are the words of `--dim`."""
+    sizes = read_dims(dims)
     with progress(f"compiling {os.path.basename(path)}"):
-        return tw.compile(path, target=target, threads=threads, level=level, off=off)
+        return tw.compile(path, target=target, threads=threads, dims=sizes, level=level, off=off)
+
+
+def read_dims(words: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives; whether the model has such dimensions, compiling tells."""
+    sizes: dict[str, int] = {}
+    for word in (part for each in words for part in each.split(",")):
+        name, equals, text = (part.strip() for part in word.partition("="))
+        if not equals or not text.isascii() or not text.isdigit():
+            why = f"{text!r} is no whole number from 0" if equals else "it has no ="
+            raise UserError(f"cannot use --dim {word}", why=why, mend=f"write --dim {name or 'n'}=1")
+        if sizes.setdefault(name, int(text[:20])) != int(text[:20]):
+            raise UserError(
+                f"--dim {word} contradicts --dim {name}={sizes[name]}",
+                why="a program is compiled for one size of a dimension",
+                mend="leave one of them out; a dimension that is not given may have any size",
+            )
+    return sizes
 
 
 def check_runnable(target: str) -> None:
