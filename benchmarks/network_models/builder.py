@@ -9,7 +9,7 @@ of order 1 through any depth.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,9 @@ class Graph:
         self.feeds: dict[str, Array] = {}
         self._random = np.random.default_rng(seed)
         self._nodes: list[onnx.NodeProto] = []
-        self._inputs: list[onnx.ValueInfoProto] = []
-        self._outputs: list[onnx.ValueInfoProto] = []
+        self._inputs: list[Value] = []
+        self._outputs: list[Value] = []
+        self._symbols: dict[str, Mapping[int, str]] = {}
         self._constants: dict[str, Callable[[np.random.Generator], Array]] = {}
 
     # Values
@@ -69,9 +70,13 @@ class Graph:
 
     def _input(self, name: str, array: Array) -> Value:
         self.feeds[name] = array
-        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
-        self._inputs.append(helper.make_tensor_value_info(name, kind, array.shape))
-        return Value(name, array.shape)
+        self._inputs.append(Value(name, array.shape))
+        return self._inputs[-1]
+
+    def name_dimensions(self, value: Value, names: Mapping[int, str]) -> None:
+        """Declares dimensions of an input, or of a value that becomes a result, as symbols: the model takes any size,
+        and the one that the value has is that of the feeds."""
+        self._symbols[value.name] = names
 
     def weight(self, *shape: int, square: float = 1.0, mean: float = 0.0) -> Value:
         """A parameter: random numbers of this mean square around their mean."""
@@ -100,6 +105,10 @@ class Graph:
     def scalar(self, number: float) -> Value:
         return self.constant(np.array(number, np.float32))
 
+    def integers(self, numbers: int | Sequence[int]) -> Value:
+        """A constant of int64."""
+        return self.constant(np.array(numbers, np.int64))
+
     # Nodes
 
     def node(self, kind: str, inputs: Sequence[Value], shape: Sequence[int], **attributes: Any) -> Value:
@@ -121,7 +130,10 @@ class Graph:
         return self.node(kind, inputs, np.broadcast_shapes(*(v.shape for v in inputs)), **attributes)
 
     def reshape(self, x: Value, *shape: int) -> Value:
-        return self.node("Reshape", [x, self.constant(np.array(shape, np.int64))], shape)
+        """The same numbers in another shape, of which -1 is what is left over."""
+        known = math.prod(size for size in shape if size >= 0)
+        sizes = [math.prod(x.shape) // known if size < 0 else size for size in shape]
+        return self.node("Reshape", [x, self.integers(shape)], sizes)
 
     def transpose(self, x: Value, *order: int) -> Value:
         return self.node("Transpose", [x], [x.shape[axis] for axis in order], perm=order)
@@ -217,13 +229,22 @@ class Graph:
         """The graph, with its results under these names."""
         for name, value in results.items():
             self._nodes.append(helper.make_node("Identity", [value.name], [name], name=name))
-            self._outputs.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, value.shape))
+            self._outputs.append(Value(name, value.shape))
+            self._symbols[name] = self._symbols.get(value.name, {})
         return self
 
     def model(self) -> onnx.ModelProto:
         """The model, with weights drawn from the seed."""
         random = np.random.default_rng(self.seed + 1)
         tensors = [numpy_helper.from_array(draw(random), name) for name, draw in self._constants.items()]
-        graph = helper.make_graph(self._nodes, self.name, self._inputs, self._outputs, tensors)
+        inputs = [self._declare(v, helper.np_dtype_to_tensor_dtype(self.feeds[v.name].dtype)) for v in self._inputs]
+        outputs = [self._declare(v, TensorProto.FLOAT) for v in self._outputs]
+        graph = helper.make_graph(self._nodes, self.name, inputs, outputs, tensors)
         imports = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, opset_imports=imports, ir_version=9, producer_name="benchmarks")
+
+    def _declare(self, value: Value, kind: int) -> onnx.ValueInfoProto:
+        names = self._symbols.get(value.name, {})
+        return helper.make_tensor_value_info(
+            value.name, kind, [names.get(n, size) for n, size in enumerate(value.shape)]
+        )

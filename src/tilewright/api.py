@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tilewright.loops.edit import statements
 from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.loops.verify import verify as verify_function
+from tilewright.lower.fix_dimensions import fix_dimensions
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
@@ -40,6 +41,7 @@ def compile(
     *,
     target: str | Target = "native",
     threads: int | None = None,
+    dims: Mapping[str, int] | None = None,
     level: int = HIGHEST,
     off: Iterable[str] = (),
 ) -> Executable:
@@ -50,6 +52,8 @@ def compile(
     has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
     TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
     the store and found again.
+    `dims` are sizes of symbolic dimensions by their names: the program is compiled for these alone, which may make it
+    faster; all other dimensions stay as they are.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
     to leave out.
@@ -57,15 +61,15 @@ def compile(
     """
     machine = target if isinstance(target, Target) else recalled(Target.parse(target))
     threads = count_threads(threads)
-    switches = read_pass_switches(level, off)
+    switches, sizes = read_pass_switches(level, off), dict(dims or {})
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):
-        return compile_module(_checked(model), machine, threads, switches)
+        return compile_module(fix_dimensions(_checked(model), sizes), machine, threads, switches)
     if isinstance(model, str | os.PathLike):
-        return compile_file(model, machine, threads, switches)
+        return compile_file(model, machine, threads, switches, sizes)
     start = time.perf_counter()
-    exe = compile_module(read(model), machine, threads, switches)
+    exe = compile_module(fix_dimensions(read(model), sizes), machine, threads, switches)
     exe.compile_seconds = time.perf_counter() - start
     return exe
 

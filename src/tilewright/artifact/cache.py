@@ -1,7 +1,8 @@
 """Compiles a model file, or finds what was compiled of it before.
 
-The key of an entry is the content of the model's file, the target, the compiler itself and the settings it heeds; the
-entry names the files with external data by their content, too. So nothing is found that would be compiled otherwise.
+The key of an entry is the content of the model's file, the sizes that its dimensions are fixed at, the target, the
+compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So
+nothing is found that would be compiled otherwise.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from tilewright.compiler.apart import produce
-from tilewright.compiler.compiled import link, stages_of
+from tilewright.compiler.compiled import Compiled, link, stages_of
 from tilewright.compiler.pipeline import lower
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.frontends.onnx import open_model, read
 from tilewright.frontends.onnx.external import ExternalFiles
+from tilewright.graph.nodes import Module
+from tilewright.lower.fix_dimensions import fix_dimensions
 from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, Source, encode
@@ -31,9 +35,14 @@ from tilewright.target import Target
 
 
 def compile_file(
-    path: str | os.PathLike[str], target: Target, threads: int | None = None, switches: Switches = ALL_ON
+    path: str | os.PathLike[str],
+    target: Target,
+    threads: int | None = None,
+    switches: Switches = ALL_ON,
+    dims: Mapping[str, int] | None = None,
 ) -> Executable:
-    """The executable of the model in a file; the code is the same for any number of threads."""
+    """The executable of the model in a file, for these sizes of its dimensions; the code is the same for any number of
+    threads."""
     start = time.perf_counter()
     store = Store.default()
     name = os.fspath(path)
@@ -45,12 +54,17 @@ def compile_file(
         winograd=settings.WINOGRAD.read(),
         level=switches.level,
         off=" ".join(sorted(switches.off)),
+        dims=" ".join(f"{dim}={size}" for dim, size in sorted((dims or {}).items())),
     )
-    found = _find(store, key, name, model, target, start, threads, switches)
+
+    def again() -> Module:
+        return fix_dimensions(read(open_model(name)), dims or {})
+
+    found = _find(store, key, name, model, target, start, threads, lambda: lower(again(), target, switches))
     if found is not None:
         return found
     file = open_model(path)
-    compiled = produce(read(file), target, switches)
+    compiled = produce(fix_dimensions(read(file), dims or {}), target, switches)
     folder = os.path.dirname(os.path.abspath(name))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
     executable = link(
@@ -72,9 +86,10 @@ def _find(
     target: Target,
     start: float,
     threads: int | None,
-    switches: Switches,
+    again: Callable[[], Compiled],
 ) -> Executable | None:
-    """The executable that the store holds, unless its external data changed or the entry does not fit."""
+    """The executable that the store holds, unless its external data changed or the entry does not fit. A look inside
+    compiles `again`."""
     entry = store.map(key)
     if entry is None:
         return None
@@ -88,7 +103,7 @@ def _find(
         return None
 
     def make() -> Stages:
-        return stages_of(lower(read(open_model(name)), target, switches), target)
+        return stages_of(again(), target)
 
     seconds = time.perf_counter() - start
     return Executable(program, Inside(make), seconds=seconds, cached=True, threads=threads)

@@ -73,6 +73,7 @@ def bench(
     rounds: Rounds = None,
     seconds: Seconds = 3.0,
     seed: options.Seed = 0,
+    dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
@@ -85,11 +86,12 @@ def bench(
     \b
     Examples:
       tilewright bench model.onnx --threads 1 --size n=32
+      tilewright bench model.onnx --dim sequence=1 --size past=511
       tilewright bench model.onnx --vs onnxruntime --seconds 10 --json
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, level=level, off=off)
+    compile_again = partial(compile_model, model, threads=count, level=level, off=off, dims=dims)
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

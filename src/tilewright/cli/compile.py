@@ -40,6 +40,7 @@ def compile(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)],
     output: Output = None,
     targets: Targets = [],  # noqa: B006  (typer reads the default, nothing changes it)
+    dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
@@ -61,7 +62,7 @@ def compile(
     if obstacle is not None:
         raise UserError(f"cannot write {place}", where="--output", why=obstacle, mend="name a file that you may write")
     names = list(dict.fromkeys(targets)) or ["native"]
-    made = [compile_model(model, name, level=level, off=off) for name in names]
+    made = [compile_model(model, name, level=level, off=off, dims=dims) for name in names]
     with progress(f"writing {place.name}"):
         tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size

@@ -21,19 +21,43 @@ from tilewright.target.host import current_host
 
 
 def compile_model(
-    path: str, target: str = "native", threads: int | None = None, level: int = HIGHEST, off: Sequence[str] = ()
+    path: str,
+    target: str = "native",
+    threads: int | None = None,
+    level: int = HIGHEST,
+    off: Sequence[str] = (),
+    dims: Sequence[str] = (),
 ) -> Executable:
-    """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded."""
+    """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded. `dims` are the
+    words of `--dim`."""
     if is_compiled(path):
-        _check_no_choices(path, target, level, off)
+        _check_no_choices(path, target, level, off, dims)
         return tw.load(path, threads=threads)
+    sizes = read_dims(dims)
     with progress(f"compiling {os.path.basename(path)}"):
-        return tw.compile(path, target=target, threads=threads, level=level, off=off)
+        return tw.compile(path, target=target, threads=threads, dims=sizes, level=level, off=off)
 
 
-def _check_no_choices(path: str, target: str, level: int, off: Sequence[str]) -> None:
+def read_dims(words: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives; whether the model has such dimensions, compiling tells."""
+    sizes: dict[str, int] = {}
+    for word in (part for each in words for part in each.split(",")):
+        name, equals, text = (part.strip() for part in word.partition("="))
+        if not equals or not text.isascii() or not text.isdigit():
+            why = f"{text!r} is no whole number from 0" if equals else "it has no ="
+            raise UserError(f"cannot use --dim {word}", why=why, mend=f"write --dim {name or 'n'}=1")
+        if sizes.setdefault(name, int(text[:20])) != int(text[:20]):
+            raise UserError(
+                f"--dim {word} contradicts --dim {name}={sizes[name]}",
+                why="a program is compiled for one size of a dimension",
+                mend="leave one of them out; a dimension that is not given may have any size",
+            )
+    return sizes
+
+
+def _check_no_choices(path: str, target: str, level: int, off: Sequence[str], dims: Sequence[str]) -> None:
     """Refuses options of compiling for what is compiled already."""
-    choices = {"--target": target != "native", "-O": level != HIGHEST, "--off": bool(off)}
+    choices = {"--target": target != "native", "-O": level != HIGHEST, "--off": bool(off), "--dim": bool(dims)}
     given = next((option for option, chosen in choices.items() if chosen), None)
     if given is not None:
         raise UserError(

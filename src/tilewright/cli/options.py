@@ -34,6 +34,16 @@ Sizes = Annotated[
     ),
 ]
 
+Dims = Annotated[
+    list[str],
+    typer.Option(
+        "--dim",
+        metavar="NAME=N",
+        help="Compile for this size of a symbolic dimension alone; may be given again.",
+        show_default=False,
+    ),
+]
+
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Where random data starts.")]
 
 TargetName = Annotated[str, typer.Option("--target", metavar="TARGET", help="The machine to compile for.")]

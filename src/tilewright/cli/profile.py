@@ -43,6 +43,7 @@ def profile(
     calls: Sites = False,
     trace: Trace = None,
     seed: options.Seed = 0,
+    dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
@@ -58,7 +59,7 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else _place(trace)
-    executable = compile_model(model, threads=threads, level=level, off=off)
+    executable = compile_model(model, threads=threads, level=level, off=off, dims=dims)
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):

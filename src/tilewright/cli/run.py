@@ -54,6 +54,7 @@ def run(
     compare: Compare = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
+    dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     as_json: options.Json = False,
@@ -67,6 +68,7 @@ def run(
     Examples:
       tilewright run model.onnx --random --size n=32 --compare
       tilewright run model.onnx --input x=@x.npy --input scale=0.5 --save-output out.npz
+      tilewright run model.onnx --random --dim sequence=1 --size past=511
     """
     if compare and is_compiled(model):
         raise UserError(
@@ -77,7 +79,7 @@ def run(
         )
     place = None if save_output is None else check_place(save_output)
     check_runnable(target)
-    executable = compile_model(model, target, threads, level, off)
+    executable = compile_model(model, target, threads, level, off, dims)
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)

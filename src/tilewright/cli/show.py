@@ -38,6 +38,7 @@ def show(
     assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
+    dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
 ) -> int:
@@ -50,6 +51,7 @@ def show(
       tilewright show model.onnx --stages
       tilewright show model.onnx --after plan
       tilewright show model.onnx --plan
+      tilewright show model.onnx --plan --dim sequence=1
       tilewright show model.onnx --kernel 3 | less
     """
     if stages and (after or kernel or assembly or plan):
@@ -63,7 +65,7 @@ def show(
     after = "assembly" if assembly else after
     if kernel and after in WHOLE:
         raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
-    executable = compile_model(model, target, threads, level, off)
+    executable = compile_model(model, target, threads, level, off, dims)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))

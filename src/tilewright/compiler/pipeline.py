@@ -30,6 +30,7 @@ from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.orient_constants import orient_constants
 from tilewright.lower.own_results import own_results
 from tilewright.lower.own_states import own_states
+from tilewright.lower.read_in_place import read_in_place
 from tilewright.lower.share_out import share_out
 from tilewright.lower.shift_signs import shift_signs
 from tilewright.lower.simplify_graph import simplify_graph
@@ -64,6 +65,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
+        Pass("in-place", read_in_place, GRAPH, since=1),
         Pass("winograd", lambda module: winograd(module, target), GRAPH, since=3),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),

@@ -19,24 +19,25 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
 
     def of(value: Value) -> Value:
         if value not in values:
-            values[value] = value.replace(type=_substituted(value.type, known))
+            values[value] = value.replace(type=substituted(value.type, known))
         return values[value]
 
     params = tuple([of(p) for p in function.params])
     nodes = []
     for node in function.nodes:
-        attrs = type(node.attrs)(*[_substituted(v, known) for v in node.attrs.field_values()])
+        attrs = type(node.attrs)(*[substituted(v, known) for v in node.attrs.field_values()])
         inputs, outputs = (tuple([of(v) for v in each]) for each in (node.inputs, node.outputs))
         nodes.append(Node(node.op, inputs, attrs, outputs, node.binds, node.source))
     results = tuple([of(v) for v in function.results])
     return function.replace(symbols=(), params=params, nodes=tuple(nodes), results=results)
 
 
-def _substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
+def substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
+    """A field of an attribute record, or a type, with expressions for the symbols that are known."""
     if isinstance(value, Expr):
         return substitute(value, known)
     if isinstance(value, TensorType):
         return TensorType.of(value.dtype, [substitute(d, known) for d in value.shape])
     if isinstance(value, tuple):
-        return tuple([_substituted(v, known) for v in value])
+        return tuple([substituted(v, known) for v in value])
     return value

@@ -38,7 +38,7 @@ def merge_positions(module: Module) -> Module:
     return simplify_graph(module, RULES)
 
 
-def _contraction(node: Node) -> tuple[ContractAttributes, IndexMaps]:
+def read_contraction(node: Node) -> tuple[ContractAttributes, IndexMaps]:
     """The attributes of a contraction, and its axes with their extents."""
     assert isinstance(node.attrs, ContractAttributes)
     assert isinstance(node.op, Contract)
@@ -52,21 +52,21 @@ def _contracted(
     """What a contraction makes from these inputs by this specification, viewed as it was; None where one is."""
     given = [v for v in inputs if v is not None]
     made = graph.make("contract", *given, spec=str(spec), dtype=attrs.dtype) if len(given) == len(inputs) else None
-    return None if made is None else _as(made, node.outputs[0].type.shape, graph)
+    return None if made is None else viewed_as(made, node.outputs[0].type.shape, graph)
 
 
 def merge_axes(node: Node, graph: Graph) -> Value | None:
     """contract(x: [n, c, h, w], "n c i j, c o -> n o i j")  =>  reshape(contract(reshape(x), "n c p, c o -> n o p"))
 
     and contract(x: [h, w, c], "i j c, c o -> i j o")  =>  reshape(contract(reshape(x), "p c, c o -> p o"))"""
-    attrs, maps = _contraction(node)
+    attrs, maps = read_contraction(node)
     spec = _without_units(maps)
     if spec is None:
         return None
     run = _run(spec, maps, node)
     if run is None:
         return None
-    total = _product([maps.extent(a) for a in run.axes])
+    total = product_of([maps.extent(a) for a in run.axes])
     merged = (Affine(((run.axes[0], 1),)),)
     inputs, operands = [], []
     for n, (value, indices) in enumerate(zip(node.inputs, spec.operands, strict=True)):
@@ -74,7 +74,7 @@ def merge_axes(node: Node, graph: Graph) -> Value | None:
         if n == run.operand:
             kept = (*kept[: run.place], total, *kept[run.place + len(run.axes) :])
             indices = (*indices[: run.place], *merged, *indices[run.place + len(run.axes) :])
-        inputs.append(_as(value, kept, graph))
+        inputs.append(viewed_as(value, kept, graph))
         operands.append(indices)
     output = tuple(a for a in spec.output if a not in run.axes[1:])
     return _contracted(node, inputs, Spec(tuple(operands), output, spec.reduce), attrs, graph)
@@ -84,7 +84,7 @@ def drop_one_column(node: Node, graph: Graph) -> Value | None:
     """contract(x: [n, c, 1], w, "n c p, o c -> n o p")  =>  reshape(contract(reshape(x), w, "n c, o c -> n o"))
 
     so that the columns, which lie in lanes, are the last axis of more than one point."""
-    attrs, maps = _contraction(node)
+    attrs, maps = read_contraction(node)
     spec = _without_units(maps)
     if spec is None:
         return None
@@ -97,13 +97,13 @@ def drop_one_column(node: Node, graph: Graph) -> Value | None:
     inputs, operands = [], []
     for value, indices in zip(node.inputs, spec.operands, strict=True):
         operands.append(tuple(i for i in indices if i.axis not in dropped))
-        inputs.append(_as(value, _extents(maps, operands[-1]), graph))
+        inputs.append(viewed_as(value, _extents(maps, operands[-1]), graph))
     return _contracted(node, inputs, Spec(tuple(operands), spec.output[:kept], spec.reduce), attrs, graph)
 
 
 def slice_strides(node: Node, graph: Graph) -> Value | None:
     """contract(x, "n c i*2+a j*2+b, …")  =>  contract(slice(x, steps 2), "n c i j, …")     where a and b have size 1"""
-    attrs, maps = _contraction(node)
+    attrs, maps = read_contraction(node)
     units = {a for a in maps.spec.reduce if maps.extent(a) is ONE}
     inputs, operands = [], []
     for value, indices in zip(node.inputs, maps.spec.operands, strict=True):
@@ -198,7 +198,8 @@ def _extents(maps: IndexMaps, indices: Sequence[Affine]) -> Shape:
     return tuple(maps.extent(i.terms[0][0]) for i in indices)
 
 
-def _product(extents: Sequence[Expr]) -> Expr:
+def product_of(extents: Sequence[Expr]) -> Expr:
+    """The number of elements of dimensions, simplified."""
     total: Expr = ONE
     for extent in extents:
         total = total * extent
@@ -249,10 +250,11 @@ def behind_reduction(node: Node, graph: Graph) -> Value | None:
         axes += range(place, place + len(other)) if any(reduced) else ()
         at, place = at + len(mine), place + len(other)
     made = graph.make("reduce", view.inputs[0], kind=attrs.kind, axes=tuple(axes), keepdims=attrs.keepdims)
-    return None if made is None else _as(made, node.outputs[0].type.shape, graph)
+    return None if made is None else viewed_as(made, node.outputs[0].type.shape, graph)
 
 
-def _as(value: Value, shape: Shape, graph: Graph) -> Value | None:
+def viewed_as(value: Value, shape: Shape, graph: Graph) -> Value | None:
+    """The same elements under a shape."""
     return value if value.type.shape == shape else graph.make("reshape", value, shape=shape)
 
 
@@ -301,7 +303,7 @@ def _groups(out: Shape, source: Shape) -> list[tuple[Shape, Shape]] | None:
         sizes = [(p, q) for p in range(LONGEST_GROUP + 1) for q in range(LONGEST_GROUP + 1)]
         sizes = [(p, q) for p, q in sizes if p + q > 0 and p <= len(out) and q <= len(source)]
         sizes.sort(key=lambda pq: (pq[0] + pq[1], pq[0] != pq[1]))
-        found = next((pq for pq in sizes if _product(out[: pq[0]]) is _product(source[: pq[1]])), None)
+        found = next((pq for pq in sizes if product_of(out[: pq[0]]) is product_of(source[: pq[1]])), None)
         if found is None:
             return None
         p, q = found

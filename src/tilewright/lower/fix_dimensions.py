@@ -1,0 +1,134 @@
+"""Symbolic dimensions that a program is compiled for one size of.
+
+    graph main[n, m](x: f32[n, m]) -> y:            n = 1          graph main[m](x: f32[1, m]) -> y:
+      y: f32[m, n] = transpose(x, perm=(1, 0))        =>             y: f32[m, 1] = transpose(x, perm=(1, 0))
+
+Every node is typed again, and a requirement that the sizes decide is gone. Sizes that break one are an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from operator import index
+from typing import SupportsIndex
+
+from tilewright.core.node import Node as CoreNode
+from tilewright.core.walk import substitute
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.graph.instance import substituted
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.op import MOST_ELEMENTS, REGISTRY, TypeContext
+from tilewright.graph.symbolic import Require
+from tilewright.report.errors import UserError
+
+
+def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
+    """The module with these sizes for symbolic dimensions of its inputs, by their names; the same object where none is
+    given. Raises UserError for a name that no dimension has, what is no size, and sizes that the program does not
+    allow."""
+    if not sizes:
+        return module
+    function = module.graph
+    known: dict[Expr, CoreNode] = {}
+    for name, size in sizes.items():
+        symbols = [s for s in function.symbols if s.name == name]
+        if not symbols:
+            raise _unknown(name, size, function.symbols)
+        known.update({symbol: const(_checked(name, size)) for symbol in symbols})
+    try:
+        return module.with_function(_Instance(function, known).function())
+    except UserError as error:
+        given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+        mend = "give other sizes, or leave dimensions as they are"
+        raise UserError(f"cannot compile for {given}", where=error.where, why=error.why, mend=mend) from None
+
+
+def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:
+    names = list(dict.fromkeys(s.name for s in symbols))
+    return UserError(
+        f"no dimension is called {name!r}",
+        where=f"dimension {name} = {size}",
+        why=f"the dimensions are {', '.join(names)}" if names else "all dimensions of the inputs are fixed",
+        mend=_written(names[0], size) if names else "leave it out",
+    )
+
+
+def _checked(name: str, size: object) -> int:
+    """A size as a number: any type of whole numbers may say it."""
+    number = index(size) if isinstance(size, SupportsIndex) and not isinstance(size, bool) else -1
+    if not 0 <= number <= MOST_ELEMENTS:
+        raise UserError(
+            f"cannot fix the dimension {name} at {size!r}",
+            why=f"a size is a whole number from 0 to {MOST_ELEMENTS:,}",
+            mend=_written(name, 1),
+        )
+    return number
+
+
+def _written(name: str, size: int) -> str:
+    return f"write dims={{{name!r}: {size}}}, or --dim {name}={size}"
+
+
+_SIDES = re.compile(r"\{([01])\}")
+"""Where a message takes the sides of a comparison."""
+
+
+class _Instance:
+    """A function while its nodes are typed again."""
+
+    def __init__(self, function: GraphFunction, known: dict[Expr, CoreNode]) -> None:
+        self._old, self._known = function, known
+        self._values: dict[Value, Value] = {}
+        self._nodes: list[Node] = []
+        self._required: set[Expr] = set()
+
+    def function(self) -> GraphFunction:
+        """The function without the symbols that are known."""
+        old = self._old
+        for param in old.params:
+            self._values[param] = made = param.replace(type=substituted(param.type, self._known))
+            self._check_extents(made)
+        for node in old.nodes:
+            self._add(node)
+        return old.replace(
+            symbols=tuple([s for s in old.symbols if s not in self._known]),
+            params=tuple([self._values[p] for p in old.params]),
+            nodes=tuple(self._nodes),
+            results=tuple([self._values[r] for r in old.results]),
+        )
+
+    def _check_extents(self, value: Value) -> None:
+        context = TypeContext("an input", f"input {value.name}")
+        context.check_size(value.type)
+        for extent in value.type.shape:
+            if isinstance(extent, Const) and extent.value < 0:
+                raise context.error(f"its shape would be {value.type}")
+
+    def _add(self, node: Node) -> None:
+        context = TypeContext(node.op.name, node.source)
+        if isinstance(node.attrs, Require):
+            self._require(context, substitute(node.attrs.cond, self._known), node.attrs.message)
+            return
+        attrs = type(node.attrs)(*[substituted(v, self._known) for v in node.attrs.field_values()])
+        inputs = tuple([self._values[v] for v in node.inputs])
+        types = node.op.infer(context, tuple([v.type for v in inputs]), attrs)
+        for type_ in types:
+            context.check_size(type_)
+        for cond, message in context.requirements:
+            self._require(context, cond, message)
+        outputs = tuple([v.replace(type=t) for v, t in zip(node.outputs, types, strict=True)])
+        self._values.update(zip(node.outputs, outputs, strict=True))
+        self._nodes.append(Node(node.op, inputs, attrs, outputs, node.binds, node.source))
+
+    def _require(self, context: TypeContext, cond: Expr, message: str) -> None:
+        """Asks for a condition once, unless it is decided."""
+        verdict = simplify(cond)
+        if isinstance(verdict, Const):
+            if not verdict.value:
+                sides = [str(simplify(e)) for e in cond.children() if isinstance(e, Expr)]
+                raise context.error(_SIDES.sub(lambda m: sides[int(m[1])] if len(sides) == 2 else m[0], message))
+        elif verdict not in self._required:
+            self._required.add(verdict)
+            self._nodes.append(Node(REGISTRY["require"], (), Require(verdict, message), (), (), context.source))
