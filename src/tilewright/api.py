@@ -12,7 +12,7 @@ import numpy as np
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
 from tilewright.artifact.cache import compile_file
 from tilewright.compiler import compile_module, lower_function, read_pass_switches, stages_of
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
@@ -41,6 +41,7 @@ def compile(
     threads: int | None = None,
     level: int = HIGHEST,
     off: Iterable[str] = (),
+    precision: str = PLAIN,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -51,12 +52,13 @@ def compile(
     the store and found again.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
-    to leave out.
+    to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
+    products to bf16 where that is faster (`lower/reduce_precision.py`); sums and all else stay f32.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     machine = target if isinstance(target, Target) else recalled(Target.parse(target))
     threads = count_threads(threads)
-    switches = read_pass_switches(level, off)
+    switches = read_pass_switches(level, off, precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):

@@ -23,7 +23,7 @@ from tilewright.codegen.statements import FaultMessage
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.core.processes import Workers
-from tilewright.core.switches import ALL_ON, Switches, read_switches
+from tilewright.core.switches import ALL_ON, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.evaluate_copies import evaluate_copies
@@ -48,6 +48,7 @@ from tilewright.lower.outline_parallel import outline_parallel
 from tilewright.lower.own_results import own_results
 from tilewright.lower.own_states import own_states
 from tilewright.lower.promote_halves import promote_halves
+from tilewright.lower.reduce_precision import reduce_precision
 from tilewright.lower.select_instructions import select_instructions
 from tilewright.lower.share_out import share_out
 from tilewright.lower.shift_signs import shift_signs
@@ -102,6 +103,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("winograd", lambda module: winograd(module, target), GRAPH, since=3),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
+        Pass("reduce-precision", lambda m: reduce_precision(m, target) if switches.halves else m, GRAPH, since=3),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),
@@ -118,10 +120,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     return [*switches.choose(passes), *legalise(target, switches)]
 
 
-def read_pass_switches(level: int, off: Iterable[str]) -> Switches:
+def read_pass_switches(level: int, off: Iterable[str], precision: str = PLAIN) -> Switches:
     """The switches that a user asks for, as `core.switches.read_switches` reads them."""
     since = {p.name: p.since for p in pipeline(native())} | {"plan": PLANNED, "schedule": SCHEDULED}
-    return read_switches(level, off, since)
+    return read_switches(level, off, since, precision)
 
 
 def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:
@@ -260,7 +262,7 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
         "tilewright.compiler:work", count - 1, encode, loads, settings=alone
     )
     with workers:
-        return _produce(module, target, workers)
+        return _produce(module, target, workers, switches)
 
 
 def _useful_processes(module: Module) -> int:
@@ -283,10 +285,10 @@ def is_large(module: Module) -> bool:
 
 
 @rare_collections()
-def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel]) -> Compiled:
+def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel], switches: Switches) -> Compiled:
     """The pipeline with all that is done for a kernel alone done by workers."""
     choices = Choices()
-    passes = pipeline(target, choices)
+    passes = pipeline(target, choices, switches)
     planned = [p.name for p in passes].index("plan") + 1
     program = run_passes(module, passes[:planned], level=GRAPH)
     kernels = [f for f in program.functions.values() if isinstance(f, Function)]
@@ -303,7 +305,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     code = (assemble(generated.units[0].text(target), target), *(kernel.code for kernel in made.values()))
     choices.decisions = {name: kernel.decision for name, kernel in made.items()}
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
-    compiled.choices, compiled.again = choices, lambda: lower(module, target)
+    compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     return compiled
 
 

@@ -43,6 +43,7 @@ def compile_file(
         winograd=settings.WINOGRAD.read(),
         level=switches.level,
         off=" ".join(sorted(switches.off)),
+        precision=switches.precision,
     )
     found = _find(store, key, name, model, target, start, threads, switches)
     if found is not None:

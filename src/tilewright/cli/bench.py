@@ -23,7 +23,7 @@ from tilewright.cli.model import compile_model, count_threads, tell_assumptions,
 from tilewright.cli.peers import Peer, choose
 from tilewright.cli.rounds import Call, Timing, take_turns
 from tilewright.cli.tables import counted, duration, json_text, table
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report import settings
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -74,6 +74,7 @@ def bench(
     seed: options.Seed = 0,
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
     """Time a model, against other runtimes where they are installed.
@@ -85,10 +86,11 @@ def bench(
     Examples:
       tilewright bench model.onnx --threads 1 --size n=32
       tilewright bench model.onnx --vs onnxruntime --seconds 10 --json
+      tilewright bench model.onnx --precision bf16
     """
     peers, absent = choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, level=level, off=off)
+    compile_again = partial(compile_model, model, threads=count, level=level, off=off, precision=precision)
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

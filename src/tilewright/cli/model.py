@@ -10,7 +10,7 @@ import tilewright as tw
 from tilewright.cli.feeds import Feeds
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -20,11 +20,16 @@ from tilewright.target.host import current_host
 
 
 def compile_model(
-    path: str, target: str = "native", threads: int | None = None, level: int = HIGHEST, off: Sequence[str] = ()
+    path: str,
+    target: str = "native",
+    threads: int | None = None,
+    level: int = HIGHEST,
+    off: Sequence[str] = (),
+    precision: str = PLAIN,
 ) -> Executable:
     """The model at `path`, compiled; a display tells of it after a second."""
     with progress(f"compiling {os.path.basename(path)}"):
-        return tw.compile(path, target=target, threads=threads, level=level, off=off)
+        return tw.compile(path, target=target, threads=threads, level=level, off=off, precision=precision)
 
 
 def check_runnable(target: str) -> None:

@@ -12,7 +12,7 @@ from tilewright.cli.highlight import highlight
 from tilewright.cli.model import compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
 from tilewright.cli.tables import is_coloured
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 
@@ -40,6 +40,7 @@ def show(
     threads: options.Threads = None,
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -63,7 +64,7 @@ def show(
     after = "assembly" if assembly else after
     if kernel and after in WHOLE:
         raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
-    executable = compile_model(model, target, threads, level, off)
+    executable = compile_model(model, target, threads, level, off, precision)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))
