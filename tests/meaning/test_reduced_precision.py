@@ -27,6 +27,7 @@ from tilewright.graph.nodes import Module, Node
 from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.lower.reduce_precision import reduce_precision
+from tilewright.lower.winograd import winograd
 from tilewright.plan import precision_choice
 from tilewright.plan.decision import Choices
 from tilewright.target import Target, native
@@ -95,7 +96,7 @@ def half(x: Array) -> Array:
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything that may be rounded is, however little it gains."""
-    monkeypatch.setattr(precision_choice, "LEAST_GAIN", 0.0)
+    monkeypatch.setattr(precision_choice, "pays", lambda plain, rounded: True)
 
 
 # What the pass makes
@@ -197,15 +198,49 @@ def test_attentions_stay_whole_and_store_what_the_next_product_reads() -> None:
     np.testing.assert_allclose(exe.run(feeds)["y"], expected, atol=2e-3 * float(np.abs(expected).max()))
 
 
+CONVOLUTION = """
+graph main(x: f32[1, {inputs}, {size}, {size}]) -> y:
+  w: f32[{outputs}, {inputs}, 3, 3] = constant(name=@w)
+  zero: f32[] = full(value=0.0, shape=())
+  p: f32[1, {inputs}, {wide}, {wide}] = pad(x, zero, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  y: f32[1, {outputs}, {size}, {size}] = contract(p, w, spec="n c i+a j+b, o c a b -> n o i j",
+    sizes=(("i", {size}), ("j", {size})))
+"""
+
+
+def convolution(inputs: int, outputs: int, size: int) -> Module:
+    return filled(CONVOLUTION.format(inputs=inputs, outputs=outputs, size=size, wide=size + 2))
+
+
 def test_winograds_products_stay() -> None:
-    graph = images.resnet50(((64, 1, 1),), 8, size=128, classes=7)
-    passes = pipeline(PAIRS, None, Switches(precision=HALF))
-    names = [p.name for p in passes]
-    module = run_passes(read(graph.model().SerializeToString()), passes[: names.index("drop") + 1], level=GRAPH)
-    makers = {v: n for n in module.graph.nodes for v in n.outputs}
-    tiles = [n for n in products(module) if any(makers[v].op.name == "winograd_input" for v in n.inputs if v in makers)]
-    assert tiles and all(types(n) == ("f32", "f32") for n in tiles)
-    assert [n for n in products(module) if types(n) == ("bf16", "bf16")]
+    module = winograd(convolution(64, 64, 56), PAIRS)
+    assert [n for n in module.graph.nodes if n.op.name == "winograd_input"]
+    assert reduce_precision(module, PAIRS) is module
+
+
+def test_convolutions_are_by_tiles_or_by_pairs_whichever_is_faster() -> None:
+    for module, target, op in (
+        (convolution(64, 64, 56), PAIRS, "pad"),
+        (convolution(63, 64, 56), PAIRS, "winograd_input"),
+        (convolution(64, 64, 56), PLAIN, "winograd_input"),
+    ):
+        after = winograd(module, target, halves=True)
+        assert [n for n in after.graph.nodes if n.op.name == op]
+        pairs = [types(n) for n in products(reduce_precision(after, target))]
+        assert pairs == [("bf16", "bf16") if op == "pad" else ("f32", "f32")]
+
+
+@pytest.mark.parametrize("spec", ["n c i+a j+b, o c a b -> n o i j", "n g c i+a j+b, g o c a b -> n g o i j"])
+def test_convolutions_that_pairs_do_not_fill_stay(spec: str) -> None:
+    groups = "4, " if "g" in spec else ""
+    channels, windows = (4, 64) if "g" in spec else (3, 64)
+    text = f"""
+graph main(x: f32[1, {groups}{channels}, 58, 58]) -> y:
+  w: f32[{groups}{windows}, {channels}, 3, 3] = constant(name=@w)
+  y: f32[1, {groups}{windows}, 56, 56] = contract(x, w, spec="{spec}", sizes=(("i", 56), ("j", 56)))
+"""
+    module = filled(text)
+    assert reduce_precision(module, PAIRS) is module
 
 
 # What is computed
@@ -259,7 +294,7 @@ def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: 
     module = filled(LAYERS.format(rows=rows, width=width, inner=inner), seed)
     x = numbers(rows, width, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precision_choice, "LEAST_GAIN", 0.0)
+        patch.setattr(precision_choice, "pays", lambda plain, rounded: True)
         for target in (PAIRS, PLAIN):
             after = reduce_precision(module, target)
             found, expected = tw.compile(after).run({"x": x}), evaluate(after, {"x": x})
@@ -307,6 +342,20 @@ def test_the_products_of_a_transformer_layer_are_the_machines() -> None:
         assert max(loop.count("vdpbf16ps") for loop in loops) >= 12, name
         assert not any(loop.count("vfmadd") for loop in loops)
         assert not any(loop.on_stack for loop in loops)
+
+
+def test_the_products_of_a_residual_block_are_the_machines() -> None:
+    """But for the first convolution, of three channels, and the last product, of few columns."""
+    graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=112, classes=7)
+    listing, choices = lowered(graph, PAIRS)
+    dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
+    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "turned", "winograd")]
+    assert [choices.decisions[name].template for name in dots].count("dot windows") == 2
+    assert len(dots) >= 7 and len(others) == 2
+    for name in dots:
+        loops = [loop for loop in inner_loops(listing, "vdpbf16ps") if name in loop.function.split(".")]
+        assert max(loop.count("vdpbf16ps") for loop in loops) >= 12, name
+        assert not any(loop.count("vfmadd") or loop.on_stack for loop in loops)
 
 
 def test_few_rows_read_half_the_bytes() -> None:

@@ -4,7 +4,8 @@ Where the machine has products of bf16 pairs, both factors are, if the time save
 call knows. Elsewhere products run in f32 whatever their factors are; the constant factor of few rows, though, is read
 once for little work, and half the bytes take half the time. It is widened in registers.
 
-A factor is left alone where the sum is no product of two tensors, where nothing is gained, or next to nothing.
+Convolutions by windows with constant filters gain by pairs of channels (plan/dot_windows.py). A factor is left alone
+where the sum is anything else than these, where nothing is gained, or next to nothing.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from tilewright.expr import dtypes
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
+from tilewright.plan.contraction_turned import PACK_CYCLES, STREAM_CYCLES, TURN_CYCLES
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import LEAST_ROWS
+from tilewright.plan.dot_windows import choose_window_tile
 from tilewright.plan.fusion.cost import START, CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.register_tiles import FMA_PORTS, choose_register_tile, tile_cycles, tile_registers
@@ -26,6 +29,9 @@ from tilewright.target import Target
 
 LEAST_GAIN = 1.1
 """How much faster a product must be."""
+
+LEAST_SAVING = START
+"""Seconds that it must be faster by."""
 
 WIDENING = 1.0
 """Cycles to make a vector of f32 from bf16 that comes from memory, measured."""
@@ -47,15 +53,91 @@ class Product:
     """The extent of the reduced axis whose terms an instruction adds up."""
 
 
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A convolution: how many rows of how many positions, and of how many channels; the channels and the taps that an
+    element of it sums up."""
+
+    rows: int
+    positions: int
+    channels: int
+    inputs: int
+    taps: int
+
+
+def pairs_of(target: Target) -> Dot | None:
+    """The machine's products of bf16 pairs; None where it has none."""
+    dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
+    return dot if dot is not None and dot.instruction is not None else None
+
+
 def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target) -> tuple[int, ...]:
     """The operands of a contraction that are to be rounded to bf16."""
-    found = find_product(node, flow)
-    if found is None:
+    found, dot = find_product(node, flow), pairs_of(target)
+    if dot is None:
+        return (found.vector,) if found is not None and _streams_better(node, found, flow, model, target) else ()
+    if found is not None:
+        return (0, 1) if _multiplies_better(node, found, dot, flow, model, target) else ()
+    windows = find_windows(node, flow)
+    if windows is None or not fits(windows, dot):
         return ()
-    dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
-    if dot is None or dot.instruction is None:
-        return (found.vector,) if _streams_better(node, found, flow, model, target) else ()
-    return (0, 1) if _multiplies_better(node, found, dot, flow, model, target) else ()
+    image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
+    rounding = START + image * ROUNDING / target.lanes(dtypes.f32) / _hertz(target)
+    pairs = window_seconds(windows, dot, target)
+    return (0, 1) if pays(direct_seconds(windows, target), pairs + rounding) else ()
+
+
+def find_windows(node: Node, flow: Dataflow) -> Windows | None:
+    """The convolution by windows that a contraction of f32 tensors is; None where its filters are no constant, or
+    where it keeps channels apart."""
+    attrs, out = node.attrs, node.outputs[0].type
+    assert isinstance(attrs, ContractAttributes)
+    spec = parse(attrs.spec)
+    if len(node.inputs) != 2 or {out.dtype, *(v.type.dtype for v in node.inputs)} != {dtypes.f32} or not spec.output:
+        return None
+    filters = [n for n, v in enumerate(node.inputs) if v in flow.constants]
+    if len(filters) != 1:
+        return None
+    own = [index.axis for index in spec.operands[filters[0]]]
+    image = spec.operands[1 - filters[0]]
+    alone = [index.axis for index in image if index.axis in spec.reduce and index.axis in own]
+    channels = [axis for axis in spec.output if axis in own]
+    moved = {axis for index in image for axis, _ in index.terms}
+    if None in own or len(set(own)) != len(own) or len(alone) != 1 or len(channels) != 1 or channels[0] in moved:
+        return None
+    if spec.output[-1] not in {axis for axis, _ in image[-1].terms} or not set(spec.reduce) <= set(own):
+        return None
+    sizes = dict(zip(own, map(flow.extent, node.inputs[filters[0]].type.shape), strict=True))
+    points, positions = flow.elements(node.outputs[0]), flow.extent(out.shape[-1])
+    inputs, terms = sizes[alone[0]], math.prod(sizes[axis] for axis in spec.reduce)
+    rows = max(points // (sizes[channels[0]] * positions), 1)
+    return Windows(rows, positions, sizes[channels[0]], inputs, terms // inputs)
+
+
+def fits(windows: Windows, dot: Dot) -> bool:
+    """Whether the channels of a convolution fill the machine's products."""
+    return windows.inputs % dot.depth == 0 and windows.channels >= dot.lanes
+
+
+def window_seconds(windows: Windows, dot: Dot, target: Target) -> float:
+    """The time of a convolution by products of pairs: those, its result turned back, its image woven."""
+    terms = windows.inputs * windows.taps
+    tile = choose_window_tile(windows.positions, windows.channels, terms, dot, target)
+    whole = -(-windows.channels // tile.columns) * tile.columns
+    cycles = tile_cycles(tile, windows.positions, whole, -(-terms // dot.depth), STREAM_CYCLES)
+    cycles += windows.positions * (windows.channels * TURN_CYCLES + windows.inputs * PACK_CYCLES)
+    return windows.rows * cycles / _hertz(target)
+
+
+def direct_seconds(windows: Windows, target: Target) -> float:
+    """The time of a convolution in f32, the better of positions and channels along the lanes."""
+    lanes, registers = target.lanes(dtypes.f32), tile_registers(target)
+    sizes, terms = (windows.positions, windows.channels), windows.inputs * windows.taps
+    rows, turned = (
+        tile_cycles(choose_register_tile(*s, terms, registers, lanes), *s, terms) for s in (sizes[::-1], sizes)
+    )
+    turned += windows.positions * windows.channels * TURN_CYCLES
+    return windows.rows * min(rows, turned) / _hertz(target)
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
@@ -104,7 +186,7 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
         tile_cycles(tile, found.rows, found.columns, found.terms, traffic) / hertz for traffic in (0.0, WIDENING)
     )
     bytes_in = model.transfer(weights)
-    return max(plain, bytes_in) >= LEAST_GAIN * max(wide, bytes_in / 2)
+    return pays(max(plain, bytes_in), max(wide, bytes_in / 2))
 
 
 def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
@@ -123,7 +205,12 @@ def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, mod
     pairs = found.batch * tile_cycles(dot_tile, *sizes, deep) / hertz
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
     rounding = sum(START + flow.elements(v) * ROUNDING / lanes / hertz for v in rounded)
-    return max(plain, read) >= LEAST_GAIN * (max(pairs, read / 2) + rounding)
+    return pays(max(plain, read), max(pairs, read / 2) + rounding)
+
+
+def pays(plain: float, rounded: float) -> bool:
+    """Whether a product is better in bf16: by a share of the `plain` seconds, and by what a call of a kernel takes."""
+    return plain >= LEAST_GAIN * rounded and plain - rounded >= LEAST_SAVING
 
 
 def _hertz(target: Target) -> float:
