@@ -10,7 +10,7 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-plans clean
+.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-plans bench-precision clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -50,6 +50,10 @@ bench-networks: $(PEER)
 # Minutes. The planner's prices against the clock: make bench-plans ARGS='--kernels 20'
 bench-plans: $(PEER)
 	$(BIN)/python -m benchmarks.plan_costs $(ARGS)
+
+# Minutes. Products and networks in f32 and in bf16: make bench-precision ARGS='--only BERT'
+bench-precision: $(PEER)
+	$(BIN)/python -m benchmarks.precision $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

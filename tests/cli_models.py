@@ -7,8 +7,9 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.cli.entry import application
 
@@ -52,6 +53,15 @@ def save_rows(folder: Path) -> Path:
     ports = [helper.make_tensor_value_info("indices", TensorProto.INT64, ["k"])]
     result = [helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["k", 2])]
     return _save(folder / "rows.onnx", helper.make_graph(nodes, "rows", ports, result, [table]))
+
+
+def save_product(folder: Path, width: int) -> Path:
+    """y = x @ w over x: f32[1, width], for random weights of order 1 / sqrt(width)."""
+    weights = np.random.default_rng(0).standard_normal((width, width)) / np.sqrt(width)
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width]) for name in ("x", "y")]
+    constants = [numpy_helper.from_array(weights.astype(np.float32), "w")]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    return _save(folder / "product.onnx", helper.make_graph(nodes, "product", ports[:1], ports[1:], constants))
 
 
 def _save(path: Path, graph: onnx.GraphProto) -> Path:

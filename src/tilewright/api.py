@@ -14,7 +14,7 @@ from tilewright.artifact.cache import compile_file
 from tilewright.compiler import compile_module
 from tilewright.compiler.compiled import program_of, stages_of
 from tilewright.compiler.pipeline import lower_function, read_pass_switches
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
@@ -44,6 +44,7 @@ def compile(
     dims: Mapping[str, int] | None = None,
     level: int = HIGHEST,
     off: Iterable[str] = (),
+    precision: str = PLAIN,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -56,12 +57,13 @@ def compile(
     faster; all other dimensions stay as they are.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
-    to leave out.
+    to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
+    products to bf16 where that is faster (`lower/reduce_precision.py`); sums and all else stay f32.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     machine = target if isinstance(target, Target) else recalled(Target.parse(target))
     threads = count_threads(threads)
-    switches, sizes = read_pass_switches(level, off), dict(dims or {})
+    switches, sizes = read_pass_switches(level, off, precision), dict(dims or {})
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     if isinstance(model, Module):

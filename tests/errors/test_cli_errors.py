@@ -54,6 +54,16 @@ def test_a_number_out_of_its_range(option: tuple[str, str]) -> None:
     assert (outcome.code, outcome.out) == (2, "") and option[0] in outcome.err.splitlines()[-1]
 
 
+@pytest.mark.parametrize("command", ["run", "bench", "show"])
+def test_a_precision_that_does_not_exist(command: str) -> None:
+    refuses(
+        "there is no precision 'f16'\n"
+        "why:  f32 computes as the model says, bf16 may round the factors of f32 products to bf16\n"
+        'mend: take precision="bf16", or leave it out\n',
+        *(command, "affine.onnx", "--precision", "f16"),
+    )
+
+
 # The model
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from cli_models import invoke, save_affine, save_rows
+from cli_models import invoke, save_affine, save_product, save_rows
 from tilewright.cli import bench as bench_module
 from tilewright.cli import guard
 from tilewright.cli import peers as peers_module
@@ -75,6 +75,15 @@ def test_run_computes_from_files_and_values(tmp_path: Path) -> None:
         assert archive.files == ["y"]
         np.testing.assert_array_equal(archive["y"], np.array([[2, 21, 301], [5, 51, 601]], np.float32))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["affine.onnx", "out.npz", "x.npy"]
+
+
+def test_a_comparison_allows_what_the_precision_loses(tmp_path: Path) -> None:
+    model = save_product(tmp_path, 1024)
+    plain, rounded = (invoke("run", model, "--random", "--compare", "--precision", p) for p in ("f32", "bf16"))
+    assert plain.code == rounded.code == 0
+    assert re.search(r"^y +\S+ +\S+ +0.0001 +agrees$", plain.out, re.MULTILINE)
+    difference = re.search(r"^y +\S+ +(\S+) +0.05 +agrees$", rounded.out, re.MULTILINE)
+    assert difference is not None and float(difference[1]) > 1e-4, "the weights were rounded"
 
 
 def test_run_takes_its_inputs_from_an_archive(tmp_path: Path) -> None:

@@ -37,6 +37,10 @@ class Loop:
         """Fused multiply-adds of vectors."""
         return sum(bool(_MULTIPLY_ADD.match(line)) for line in self.lines)
 
+    def count(self, mnemonic: str) -> int:
+        """The instructions whose name begins so."""
+        return sum(line.strip().startswith(mnemonic) for line in self.lines)
+
     @property
     def reads(self) -> int:
         """How many vectors, and elements for vectors, are moved from or to memory."""
@@ -58,13 +62,13 @@ class Loop:
         return index is None and (base == "%rsp" or (base == "%rbp" and self.frame))
 
 
-def inner_loops(listing: str) -> list[Loop]:
-    """The innermost loops with multiply-adds, in the order of the listing."""
+def inner_loops(listing: str, mnemonic: str = "") -> list[Loop]:
+    """The innermost loops with multiply-adds, or with this instruction, in the order of the listing."""
     found = []
     for name, lines in _functions(listing):
         frame = any(re.match(r"\s+movq\s+%rsp, %rbp", line) for line in lines)
         loops = [Loop(name, tuple(loop), frame) for loop in _innermost(lines)]
-        found += [loop for loop in loops if loop.multiply_adds]
+        found += [loop for loop in loops if (loop.count(mnemonic) if mnemonic else loop.multiply_adds)]
     return found
 
 

@@ -54,6 +54,7 @@ def compile_file(
         winograd=settings.WINOGRAD.read(),
         level=switches.level,
         off=" ".join(sorted(switches.off)),
+        precision=switches.precision,
         dims=" ".join(f"{dim}={size}" for dim, size in sorted((dims or {}).items())),
     )
 

@@ -13,12 +13,14 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.core.switches import PLAIN
 from tilewright.expr import dtypes
 
 Array = np.ndarray[Any, Any]
 
 ALLOWED = {"f64": 1e-10, "f32": 1e-4, "f16": 1e-2, "bf16": 5e-2}
-"""The greatest relative difference of each floating-point type. Other types allow none."""
+"""The greatest relative difference of each floating-point type. Other types allow none. Where factors of products were
+rounded, f32 is allowed what the type that they were rounded to is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +37,11 @@ class Difference:
         return self.relative <= self.allowed
 
 
-def differ(name: str, found: Array, expected: Array) -> Difference:
-    """The difference of one output from what it should be."""
+def differ(name: str, found: Array, expected: Array, precision: str = PLAIN) -> Difference:
+    """The difference of one output from what it should be, for a model compiled in a precision."""
     dtype = dtypes.from_numpy(expected.dtype)
-    allowed = ALLOWED.get(dtype.name, 0.0) if dtype is not None else 0.0
+    kind = precision if dtype is dtypes.f32 else dtype.name if dtype is not None else ""
+    allowed = ALLOWED.get(kind, 0.0)
     if found.shape != expected.shape or found.dtype != expected.dtype:
         return Difference(name, math.inf, math.inf, allowed)
     if expected.size == 0:

@@ -19,11 +19,11 @@ from tilewright.cli import options
 from tilewright.cli.agreement import differ
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
-from tilewright.cli.model import compile_model, count_threads, tell_assumptions, time_compile, title
+from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, time_compile, title
 from tilewright.cli.peers import Peer, choose
 from tilewright.cli.rounds import Call, Timing, take_turns
 from tilewright.cli.tables import counted, duration, json_text, table
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report import settings
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -76,6 +76,7 @@ def bench(
     dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
     """Time a model, against other runtimes where they are installed.
@@ -91,7 +92,7 @@ def bench(
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, level=level, off=off, dims=dims)
+    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision))
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

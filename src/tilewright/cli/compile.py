@@ -10,9 +10,9 @@ import typer
 
 import tilewright as tw
 from tilewright.cli import options
-from tilewright.cli.model import compile_model
+from tilewright.cli.model import How, compile_model
 from tilewright.cli.tables import counted, duration, json_text, size
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -43,6 +43,7 @@ def compile(
     dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
     """Compile a model to one file that runs without the compiler.
@@ -62,7 +63,7 @@ def compile(
     if obstacle is not None:
         raise UserError(f"cannot write {place}", where="--output", why=obstacle, mend="name a file that you may write")
     names = list(dict.fromkeys(targets)) or ["native"]
-    made = [compile_model(model, name, level=level, off=off, dims=dims) for name in names]
+    made = [compile_model(model, name, how=How(level, off, dims, precision)) for name in names]
     with progress(f"writing {place.name}"):
         tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size

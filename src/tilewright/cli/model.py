@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import tilewright as tw
 from tilewright.cli.feeds import Feeds
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -20,22 +21,32 @@ from tilewright.target import Target
 from tilewright.target.host import current_host
 
 
-def compile_model(
-    path: str,
-    target: str = "native",
-    threads: int | None = None,
-    level: int = HIGHEST,
-    off: Sequence[str] = (),
-    dims: Sequence[str] = (),
-) -> Executable:
-    """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded. `dims` are the
-    words of `--dim`."""
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a command wants a model compiled, in the words of its options."""
+
+    level: int = HIGHEST
+    off: Sequence[str] = ()
+    dims: Sequence[str] = ()
+    precision: str = PLAIN
+
+
+def compile_model(path: str, target: str = "native", threads: int | None = None, how: How = How()) -> Executable:
+    """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded."""
     if is_compiled(path):
-        _check_no_choices(path, target, level, off, dims)
+        _check_no_choices(path, target, how)
         return tw.load(path, threads=threads)
-    sizes = read_dims(dims)
+    sizes = read_dims(how.dims)
     with progress(f"compiling {os.path.basename(path)}"):
-        return tw.compile(path, target=target, threads=threads, dims=sizes, level=level, off=off)
+        return tw.compile(
+            path,
+            target=target,
+            threads=threads,
+            dims=sizes,
+            level=how.level,
+            off=how.off,
+            precision=how.precision,
+        )
 
 
 def read_dims(words: Sequence[str]) -> dict[str, int]:
@@ -55,9 +66,10 @@ def read_dims(words: Sequence[str]) -> dict[str, int]:
     return sizes
 
 
-def _check_no_choices(path: str, target: str, level: int, off: Sequence[str], dims: Sequence[str]) -> None:
+def _check_no_choices(path: str, target: str, how: How) -> None:
     """Refuses options of compiling for what is compiled already."""
-    choices = {"--target": target != "native", "-O": level != HIGHEST, "--off": bool(off), "--dim": bool(dims)}
+    choices = {"--target": target != "native", "-O": how.level != HIGHEST, "--off": bool(how.off)}
+    choices |= {"--dim": bool(how.dims), "--precision": how.precision != PLAIN}
     given = next((option for option, chosen in choices.items() if chosen), None)
     if given is not None:
         raise UserError(

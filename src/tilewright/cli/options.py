@@ -69,4 +69,11 @@ Off = Annotated[
     typer.Option("--off", metavar="PASS", help="A pass to leave out; may be given again.", show_default=False),
 ]
 
+Precision = Annotated[
+    str,
+    typer.Option(
+        "--precision", metavar="f32|bf16", help="bf16: factors of f32 products may be rounded to bf16, where faster."
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -12,9 +12,9 @@ import typer
 from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.guard import note
-from tilewright.cli.model import compile_model, count_threads, tell_assumptions, title
+from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, title
 from tilewright.cli.tables import counted, duration, json_text, table
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.profile import Profile, SiteTime
@@ -46,6 +46,7 @@ def profile(
     dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
     """Show where the time of a call goes, kernel by kernel.
@@ -59,7 +60,7 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else _place(trace)
-    executable = compile_model(model, threads=threads, level=level, off=off, dims=dims)
+    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):

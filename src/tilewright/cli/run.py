@@ -14,10 +14,18 @@ from tilewright.cli import options
 from tilewright.cli.agreement import Difference, differ
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
-from tilewright.cli.model import check_runnable, compile_model, count_threads, describe_compile, tell_assumptions, title
+from tilewright.cli.model import (
+    How,
+    check_runnable,
+    compile_model,
+    count_threads,
+    describe_compile,
+    tell_assumptions,
+    title,
+)
 from tilewright.cli.saving import check_place, save
 from tilewright.cli.tables import duration, json_text, number, table
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import UserError
@@ -57,6 +65,7 @@ def run(
     dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
     as_json: options.Json = False,
 ) -> int:
     """Run a model once and print its outputs.
@@ -68,6 +77,7 @@ def run(
     Examples:
       tilewright run model.onnx --random --size n=32 --compare
       tilewright run model.onnx --input x=@x.npy --input scale=0.5 --save-output out.npz
+      tilewright run model.onnx --random --precision bf16 --compare
       tilewright run model.onnx --random --dim sequence=1 --size past=511
     """
     if compare and is_compiled(model):
@@ -79,11 +89,11 @@ def run(
         )
     place = None if save_output is None else check_place(save_output)
     check_runnable(target)
-    executable = compile_model(model, target, threads, level, off, dims)
+    executable = compile_model(model, target, threads, How(level, off, dims, precision))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)
-    differences = _compare(model, feeds, outputs) if compare else []
+    differences = _compare(model, feeds, outputs, precision) if compare else []
     agrees = all(d.agrees for d in differences)
     count = count_threads(threads)
     if as_json:
@@ -111,11 +121,11 @@ def _save(place: Path, outputs: dict[str, Array], agrees: bool) -> None:
     note(f"{place} holds the outputs" if agrees else f"{place} was not written, for the outputs differ")
 
 
-def _compare(model: str, feeds: Feeds, outputs: dict[str, Array]) -> list[Difference]:
+def _compare(model: str, feeds: Feeds, outputs: dict[str, Array], precision: str) -> list[Difference]:
     """The differences from what the graph means as it was read, before any pass touched it."""
     with progress("evaluating the graph"):
         expected = evaluate(read(model), feeds.arrays)
-    return [differ(name, array, np.asarray(expected[name])) for name, array in outputs.items()]
+    return [differ(name, array, np.asarray(expected[name]), precision) for name, array in outputs.items()]
 
 
 def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], differences: list[Difference]) -> str:

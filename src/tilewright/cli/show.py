@@ -9,10 +9,10 @@ import typer
 
 from tilewright.cli import options
 from tilewright.cli.highlight import highlight
-from tilewright.cli.model import compile_model
+from tilewright.cli.model import How, compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
 from tilewright.cli.tables import is_coloured
-from tilewright.core.switches import HIGHEST
+from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 
@@ -41,6 +41,7 @@ def show(
     dims: options.Dims = [],  # noqa: B006
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
+    precision: options.Precision = PLAIN,
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -65,7 +66,7 @@ def show(
     after = "assembly" if assembly else after
     if kernel and after in WHOLE:
         raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
-    executable = compile_model(model, target, threads, level, off, dims)
+    executable = compile_model(model, target, threads, How(level, off, dims, precision))
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))

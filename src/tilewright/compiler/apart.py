@@ -41,14 +41,14 @@ def produce(module: Module, target: Target, switches: Switches = ALL_ON) -> Comp
         "tilewright.compiler.apart:work", count - 1, encode, loads, settings=alone
     )
     with workers:
-        return _produce(module, target, workers)
+        return _produce(module, target, workers, switches)
 
 
 @rare_collections()
-def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel]) -> Compiled:
+def _produce(module: Module, target: Target, workers: Workers[Function, MadeKernel], switches: Switches) -> Compiled:
     """The pipeline with all that is done for a kernel alone done by workers."""
     choices = Choices()
-    passes = pipeline(target, choices)
+    passes = pipeline(target, choices, switches)
     planned = [p.name for p in passes].index("plan") + 1
     program = run_passes(module, passes[:planned], level=GRAPH)
     kernels = [f for f in program.functions.values() if isinstance(f, Function)]
@@ -65,7 +65,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     code = (assemble(generated.units[0].text(target), target), *(kernel.code for kernel in made.values()))
     choices.decisions = {name: kernel.decision for name, kernel in made.items()}
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
-    compiled.choices, compiled.again = choices, lambda: lower(module, target)
+    compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
     compiled.sites = generated.sites
     return compiled
 

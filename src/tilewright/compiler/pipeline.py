@@ -15,7 +15,7 @@ from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
 from tilewright.core.passes import Pass
-from tilewright.core.switches import ALL_ON, Switches, read_switches
+from tilewright.core.switches import ALL_ON, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
@@ -31,6 +31,7 @@ from tilewright.lower.orient_constants import orient_constants
 from tilewright.lower.own_results import own_results
 from tilewright.lower.own_states import own_states
 from tilewright.lower.read_in_place import read_in_place
+from tilewright.lower.reduce_precision import reduce_precision
 from tilewright.lower.share_out import share_out
 from tilewright.lower.shift_signs import shift_signs
 from tilewright.lower.simplify_graph import simplify_graph
@@ -66,9 +67,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", read_in_place, GRAPH, since=1),
-        Pass("winograd", lambda module: winograd(module, target), GRAPH, since=3),
+        Pass("winograd", lambda module: winograd(module, target, switches.halves), GRAPH, since=3),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
+        Pass("reduce-precision", lambda m: reduce_precision(m, target) if switches.halves else m, GRAPH, since=3),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),
@@ -85,10 +87,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     return [*switches.choose(passes), *legalise(target, switches)]
 
 
-def read_pass_switches(level: int, off: Iterable[str]) -> Switches:
+def read_pass_switches(level: int, off: Iterable[str], precision: str = PLAIN) -> Switches:
     """The switches that a user asks for, as `core.switches.read_switches` reads them."""
     since = {p.name: p.since for p in pipeline(native())} | {"plan": PLANNED, "schedule": SCHEDULED}
-    return read_switches(level, off, since)
+    return read_switches(level, off, since, precision)
 
 
 def plan_kernels(module: Module, target: Target, choices: Choices, fuses: bool = True) -> Module:

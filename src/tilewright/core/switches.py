@@ -1,8 +1,10 @@
-"""Which passes of a pipeline run: those of an optimisation level, less those that are switched off by name.
+"""Which passes of a pipeline run: those of an optimisation level, less those that are switched off by name; and the
+precision in which products may be computed.
 
-Switches()                                   everything
+Switches()                                   everything, products in the types that the model has
 Switches(level=1)                            what runs from level 1 on, and what cannot be left out
 Switches(off=frozenset({"winograd"}))        everything but that
+Switches(precision="bf16")                   everything, factors of products in bf16 where that is faster
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from tilewright.report.errors import UserError
 
 HIGHEST = 3
 """The highest level: everything runs."""
+
+PLAIN, HALF = "f32", "bf16"
+"""Precisions: as the model says; factors of f32 products may be rounded to bf16."""
 
 NEEDED = 0
 """The level of passes that cannot be left out."""
@@ -35,10 +40,11 @@ S = TypeVar("S", bound=Switchable)
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """An optimisation level from 0 to HIGHEST, and the names of passes that are switched off."""
+    """An optimisation level from 0 to HIGHEST, the names of passes that are switched off, and a precision."""
 
     level: int = HIGHEST
     off: frozenset[str] = frozenset()
+    precision: str = PLAIN
 
     def wants(self, name: str, since: int) -> bool:
         """Whether a pass of this name runs that belongs to the levels from `since` on."""
@@ -49,6 +55,11 @@ class Switches:
         return [p for p in passes if p.since == NEEDED or self.wants(p.name, p.since)]
 
     @property
+    def halves(self) -> bool:
+        """Whether factors may be rounded to bf16."""
+        return self.precision == HALF
+
+    @property
     def all_on(self) -> bool:
         return self.level == HIGHEST and not self.off
 
@@ -56,15 +67,21 @@ class Switches:
 ALL_ON = Switches()
 
 
-def read_switches(level: int, off: Iterable[str], since: Mapping[str, int]) -> Switches:
+def read_switches(level: int, off: Iterable[str], since: Mapping[str, int], precision: str = PLAIN) -> Switches:
     """The switches that a user asks for, where passes belong to the levels that `since` has by their names. UserError
-    for a level that does not exist, a pass that does not exist, and one that cannot be left out."""
+    for a level or a precision that does not exist, a pass that does not exist, and one that cannot be left out."""
     names = frozenset([off] if isinstance(off, str) else off)
     if not 0 <= level <= HIGHEST:
         raise UserError(f"there is no optimisation level {level}", why=f"levels are 0 to {HIGHEST}")
+    if precision not in (PLAIN, HALF):
+        raise UserError(
+            f"there is no precision {precision!r}",
+            why=f"{PLAIN} computes as the model says, {HALF} may round the factors of f32 products to bf16",
+            mend=f'take precision="{HALF}", or leave it out',
+        )
     optional = [name for name, least in since.items() if least > NEEDED]
     for name in sorted(names):
         if name not in optional:
             known = "the program cannot do without it" if name in since else "no pass is called that"
             raise UserError(f"cannot switch off {name}", why=known, mend=f"take some of {', '.join(optional)}")
-    return Switches(level, names)
+    return Switches(level, names, precision)

@@ -5,17 +5,20 @@
 
 What the contraction reads stays the same: its sizes are its own. Only constants are changed, and only a padding that
 the contraction alone reads. Windows that move by several elements read a copy anyway (see
-plan/contraction_phases.py): where their operand has no padding, it gets one behind its rows.
+plan/contraction_phases.py): where their operand has no padding, it gets one behind its rows. Products of bf16 pairs
+have channels along the lanes, and need no room.
 """
 
 from __future__ import annotations
 
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import TypeContext
 from tilewright.ops.contract import Contract, ContractAttributes
 from tilewright.ops.movement import PadAttributes, PadMode
+from tilewright.plan.precision_choice import pairs_of
 from tilewright.target import Target
 
 
@@ -47,6 +50,8 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
     assert isinstance(attrs, ContractAttributes)
     assert isinstance(node.op, Contract)
     maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    if all(v.type.dtype is dtypes.bf16 for v in node.inputs) and pairs_of(target) is not None:
+        return None
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
         if not indices or len(indices[-1].terms) != 2 or indices[-1].terms[0][0] not in maps.spec.output[-1:]:
             continue

@@ -28,23 +28,27 @@ from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.movement import PadAttributes, PadMode
 from tilewright.ops.symbolic import Full
 from tilewright.ops.winograd import WINDOW, transform_filter
+from tilewright.plan.dot_choice import Dot
+from tilewright.plan.precision_choice import pairs_of
 from tilewright.report import settings
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
 
-def winograd(module: Module, target: Target) -> Module:
-    """The module with those convolutions rewritten that are faster so; none where TILEWRIGHT_WINOGRAD is 0."""
+def winograd(module: Module, target: Target, halves: bool = False) -> Module:
+    """The module with those convolutions rewritten that are faster so; none where TILEWRIGHT_WINOGRAD is 0. With
+    `halves`, they have to be faster than products of bf16 pairs, too."""
     if not settings.WINOGRAD.read():
         return module
-    return over_graphs(module, lambda m, f: _rewrite(m, f, target))
+    pairs = pairs_of(target) if halves else None
+    return over_graphs(module, lambda m, f: _rewrite(m, f, target, pairs))
 
 
-def _rewrite(module: Module, function: GraphFunction, target: Target) -> Module:
+def _rewrite(module: Module, function: GraphFunction, target: Target, pairs: Dot | None) -> Module:
     edit = Edit(module, function)
     for node in function.nodes:
-        made = _transformed(edit, node, target) if isinstance(node.attrs, ContractAttributes) else None
+        made = _transformed(edit, node, target, pairs) if isinstance(node.attrs, ContractAttributes) else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
@@ -142,10 +146,10 @@ def _is_zero(edit: Edit, value: Value) -> bool:
     return array is not None and not array.any()
 
 
-def _transformed(edit: Edit, node: Node, target: Target) -> Value | None:
+def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None) -> Value | None:
     """The convolution by tiles; None where the node is none, or is better left alone."""
     found = find_convolution(edit, node)
-    size = None if found is None else choose_size(found.sizes, found.filters, target)
+    size = None if found is None else choose_size(found.sizes, found.filters, target, pairs)
     return None if found is None or size is None else by_tiles(edit, node, found, size)
 
 

@@ -22,6 +22,8 @@ import numpy as np
 
 from tilewright.expr.dtypes import f32
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transform_filter
+from tilewright.plan.dot_choice import Dot
+from tilewright.plan.precision_choice import Windows, fits, window_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -64,9 +66,10 @@ class Sizes:
         return -(-self.height // size), -(-self.width // size)
 
 
-def choose_size(sizes: Sizes, filters: Filters, target: Target) -> int | None:
-    """The size of the tiles that are accurate enough and fastest; None where the convolution is better left alone."""
-    limit = direct_seconds(sizes, target) / LEAST_GAIN
+def choose_size(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> int | None:
+    """The size of the tiles that are accurate enough and fastest; None where the convolution is better left alone, or
+    computed by products of bf16 `pairs`."""
+    limit = min(direct_seconds(sizes, target), pair_seconds(sizes, pairs, target)) / LEAST_GAIN
     seconds = {size: tile_seconds(sizes, size, target) for size, stride in sorted(INPUT) if stride == sizes.stride}
     fast = sorted([size for size in seconds if seconds[size] < limit], key=seconds.__getitem__)
     return next((size for size in fast if error_bound(filters, size, sizes.stride) <= LARGEST_ERROR), None)
@@ -94,6 +97,16 @@ def direct_seconds(sizes: Sizes, target: Target) -> float:
     pairs = sizes.inputs * sizes.outputs
     filters = 4 * WINDOW * WINDOW * pairs / (target.peaks.memory_gbs * 1e9)
     return 2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9) + filters
+
+
+def pair_seconds(sizes: Sizes, pairs: Dot | None, target: Target) -> float:
+    """The time of the convolution by products of bf16 pairs; infinite where it does not fill them."""
+    rows = sizes.images * sizes.height
+    windows = Windows(rows, sizes.width, sizes.outputs, sizes.inputs, WINDOW * WINDOW)
+    if pairs is None or not fits(windows, pairs):
+        return float("inf")
+    filters = 2 * WINDOW * WINDOW * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
+    return window_seconds(windows, pairs, target) + filters
 
 
 def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:

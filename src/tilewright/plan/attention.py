@@ -4,7 +4,7 @@
     s = contract(q, k)                                  the first product: scores
     p = softmax(s * scale + mask)                       maps of scores, and reductions over the keys
     o = contract(p, v)                                  the second product
-    y = transpose(o)                                    movement of data, and a division by the row's sum, behind it
+    y = transpose(o)                                    movement of data behind it, a division by the row's sum, a cast
 
 Any maps of scores may stand between the products, as long as an exponential and a sum over the keys are among them.
 Nodes whose values others need stay outside, with all that they are made of; so do maps that can end the kernel before.
@@ -23,6 +23,9 @@ from tilewright.plan.fusion.dataflow import Dataflow
 
 MOVES = frozenset({"transpose", "slice", "broadcast", "reshape"})
 """Operators that give elements other places."""
+
+BEHIND = MOVES | {"div", "cast"}
+"""Operators that the elements of the second product go through on their way to where they are stored."""
 
 LEAST = 8
 """Fewer rows or keys than this leave a tile or a vector empty: such products run as they do elsewhere."""
@@ -129,15 +132,15 @@ class _Attention:
         return bool(sums) and any(n.op.name == "exp" for n in self._between)
 
     def _behind(self, inside: set[Node]) -> list[Node]:
-        """The nodes behind the second product that move its elements, or divide them by what rows come to. Views at the
-        end stay outside: they are no work."""
+        """The nodes behind the second product that move or convert its elements, or divide them by what rows come to.
+        Views at the end stay outside: they are no work."""
         made: list[Node] = []
         assert self._second is not None
         node = self._second
         while not self._is_result(node) and len(self._readers(node)) == 1:
             value, (node,) = node.outputs[0], self._readers(node)
             others = [v for v in node.inputs if self._flow.makers.get(v) not in {*inside, *made}]
-            if (node.op.name not in MOVES and node.op.name != "div") or others or node.inputs.count(value) > 1:
+            if node.op.name not in BEHIND or others or node.inputs.count(value) > 1:
                 break
             made.append(node)
         while made and made[-1].op.pattern is Pattern.VIEW:

@@ -89,18 +89,18 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     dot, sums = found.block.name, found.out.name
     if found.out.scope is Scope.ARGUMENT:
         results = [s.cache_write(dot)]
-        sums = _read_by(s, results[0])
+        sums = read_by(s, results[0])
     else:
         results = list(s.get_consumers(dot))
     write = s.cache_write(dot)
-    tile_sums = _read_by(s, write)
+    tile_sums = read_by(s, write)
     panel = pack(s, found, found.vector, found.columns, tile.columns)
     if found.broadcast.is_plain():
         _pack_rows(s, found, tile.rows)
     nest = _loops(s, found, tile, tile_registers(target))
     if len(found.reduce) == 1:
         s.prefetch(panel, s.get_loops(dot)[-4], AHEAD)
-    layout = _exchanged(found)
+    layout = exchanged(found)
     s.reverse_compute_at(write, nest.tiles)
     s.transform_layout(tile_sums, layout)
     s.compact(tile_sums)
@@ -116,17 +116,18 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        _vectorize_last(s, block, tile.lanes)
+        vectorize_last(s, block, tile.lanes)
     settle_edges(s, found, Choice(tile, 1, None, pack_vector=True, pack_broadcast=True), nest, dot)
     s.parallel(nest.outer)
     return s
 
 
-def _read_by(s: Schedule, block: str) -> str:
+def read_by(s: Schedule, block: str) -> str:
+    """The name of the buffer that a block loads first."""
     return next(loads(find_block(s.func, block))).buffer.name
 
 
-def _exchanged(found: Contraction) -> str:
+def exchanged(found: Contraction) -> str:
     """The layout of results with rows and columns exchanged."""
     names = [f"d{n}" for n in range(len(found.block.spatial))]
     order = list(names)
@@ -180,7 +181,7 @@ def _loops(s: Schedule, found: Contraction, tile: RegisterTile, registers: int) 
     return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
 
 
-def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
+def vectorize_last(s: Schedule, block: str, lanes: int) -> None:
     """The last loop of a block in vectors, the last of them moved back to where the loop ends."""
     loop = s.get_loops(block)[-1]
     extent = known(extent_of(find_loop(s.func, loop)))

@@ -21,6 +21,7 @@ from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.decision import Attempts, Decision
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
+from tilewright.plan.dot_windows import schedule_dot_windows
 from tilewright.plan.local_buffers import pull_producers
 from tilewright.plan.pieces import in_pieces
 from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows, whole_rows
@@ -67,6 +68,7 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
         _Template("winograd", lambda: schedule_winograd(function, target), whole=True),
         _Template("depthwise", lambda: schedule_depthwise(function, target)),
         _Template("dots", lambda: schedule_dots(function, target)),
+        _Template("dot windows", lambda: schedule_dot_windows(function, target)),
         _Template("contraction", lambda: schedule_contraction(function, target, attempts)),
     ):
         made = attempts.schedule(template.name, template.schedule)

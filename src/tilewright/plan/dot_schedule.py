@@ -139,7 +139,7 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     if nest.term is not None and not plan.is_even:
         s.pad_sum(dot, nest.term)
     for loop in (nest.row, nest.lane):
-        if loop is not None and _is_bounded(s, dot, loop):
+        if loop is not None and is_bounded(s, dot, loop):
             s.pad(dot, loop)
     if not found.vector.is_constant:
         _panel_in_cache(s, plan, panel, nest.panels)
@@ -164,7 +164,7 @@ def _finish(s: Schedule, plan: Plan, nest: Nest, results: list[str]) -> None:
         s.parallel(nest.outer)
 
 
-def _is_bounded(s: Schedule, block: str, loop: Var) -> bool:
+def is_bounded(s: Schedule, block: str, loop: Var) -> bool:
     """Whether a condition of the block is about the loop."""
     found = find_block(s.func, block)
     return any(loop in variables_of(resolved(found, c) or c) for c in conjuncts(found.where))
@@ -177,7 +177,7 @@ def _is_ready(plan: Plan) -> bool:
     return operand.buffer.dtype is plan.dot.broadcast and (plan.dot.depth == 1 or (last and plan.is_even))
 
 
-def _words(found: Contraction, operand: Operand) -> tuple[list[str], dict[Var, str]]:
+def words_of(found: Contraction, operand: Operand) -> tuple[list[str], dict[Var, str]]:
     """A name for each dimension of an operand, and the names by axis."""
     words = [f"d{n}" for n in range(len(operand.load.indices))]
     moved = {i: w for i, w in zip(operand.load.indices, words, strict=True) if isinstance(i, Var)}
@@ -187,27 +187,31 @@ def _words(found: Contraction, operand: Operand) -> tuple[list[str], dict[Var, s
 def _pack_panels(s: Schedule, plan: Plan) -> str:
     """The vector operand in panels: batches, panels, terms, the columns of a panel, the terms of an instruction."""
     found, axes, depth = plan.found, plan.found.block.axes, plan.dot.depth
-    words, moved = _words(found, found.vector)
+    words, moved = words_of(found, found.vector)
     column, term = moved[axes[found.columns].var], moved[axes[plan.axis].var]
     others = [moved[axes[n].var] for n in found.reduce if n != plan.axis and axes[n].var in moved]
     rest = [w for w in words if w not in (column, term, *others)]
     width = plan.tile.columns
     layout = [*rest, f"{column} // {width}", *others, f"{term} // {depth}", f"{column} % {width}", f"{term} % {depth}"]
-    return _copy(s, found, found.vector, plan.dot.vector, words, layout)
+    return copy_as(s, found, found.vector, plan.dot.vector, words, layout)
 
 
 def _copy_terms(s: Schedule, plan: Plan) -> str:
     """A copy of the broadcast operand with the terms of an instruction next to each other."""
     found, depth = plan.found, plan.dot.depth
-    words, moved = _words(found, found.broadcast)
+    words, moved = words_of(found, found.broadcast)
     term = moved[found.block.axes[plan.axis].var]
     rest = [w for w in words if w != term]
-    return _copy(
+    return copy_as(
         s, found, found.broadcast, plan.dot.broadcast, words, [*rest, f"{term} // {depth}", f"{term} % {depth}"]
     )
 
 
-def _copy(s: Schedule, found: Contraction, operand: Operand, dtype: DType, words: list[str], layout: list[str]) -> str:
+def copy_as(
+    s: Schedule, found: Contraction, operand: Operand, dtype: DType, words: list[str], layout: list[str]
+) -> str:
+    """A copy of an operand in a type that holds its values and in a layout, over these names of its dimensions; beyond
+    its ends it holds zeros."""
     name: str = s.cache_read(found.block.name, operand.buffer.name)
     if operand.buffer.dtype is not dtype:
         s.widen(name, dtype.name)

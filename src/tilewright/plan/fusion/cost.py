@@ -17,6 +17,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
+from tilewright.plan.dot_choice import choose_dot
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.register_tiles import FMA_PORTS, choose_register_tile, tile_cycles, tile_registers
@@ -197,8 +198,16 @@ class CostModel:
         batch = math.prod(extents[a] for a in spec.output) // max(rows * columns, 1)
         if rows == 1 and batch > columns:
             return batch * columns * terms / (lanes * FMA_PORTS * SPREAD)
+        terms = -(-terms // self._at_a_time(node))
         tile = choose_register_tile(rows, columns, terms, tile_registers(self._target), lanes)
         return batch * tile_cycles(tile, rows, columns, terms)
+
+    def _at_a_time(self, node: Node) -> int:
+        """How many products of two tensors of bf16 the machine adds to a lane at a time."""
+        (out,) = node.outputs
+        halves = all(v.type.dtype is dtypes.bf16 for v in node.inputs)
+        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self._target) if halves else None
+        return 1 if dot is None else dot.depth
 
     def _extents(self, spec: Spec, node: Node) -> dict[str, int]:
         """The extent of each axis."""

@@ -1,0 +1,160 @@
+"""What bf16 brings: products and nine networks in f32 and in bf16, on one core, and how far results are off.
+
+    python -m benchmarks.precision [--only REGEX] [--quick] [--rounds N] [--json] [--write PAGE]
+
+Both programs are ours and take turns. A cosine is that of all elements of an output, the least of a network's outputs.
+The last one is that of a machine with products of bf16 pairs: the graph as it is rounded for it, computed by this one.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import tilewright as tw
+from benchmarks.contest import Options
+from benchmarks.network_models import NETWORKS, Network
+from benchmarks.page import write_reports
+from benchmarks.report import Report, show
+from benchmarks.timing import Ratio, Samples, compare, race
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import pipeline
+from tilewright.core.passes import run_passes
+from tilewright.core.switches import HALF, PLAIN, Switches
+from tilewright.frontends.onnx import read
+from tilewright.graph.nodes import Module
+from tilewright.report.progress import progress
+from tilewright.runtime.executable import Executable
+from tilewright.target import Target
+
+Array = np.ndarray[Any, Any]
+
+SHAPES = ((1, 4096, 4096), (1, 2048, 2048), (1, 768, 3072), (4, 4096, 4096), (8, 4096, 4096), (128, 768, 768))
+"""Rows, terms and columns of products with constants."""
+
+PAIRS = "x86-64-v4 +avx512bf16"
+ROUNDS, TURN_SECONDS = 10, 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A program in both precisions: samples of each, and the cosine between their results."""
+
+    samples: Mapping[str, Samples]
+    cosine: float
+
+    @property
+    def faster(self) -> Ratio:
+        """How many times longer it takes in f32."""
+        return compare(self.samples[PLAIN], self.samples[HALF])
+
+
+def product(rows: int, terms: int, columns: int) -> Module:
+    """x @ w for a constant w of random numbers."""
+    text = f"""
+graph main(x: f32[{rows}, {terms}]) -> y:
+  w: f32[{terms}, {columns}] = constant(name=@w)
+  y: f32[{rows}, {columns}] = contract(x, w, spec="ik,kj->ij")
+"""
+    main = tw.parse(text)
+    assert not isinstance(main, Module)
+    weights = np.random.default_rng(0).standard_normal((terms, columns)) / np.sqrt(terms)
+    return Module({"main": main}, {"w": weights.astype(np.float32)})
+
+
+def race_precisions(model: bytes | Module, feeds: Mapping[str, Array], options: Options) -> Compared:
+    """Both precisions of a model, in turns."""
+    programs = {name: tw.compile(model, precision=name, threads=1) for name in (PLAIN, HALF)}
+    cosine = least_cosine(*(exe.run(feeds) for exe in programs.values()))
+    samples = race({name: _caller(exe, feeds) for name, exe in programs.items()}, options.rounds, options.turn_seconds)
+    return Compared(samples, cosine)
+
+
+def _caller(exe: Executable, feeds: Mapping[str, Array]) -> Any:
+    arrays = [feeds[port.name] for port in exe.inputs]
+    return lambda: exe(*arrays)
+
+
+def least_cosine(found: Mapping[str, Array], right: Mapping[str, Array]) -> float:
+    """The least cosine between outputs of the same name."""
+    return min(_cosine(found[name], right[name]) for name in right)
+
+
+def _cosine(a: Array, b: Array) -> float:
+    x, y = (array.astype(np.float64).ravel() for array in (a, b))
+    size = float(np.sqrt((x @ x) * (y @ y)))
+    return float(x @ y) / size if size else 1.0
+
+
+def rounded_cosine(model: bytes, feeds: Mapping[str, Array]) -> float:
+    """The cosine of what a machine with products of bf16 pairs would compute."""
+    passes = pipeline(Target.parse(PAIRS), None, Switches(precision=HALF))
+    until = [p.name for p in passes].index("drop") + 1
+    module = run_passes(read(model), passes[:until], level=GRAPH)
+    return least_cosine(tw.compile(module, threads=1).run(feeds), tw.compile(model, threads=1).run(feeds))
+
+
+def report_products(options: Options) -> Report:
+    """A row for each product."""
+    made = Report("products", "Products with constants", ("rows x terms x columns", *_HEADS))
+    shapes = [s for s in SHAPES if options.wants("x".join(map(str, s))) and not (options.is_partial and s[0] > 1)]
+    for rows, terms, columns in shapes:
+        x = np.random.default_rng(1).standard_normal((rows, terms)).astype(np.float32)
+        found = race_precisions(product(rows, terms, columns), {"x": x}, options)
+        _add(made, f"{rows}x{terms}x{columns}", found, ())
+    return made
+
+
+def report_networks(options: Options) -> Report:
+    """A row for each network."""
+    made = Report("networks", "Networks", ("network", *_HEADS, "cosine by pairs"))
+    chosen = [network for network in NETWORKS if options.wants(network.name)]
+    with progress("comparing precisions", len(chosen)) as step:
+        for network in chosen:
+            _add_network(made, network, options)
+            step(network.name)
+    made.note = "× faster: f32 over bf16; by pairs: with all rounded that a machine with products of bf16 pairs rounds"
+    return made
+
+
+def _add_network(made: Report, network: Network, options: Options) -> None:
+    graph = network.build_tiny() if options.is_partial else network.build()
+    model = graph.model().SerializeToString()
+    by_pairs = rounded_cosine(model, graph.feeds)
+    _add(made, network.name, race_precisions(model, graph.feeds, options), (by_pairs,))
+
+
+_HEADS = ("f32 ms", "bf16 ms", "× faster", "median", "cosine")
+
+
+def _add(made: Report, name: str, found: Compared, more: tuple[float, ...]) -> None:
+    times = [f"{1e3 * found.samples[kind].best:.3f}" for kind in (PLAIN, HALF)]
+    cosines = [f"{c:.6f}" for c in (found.cosine, *more)]
+    record: dict[str, Any] = {kind: samples.record() for kind, samples in found.samples.items()}
+    record |= {"name": name, "ratio": found.faster.best, "cosines": [found.cosine, *more]}
+    made.add((name, *times, f"{found.faster.best:.2f}", f"{found.faster.median:.2f}", *cosines), record)
+
+
+def main() -> None:
+    """Measures, prints."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="products and networks whose name has a match")
+    parser.add_argument("--quick", action="store_true", help="networks made tiny and products of one row")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of turns (default {ROUNDS})")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
+    asked = parser.parse_args()
+    options = Options(asked.rounds, TURN_SECONDS, asked.only, asked.quick)
+    reports = [report for report in (report_products(options), report_networks(options)) if report.rows]
+    show(reports, asked.json)
+    if asked.write is not None:
+        write_reports(asked.write, "precision", reports)
+
+
+if __name__ == "__main__":
+    main()
