@@ -60,6 +60,17 @@ def memory_reads() -> Limit:
     return reads(min(4 * native().caches[-1].bytes, MEMORY_BUFFER_LIMIT))
 
 
+def repeated(limit: Limit, work: float) -> Limit:
+    """As many calls as come nearest to so much work: a disturbance hits programs of one length alike."""
+    count = max(1, round(work / limit.work))
+
+    def call() -> None:
+        for _ in range(count):
+            limit.call()
+
+    return Limit(call, count * limit.work)
+
+
 def together(limits: Sequence[Limit]) -> Limit:
     """Limits at once, each in a thread of its own."""
     if len(limits) == 1:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
-from benchmarks.limits import Limit, memory_reads, multiply_adds, together
+from benchmarks.limits import Limit, memory_reads, multiply_adds, repeated, together
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_models.llama import BASE, PAST, TINY, LlamaSizes, llama
@@ -76,9 +76,10 @@ class Case:
         weights = graph.parameters - sizes.width * (sizes.vocabulary - self.sequence)
         return float(NUMBER_BYTES * (weights + sizes.cache_numbers * self.past))
 
-    def limit(self, threads: int) -> Limit:
+    def limit(self, work: float, threads: int) -> Limit:
+        """About the same work, at the limit of as many cores."""
         one = multiply_adds if self.is_prompt else memory_reads
-        return together([one() for _ in range(threads)])
+        return together([repeated(one(), work / threads) for _ in range(threads)])
 
 
 CASES = (
@@ -142,7 +143,7 @@ def measure(run: Run, case: Case, prepared: Prepared, work: float, threads: int)
             checked = _check(run, name, workers)
             if OURS not in checked:
                 return None
-            limit = case.limit(threads)
+            limit = case.limit(work, threads)
             racing: dict[str, Timed] = {**checked, LIMIT: LimitProgram(limit)}
             pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS
             taken = take_turns(racing, run.options.rounds, run.options.turn_seconds, pause)

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from benchmarks import layers, llm
 from benchmarks.chart import draw_bars
-from benchmarks.limits import Limit, together
+from benchmarks.limits import Limit, repeated, together
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_models.llama import TINY
@@ -193,6 +193,14 @@ def test_limits_at_once_do_the_work_of_all() -> None:
     assert together([one]) is one
     assert len(llm.LimitProgram(both).call(3, warm=True)) == 3
     assert len(ran) == 2 + 2 * 4
+
+
+def test_a_limit_may_be_repeated_until_it_does_as_much_work() -> None:
+    ran: list[int] = []
+    limit = repeated(Limit(partial(ran.append, 1), 4.0), 14.1)
+    limit.call()
+    assert (len(ran), limit.work) == (4, 16.0)
+    assert repeated(Limit(partial(ran.append, 1), 4.0), 1.0).work == 4.0
 
 
 def test_a_row_tells_the_share_of_the_limit() -> None:
