@@ -10,7 +10,8 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-plans bench-precision clean
+.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
+	clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -46,6 +47,10 @@ bench-contractions: $(PEER)
 # Minutes. Models are made in a temporary directory, or kept: make bench-networks ARGS='--models build/networks'
 bench-networks: $(PEER)
 	$(BIN)/python -m benchmarks.networks $(ARGS)
+
+# Minutes. A language model's prompts and single tokens: make bench-llm ARGS='--only decode --threads 1'
+bench-llm: $(PEER)
+	$(BIN)/python -m benchmarks.llm $(ARGS)
 
 # Minutes. The planner's prices against the clock: make bench-plans ARGS='--kernels 20'
 bench-plans: $(PEER)

@@ -7,7 +7,8 @@ The programs are the calibration's probes (`tilewright.target.probes`), compiled
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 
@@ -57,6 +58,32 @@ def reads(size: int) -> Limit:
 def memory_reads() -> Limit:
     """One core reading a buffer of four times the last cache, so from memory."""
     return reads(min(4 * native().caches[-1].bytes, MEMORY_BUFFER_LIMIT))
+
+
+def repeated(limit: Limit, work: float) -> Limit:
+    """As many calls as come nearest to so much work: a disturbance hits programs of one length alike."""
+    count = max(1, round(work / limit.work))
+
+    def call() -> None:
+        for _ in range(count):
+            limit.call()
+
+    return Limit(call, count * limit.work)
+
+
+def together(limits: Sequence[Limit]) -> Limit:
+    """Limits at once, each in a thread of its own."""
+    if len(limits) == 1:
+        return limits[0]
+    threads = ThreadPoolExecutor(len(limits) - 1)
+
+    def call() -> None:
+        others = [threads.submit(limit.call) for limit in limits[1:]]
+        limits[0].call()
+        for other in others:
+            other.result()
+
+    return Limit(call, sum(limit.work for limit in limits))
 
 
 @cache

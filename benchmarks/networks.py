@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -166,8 +166,14 @@ def compare_results(results: Sequence[Array], right: Sequence[Array]) -> str | N
     return None
 
 
+class Timed(Protocol):
+    """What takes part in a race: it times calls of its program, after one that does not count where `warm`."""
+
+    def call(self, count: int, warm: bool = False) -> list[float]: ...
+
+
 def take_turns(
-    workers: Mapping[str, Worker], rounds: int, turn_seconds: float, pause_seconds: float
+    workers: Mapping[str, Timed], rounds: int, turn_seconds: float, pause_seconds: float
 ) -> dict[str, Samples]:
     """Samples of one call of each worker, one a round: the best call of its turn. The order turns with the rounds.
 
@@ -262,7 +268,8 @@ def options_of(quick: bool, only: str = "", rounds: int | None = None) -> Option
     return Options(rounds or (3 if quick else 10), TURN_SECONDS, only, quick)
 
 
-def _numbers(words: str) -> tuple[int, ...]:
+def numbers(words: str) -> tuple[int, ...]:
+    """Numbers between commas."""
     return tuple(int(word) for word in words.split(","))
 
 
@@ -270,7 +277,7 @@ def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="REGEX", help="networks whose name has a match")
-    parser.add_argument("--threads", type=_numbers, default=THREADS, metavar="N,N", help="numbers of threads")
+    parser.add_argument("--threads", type=numbers, default=THREADS, metavar="N,N", help="numbers of threads")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
     parser.add_argument("--quick", action="store_true", help="few rounds of the small networks, for a first look")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -12,6 +12,7 @@ of the call's tokens appended, so that what a call gives is what the next one ta
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,7 @@ class LlamaSizes:
 
     @property
     def cache_numbers(self) -> int:
-        """The numbers of keys and values that are kept of a token."""
+        """How many numbers are kept of a token: keys and values of all layers."""
         return 2 * self.layers * self.groups * self.head
 
 
@@ -57,26 +58,34 @@ class _Positions:
     mask: Value
 
 
-def llama(sizes: LlamaSizes = BASE, sequence: int = 512, past: int = 0) -> Graph:
-    """The model. `sequence` and `past` are those of the feeds, for which the arithmetic is counted; the weights are the
-    same for any."""
+def llama(
+    sizes: LlamaSizes = BASE, sequence: int = 512, past: int = 0, symbols: Collection[str] = (SEQUENCE, PAST)
+) -> Graph:
+    """The model. `sequence` and `past` are those of the feeds, for which the arithmetic is counted; the file takes any
+    of those that are among `symbols`. The weights are the same for all."""
     g = Graph("Llama")
     ids = g.tokens("input_ids", sequence, sizes.vocabulary)
-    g.name_dimensions(ids, {1: SEQUENCE})
     shape = (1, sizes.groups, past, sizes.head)
     caches = [[g.numbers(f"past_{kind}_{n}", *shape) for kind in ("key", "value")] for n in range(sizes.layers)]
-    for cache in (each for pair in caches for each in pair):
-        g.name_dimensions(cache, {2: PAST})
+    if SEQUENCE in symbols:
+        g.name_dimensions(ids, {1: SEQUENCE})
+    if PAST in symbols:
+        for cache in (each for pair in caches for each in pair):
+            g.name_dimensions(cache, {2: PAST})
     x = g.gather(g.weight(sizes.vocabulary, sizes.width), ids)
     positions = _positions(g, ids, caches[0][0], sizes)
     results: dict[str, Value] = {}
     for n, (keys, values) in enumerate(caches):
         y, keys, values = _attention(g, _rms_norm(g, x), keys, values, positions, sizes)
+        if symbols:
+            g.name_dimensions(keys, {2: TOTAL})
+            g.name_dimensions(values, {2: TOTAL})
         results |= {f"key_{n}": keys, f"value_{n}": values}
         x = g.apply("Add", x, y)
         x = g.apply("Add", x, _feed_forward(g, _rms_norm(g, x), sizes))
     logits = _linear(g, _rms_norm(g, x), sizes.vocabulary)
-    g.name_dimensions(logits, {1: SEQUENCE})
+    if SEQUENCE in symbols:
+        g.name_dimensions(logits, {1: SEQUENCE})
     return g.end(logits=logits, **results)
 
 
@@ -146,9 +155,7 @@ def _attention(
 
 def _append(g: Graph, past: Value, own: Value) -> Value:
     shape = [*past.shape[:2], past.shape[2] + own.shape[2], past.shape[3]]
-    joined = g.node("Concat", [past, own], shape, axis=2)
-    g.name_dimensions(joined, {2: TOTAL})
-    return joined
+    return g.node("Concat", [past, own], shape, axis=2)
 
 
 def _repeat(g: Graph, x: Value, sizes: LlamaSizes) -> Value:

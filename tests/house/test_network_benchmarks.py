@@ -5,16 +5,19 @@ from __future__ import annotations
 import io
 import json
 import xml.etree.ElementTree
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from benchmarks import layers
+from benchmarks import layers, llm
 from benchmarks.chart import draw_bars
+from benchmarks.limits import Limit, repeated, together
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
+from benchmarks.network_models.llama import TINY
 from benchmarks.network_worker import Worker, WorkerFailed, serve
 from benchmarks.networks import Engine, Measured, compare_results, draw, report_networks
 from benchmarks.plan_costs import measure_network, rank_correlation, report_templates
@@ -157,6 +160,60 @@ def test_bars_are_as_long_as_their_values() -> None:
     root = xml.etree.ElementTree.fromstring(draw_bars("t", {"g": {"a": 1.0, "b": 4.0}}))
     widths = [float(e.attrib["width"]) for e in root.iter("{http://www.w3.org/2000/svg}rect")][2:]
     assert widths[1] == pytest.approx(4 * widths[0])
+
+
+# Language models
+
+
+def test_a_language_model_reads_its_weights_and_caches_once() -> None:
+    decode, prefill = llm.CASES
+    graph = decode.graph(TINY)
+    weights = [w for w in graph.model().graph.initializer if w.name.startswith("weight_")]
+    table, numbers = weights[0], sum(int(np.prod(w.dims)) for w in weights)
+    caches = sum(array.size for name, array in graph.feeds.items() if name.startswith("past_"))
+    assert decode.work(TINY, graph) == 4 * (numbers - int(np.prod(table.dims)) + table.dims[1] + caches)
+    layers = TINY.layers * 2 * 512 * (2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48)
+    attention = TINY.layers * 2 * 2 * TINY.heads * 512 * 512 * TINY.head
+    assert prefill.work(TINY, prefill.graph(TINY)) == layers + attention + 2 * 512 * 32 * 40
+
+
+def test_the_file_of_a_step_leaves_the_past_open() -> None:
+    inputs = {i.name: i.type.tensor_type.shape.dim for i in llm.CASES[0].graph(TINY).model().graph.input}
+    assert inputs["input_ids"][1].dim_value == 1
+    assert inputs["past_key_0"][2].dim_param == "past"
+
+
+def test_limits_at_once_do_the_work_of_all() -> None:
+    ran: list[int] = []
+    one, other = (Limit(partial(ran.append, n), 10.0 + n) for n in (1, 2))
+    both = together([one, other])
+    both.call()
+    assert sorted(ran) == [1, 2]
+    assert both.work == 23.0
+    assert together([one]) is one
+    assert len(llm.LimitProgram(both).call(3, warm=True)) == 3
+    assert len(ran) == 2 + 2 * 4
+
+
+def test_a_limit_may_be_repeated_until_it_does_as_much_work() -> None:
+    ran: list[int] = []
+    limit = repeated(Limit(partial(ran.append, 1), 4.0), 14.1)
+    limit.call()
+    assert (len(ran), limit.work) == (4, 16.0)
+    assert repeated(Limit(partial(ran.append, 1), 4.0), 1.0).work == 4.0
+
+
+def test_a_row_tells_the_share_of_the_limit() -> None:
+    engines = {"tilewright": Samples((0.02, 0.04)), "onnxruntime": Samples((0.03, 0.08))}
+    one = llm.Measured(llm.CASES[0], 1, engines, Samples((0.018, 0.02)), {"tilewright": 1.5, "onnxruntime": 0.5})
+    report = llm.report_cases([one])
+    assert report.rows[0] == (
+        *("decode, 511 past", "1", "50", "20.00", "30.00", "90%", "70%", "≥ 80%", "ok"),
+        *("1.50", "-", "1.50", "0.50", "-"),
+    )
+    assert len(report.rows[0]) == len(report.heads)
+    slow = llm.Measured(llm.CASES[1], 2, engines, Samples((0.01, 0.01)), {})
+    assert llm.describe(slow)[0][8] == "under"
 
 
 # Prices and times

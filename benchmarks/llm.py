@@ -1,0 +1,246 @@
+"""A language model against the limits of this machine and other runtimes: a token at a time, and whole prompts.
+
+    python -m benchmarks.llm [--only REGEX] [--threads 1,2] [--rounds N] [--quick] [--json]
+                             [--models DIR] [--write PAGE]
+
+The model is like Llama, with random weights (8 layers, 1024 wide, 16 heads in groups of 4, a vocabulary of 32,000). A
+token reads all weights and the caches once: the limit is what that takes at the rate at which as many cores read
+memory. For a prompt of 512 tokens it is what the arithmetic takes at the multiply-add peak. Both limits are programs
+that take turns with the engines, each of which has a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.contest import Options, percent, times
+from benchmarks.contractions import measure_machine
+from benchmarks.limits import Limit, memory_reads, multiply_adds, repeated, together
+from benchmarks.network_models import Network
+from benchmarks.network_models.builder import Graph
+from benchmarks.network_models.llama import BASE, PAST, TINY, LlamaSizes, llama
+from benchmarks.network_worker import OURS, Worker, WorkerFailed
+from benchmarks.networks import (
+    FAILURES,
+    JUDGE,
+    THREADS,
+    TURN_SECONDS,
+    Prepared,
+    Run,
+    Timed,
+    compare_results,
+    take_turns,
+)
+from benchmarks.networks import numbers as read_numbers
+from benchmarks.page import write_reports
+from benchmarks.report import Report, show
+from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
+from tilewright.cli.peers import PEERS
+from tilewright.report.progress import progress
+
+NUMBER_BYTES = 4
+BAR = 0.8
+"""The share of its limit that each case shall reach."""
+LIMIT = "limit"
+QUICK = LlamaSizes(layers=2, vocabulary=8000)
+"""A model for a first look, whose weights are still more than caches hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Calls of `sequence` tokens after `past` ones, and which of the two the file leaves open."""
+
+    name: str
+    sequence: int
+    past: int
+    symbols: tuple[str, ...] = ()
+
+    @property
+    def is_prompt(self) -> bool:
+        """Whether arithmetic is the limit, and not memory."""
+        return self.sequence > 1
+
+    def graph(self, sizes: LlamaSizes) -> Graph:
+        return llama(sizes, self.sequence, self.past, self.symbols)
+
+    def work(self, sizes: LlamaSizes, graph: Graph) -> float:
+        """The operations of a prompt; the bytes that a single token needs: weights, caches, its row of the table."""
+        if self.is_prompt:
+            return graph.flops
+        weights = graph.parameters - sizes.width * (sizes.vocabulary - self.sequence)
+        return float(NUMBER_BYTES * (weights + sizes.cache_numbers * self.past))
+
+    def limit(self, work: float, threads: int) -> Limit:
+        """About the same work, at the limit of as many cores."""
+        one = multiply_adds if self.is_prompt else memory_reads
+        return together([repeated(one(), work / threads) for _ in range(threads)])
+
+
+CASES = (
+    Case("decode, 511 past", 1, 511, (PAST,)),
+    Case("prefill, 512 tokens", 512, 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A case with some threads: samples of each engine by name, what the limit takes for the same work, and how long
+    opening the model took."""
+
+    case: Case
+    threads: int
+    engines: Mapping[str, Samples]
+    limit: Samples
+    open_seconds: Mapping[str, float]
+
+    def over(self, peer: str) -> Ratio | None:
+        """How many times longer a peer took; None where it took no part."""
+        return compare(self.engines[peer], self.engines[OURS]) if peer in self.engines else None
+
+    @property
+    def share(self) -> Ratio:
+        """What the limit takes over what ours takes."""
+        return compare(self.limit, self.engines[OURS])
+
+
+class LimitProgram:
+    """A limit's program as one of a race between processes: it runs in this one."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+
+    def call(self, count: int, warm: bool = False) -> list[float]:
+        """The seconds of each call."""
+        if warm:
+            self._limit.call()
+        return [self._time() for _ in range(count)]
+
+    def _time(self) -> float:
+        start = time.perf_counter()
+        self._limit.call()
+        return time.perf_counter() - start
+
+
+def measure(run: Run, case: Case, prepared: Prepared, work: float, threads: int) -> Measured | None:
+    """The case's engines, checked and raced beside the limit; None, and a failure noted, where ours or the judge
+    fails."""
+    name = f"{case.name}, {threads} threads" if threads > 1 else case.name
+    with ExitStack() as stack:
+        workers: dict[str, Worker] = {}
+        for engine in (JUDGE, OURS, *(peer.name for peer in PEERS if peer.name != JUDGE and peer.is_installed)):
+            try:
+                workers[engine] = Worker(engine, prepared.model, prepared.feeds, threads)
+                stack.callback(workers[engine].close)
+            except WorkerFailed as error:
+                run.failures.append((name, str(error)))
+        try:
+            checked = _check(run, name, workers)
+            if OURS not in checked:
+                return None
+            limit = case.limit(work, threads)
+            racing: dict[str, Timed] = {**checked, LIMIT: LimitProgram(limit)}
+            pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS
+            taken = take_turns(racing, run.options.rounds, run.options.turn_seconds, pause)
+        except WorkerFailed as error:
+            run.failures.append((name, str(error)))
+            return None
+        opened = {engine: worker.open_seconds for engine, worker in checked.items()}
+    return Measured(case, threads, {e: taken[e] for e in checked}, taken[LIMIT].scaled(work / limit.work), opened)
+
+
+def _check(run: Run, name: str, workers: Mapping[str, Worker]) -> dict[str, Worker]:
+    """The workers whose results are right."""
+    if JUDGE not in workers:
+        return {}
+    right = workers[JUDGE].results(run.scratch / "right.npz")
+    checked: dict[str, Worker] = {}
+    for engine, worker in workers.items():
+        wrong = compare_results(worker.results(run.scratch / "results.npz"), right)
+        if wrong is None:
+            checked[engine] = worker
+        else:
+            run.failures.append((name, f"{engine}: {wrong}"))
+    return checked
+
+
+def report_cases(measured: Sequence[Measured]) -> Report:
+    """A row for each case and number of threads."""
+    peers = [peer.name for peer in PEERS]
+    short = [{"onnxruntime": "ORT", "openvino": "OV"}.get(name, name) for name in peers]
+    heads = ("case", "T", "tokens/s", "best ms", "median", "of limit", "median", "bar", "", *(f"× {n}" for n in short))
+    heads += ("compile s", *short)
+    report = Report("llm", "A language model, f32: tokens, and the share of the limit", heads)
+    for one in measured:
+        report.add(*describe(one))
+    report.note = (
+        "×: times ours, above 1 where ours is faster; of limit: of the rate at which as many cores read memory "
+        "(decode), of their multiply-add peak (prefill), measured in the same rounds"
+    )
+    return report
+
+
+def describe(one: Measured) -> tuple[list[str], dict[str, object]]:
+    """A row, and what it says as data."""
+    ours, share = one.engines[OURS], one.share
+    rate = one.case.sequence / ours.best
+    cells = [one.case.name, str(one.threads), f"{rate:.4g}", f"{1e3 * ours.best:.2f}", f"{1e3 * ours.median:.2f}"]
+    cells += [percent(share.best), percent(share.median), f"≥ {percent(BAR)}", "ok" if share.best >= BAR else "under"]
+    cells += [times(one.over(peer.name)) for peer in PEERS]
+    opened = [one.open_seconds.get(name) for name in (OURS, *(peer.name for peer in PEERS))]
+    cells += ["-" if seconds is None else f"{seconds:.2f}" for seconds in opened]
+    data: dict[str, object] = {"case": one.case.name, "threads": one.threads, "tokens_per_second": rate}
+    data |= {"of limit": {"best": share.best, "median": share.median}, "open_seconds": dict(one.open_seconds)}
+    return cells, data | {"engines": {name: samples.record() for name, samples in one.engines.items()}}
+
+
+def measure_all(options: Options, threads: Sequence[int], models: Path | None, sizes: LlamaSizes) -> list[Report]:
+    """All reports that have a row: the machine's first, failures last."""
+    cases = [case for case in CASES if options.wants(case.name)]
+    measured = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("racing", len(cases)) as step:
+        if models is not None:
+            models.mkdir(parents=True, exist_ok=True)
+        run = Run(options, models or Path(scratch), Path(scratch))
+        for case in cases:
+            graph = case.graph(sizes)
+            stem = f"Llama {case.sequence} {case.past} {sizes.layers} {sizes.vocabulary}"
+            prepared = run.prepare(Network(stem, lambda: graph, lambda: case.graph(TINY)), graph)  # noqa: B023
+            work = case.work(sizes, graph)
+            measured += [one for n in threads if (one := measure(run, case, prepared, work, n)) is not None]
+            if models is None:
+                prepared.model.unlink()
+            step(case.name)
+    failures = Report(FAILURES, "Engines that failed, and are part of no figure", ("case", "why"))
+    for name, why in run.failures:
+        failures.add((name, why), {"case": name, "why": why})
+    return [r for r in (measure_machine(options), report_cases(measured), failures) if r.rows]
+
+
+def main() -> None:
+    """Measures, prints."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name has a match")
+    parser.add_argument("--threads", type=read_numbers, default=THREADS, metavar="N,N", help="numbers of threads")
+    parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
+    parser.add_argument("--quick", action="store_true", help="few rounds of a model of two layers, for a first look")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
+    asked = parser.parse_args()
+    options = Options(asked.rounds or (3 if asked.quick else 10), TURN_SECONDS, asked.only, asked.quick)
+    reports = measure_all(options, asked.threads, asked.models, QUICK if asked.quick else BASE)
+    show(reports, asked.json)
+    if asked.write is not None:
+        write_reports(asked.write, "llm", reports)
+    if any(report.name == FAILURES for report in reports):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()
