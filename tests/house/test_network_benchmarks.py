@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from benchmarks import layers, llm
+from benchmarks import layers, llm, precision
 from benchmarks.chart import draw_bars
+from benchmarks.contest import Options
 from benchmarks.limits import Limit, repeated, together
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
@@ -24,6 +25,7 @@ from benchmarks.plan_costs import measure_network, rank_correlation, report_temp
 from benchmarks.timing import Samples
 
 import tilewright as tw
+from tilewright.lower.reduce_precision import reduce_precision
 
 BY_NAME = {network.name: network for network in NETWORKS}
 
@@ -233,3 +235,29 @@ def test_every_kernel_of_a_network_is_priced_and_timed() -> None:
     report = report_templates(found)
     assert [row[0] for row in report.rows] == ["contraction", "all"]
     assert report.rows[-1][1] == str(len(found))
+
+
+# Precisions
+
+
+def test_precisions_are_compared_product_by_product() -> None:
+    found = precision.race_precisions(product(1024), {"x": np.ones((1, 1024), np.float32)}, Options(2, 1e-4))
+    assert set(found.samples) == {"f32", "bf16"} and found.faster.best > 0
+    assert 0.999 < found.cosine < 1 + 1e-9
+    report = precision.report_products(Options(1, 1e-4, "1x768x3072"))
+    assert [row[0] for row in report.rows] == ["1x768x3072"]
+
+
+def product(width: int) -> tw.Module:
+    return precision.product(1, width, width)
+
+
+def test_rounded_products_are_counted() -> None:
+    assert precision.count_rounded(product(1024)) == (0, 1)
+    pairs = tw.Target.parse(precision.PAIRS)
+    assert precision.count_rounded(reduce_precision(product(1024), pairs)) == (1, 1)
+
+
+def test_a_cosine_is_that_of_the_worst_output() -> None:
+    x, y = np.array([1.0, 0.0]), np.array([1.0, 1.0])
+    assert precision.least_cosine({"a": x, "b": x}, {"a": 3 * x, "b": y}) == pytest.approx(np.sqrt(0.5))

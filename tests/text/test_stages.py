@@ -49,7 +49,7 @@ def record() -> Record[Module]:
     return found
 
 
-FILES = [f"{n:02}-{step.name}.{step.level.suffix}" for n, step in enumerate(pipeline(Target.parse(MACHINE)), 1)]
+FILES = [f"{step.name}.{step.level.suffix}" for step in pipeline(Target.parse(MACHINE))]
 
 
 @pytest.mark.parametrize("number", range(len(FILES)), ids=FILES)
