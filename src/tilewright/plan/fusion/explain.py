@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
-from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 
 

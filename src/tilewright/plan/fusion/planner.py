@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from tilewright.graph.edit import in_order
 from tilewright.graph.nodes import GraphFunction, Value
 from tilewright.plan.attention import attentions
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.enumeration import MOST_POINTS, UNFUSED, Selection, select
-from tilewright.plan.fusion.kernels import Kernel, Kernels
+from tilewright.plan.fusion.kernel import Kernel
+from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
@@ -62,7 +64,7 @@ def choose(function: GraphFunction, target: Target) -> Plan:
         assert made is not None, "the unfused plan is always one"
         parts.append(Part(partition, selection, tuple(made)))
     ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
-    return Plan(tuple(ordered), tuple(parts))
+    return Plan(tuple(in_order(ordered, Kernel.reads, lambda k: k.outputs)), tuple(parts))
 
 
 def _whole(function: GraphFunction, target: Target) -> list[Part]:
@@ -74,7 +76,7 @@ def _whole(function: GraphFunction, target: Target) -> list[Part]:
         kernel = whole_kernel(nodes, flow, model)
         alternatives = {UNFUSED: apart(nodes, model), WHOLE: kernel.cost.seconds}
         if kernel.cost.seconds < alternatives[UNFUSED]:
-            partition = Partition(nodes, (), (), frozenset(kernel.root.outputs))
+            partition = Partition(nodes, (), (), frozenset(kernel.outputs))
             parts.append(Part(partition, Selection(0, kernel.cost.seconds, alternatives, 2), (kernel,)))
     return parts
 
@@ -87,7 +89,7 @@ def unfused(function: GraphFunction, target: Target) -> Plan:
     free = within_size(memo, [r for r in memo.references if is_free(flow.makers[r.value])])
     kernels: list[Kernel] = []
     for partition in split(memo, free):
-        made = Kernels(partition, flow, model).under(0)
+        made = Kernels(partition, flow, model).under(0, combined=False)
         assert made is not None, "an operator alone is always a kernel"
         kernels += made
     return Plan(tuple(sorted(kernels, key=lambda k: flow.place[k.root])))
@@ -110,12 +112,13 @@ def _shape(partition: Partition, flow: Dataflow) -> Hashable:
         return (number, value.type, value in flow.constants, value in partition.stored) if first else number
 
     taken = frozenset((r.value, r.reader) for r in partition.references)
+    depths = sorted({flow.depth(v) for node in partition.nodes for v in node.outputs})
     return tuple(
         (
             node.op.name,
             node.attrs,
             tuple((known(v), (v, node) in taken) for v in node.inputs),
-            tuple(known(v) for v in node.outputs),
+            tuple((known(v), depths.index(flow.depth(v))) for v in node.outputs),
         )
         for node in partition.nodes
     )

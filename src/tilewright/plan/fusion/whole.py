@@ -10,7 +10,7 @@ from tilewright.graph.nodes import Node
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
-from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference
 
 ATTENTION, WHOLE = "attention", "whole"
