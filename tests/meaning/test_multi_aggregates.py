@@ -233,3 +233,26 @@ def test_a_long_sum_is_shared_by_threads() -> None:
     assert "s.acc.partial: f32[50]" in schedule("100000, 500") and "parallel ko in 0..50" in schedule("100000, 500")
     assert "parallel k1o in 0..64" in schedule("4, 1000000")
     assert "partial" not in schedule("16, 500")
+
+
+KEPT = """
+graph main[n](x: f32[n]) -> most, y:
+  z: f32[] = full(value=0.0, shape=())
+  p: bool[n] = lt(z, x)
+  c: f32[n] = cast(p, dtype=f32)
+  s: f32[] = reduce(c, kind=sum, axes=(0,))
+{before}  d: i64[] = cast(s, dtype=i64)
+  m = size(d, low=0, high=n, what="the number of elements kept")
+  i: i64[m, 1] = compact(p, size=m)
+  y: i64[m] = reshape(i, shape=(m,))
+{after}"""
+MOST = "  most: f32[] = reduce(x, kind=max, axes=(0,))\n"
+
+
+def test_reductions_on_either_side_of_a_size_stay_apart() -> None:
+    """A kernel of both would have to run before the size is known, and after."""
+    text = KEPT.format(before="", after=MOST)
+    assert "multi aggregate" in str(chosen(KEPT.format(before=MOST, after="")))
+    assert "multi aggregate" not in str(chosen(text))
+    most, y = tw.compile(tw.parse(text))(np.array([3, -1, 5], np.float32))
+    assert most == 5 and list(y) == [0, 2]

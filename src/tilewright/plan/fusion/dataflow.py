@@ -44,6 +44,8 @@ class Dataflow:
     results: frozenset[Value] = field(init=False)
     constants: frozenset[Value] = field(init=False)
     place: dict[Node, int] = field(init=False)
+    shaping: tuple[int, ...] = field(init=False)
+    """The places of nodes that bind or check sizes: what runs before them may not run after them."""
     _extents: dict[Expr, int] = field(init=False, default_factory=dict)
     _elements: dict[Value, int] = field(init=False, default_factory=dict)
     _depths: dict[Value, int] = field(init=False, default_factory=dict)
@@ -60,6 +62,7 @@ class Dataflow:
         self.results = frozenset(self.function.results)
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
         self.place = {node: n for n, node in enumerate(nodes)}
+        self.shaping = tuple([n for n, node in enumerate(nodes) if node.op.pattern is Pattern.SHAPE])
 
     def depth(self, value: Value) -> int:
         """The most reductions (`reduce` alone) that lie one behind the other on the way to a value."""

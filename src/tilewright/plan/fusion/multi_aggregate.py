@@ -47,7 +47,6 @@ class Together:
         """Whether there are reductions that one kernel may hold."""
         self._made: dict[tuple[int, ...], Kernel | None] = {}
         self._keys: dict[int, Hashable | None] = {}
-        self._named = [flow.place[n] for n in flow.function.nodes if n.op.pattern is Pattern.SHAPE]
 
     def combine(self, kernels: Sequence[Kernel]) -> list[Kernel]:
         """The kernels with aggregates put together where that is cheaper: in program order, each with the first that
@@ -96,7 +95,7 @@ class Together:
         if len(kernels) > MOST_RESULTS or len(nodes) > KERNEL_NODES or not shared:
             return None
         places = [self._flow.place[k.root] for k in kernels]
-        if any(min(places) < n < max(places) for n in self._named):
+        if any(min(places) < n < max(places) for n in self._flow.shaping):
             return None
         inside = frozenset().union(*(k.inside for k in kernels))
         beside = tuple(k.root for k in kernels if k.root is not nodes[-1])
