@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -17,6 +17,8 @@ from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
 from tilewright.plan import attention, defaults
 from tilewright.plan.attention import attentions
+from tilewright.plan.fusion import planner
+from tilewright.plan.fusion.cost import KernelCost
 from tilewright.plan.pieces import products
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
@@ -190,6 +192,24 @@ def test_an_attention_is_one_kernel_that_computes_what_its_graph_does(name: str)
     assert [d.template for d in exe.decisions.values()] == ["attention"]
     assert not [r for d in exe.decisions.values() for r in d.refusals]
     assert differs(case, module, exe) < 2e-6
+
+
+def test_an_attention_and_the_best_plan_without_it_are_both_priced() -> None:
+    exe = compile_module(Case(256, 256, heads=4).module(), V3)
+    (part,) = [row for row in exe.plan.parts if "whole" in dict(row.alternatives)]
+    prices = dict(part.alternatives)
+    assert part.seconds == prices["whole"] < prices["by templates"] < prices["unfused"]
+
+
+def test_an_attention_that_costs_more_than_templates_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = planner.whole_kernel
+    dear = KernelCost(1.0, 0.0, 0.0)
+    monkeypatch.setattr(planner, "whole_kernel", lambda *given: replace(made(*given), cost=dear))
+    case = Case(256, 256, heads=4)
+    exe = compile_module(case.module(), V3)
+    found = [row.template for row in exe.plan.kernels]
+    assert "attention" not in found and found.count("contraction") == 2 and "row" in found
+    assert differs(case, case.module(), exe) < 2e-6
 
 
 def buffers(module: Module) -> list[int]:

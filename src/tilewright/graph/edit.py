@@ -12,8 +12,8 @@ everything its type rule requires is decided, or required by the function at tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -36,6 +36,27 @@ def over_graphs(module: Module, change: Callable[[Module, GraphFunction], Module
         if isinstance(function, GraphFunction):
             module = change(module, function)
     return module
+
+
+T = TypeVar("T")
+
+
+def in_order(
+    items: Sequence[T], reads: Callable[[T], Iterable[Value]], makes: Callable[[T], Iterable[Value]]
+) -> list[T]:
+    """The items in the order given, but each after those that make what it reads."""
+    makers = {v: n for n, item in enumerate(items) for v in makes(item)}
+    ordered: dict[int, None] = {}
+    for first in range(len(items)):
+        waiting = [first]
+        while waiting:
+            n = waiting[-1]
+            before = [] if n in ordered else [m for v in reads(items[n]) if (m := makers.get(v, n)) not in ordered]
+            before = [m for m in before if m != n]
+            waiting += before
+            if not before:
+                ordered.setdefault(waiting.pop())
+    return [items[n] for n in ordered]
 
 
 class Edit:

@@ -15,14 +15,14 @@ from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import nodes_in, preorder
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.variables import variables_of
-from tilewright.graph.edit import over_graphs
+from tilewright.graph.edit import in_order, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
-from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Plan
 from tilewright.types.scopes import Scope
@@ -39,7 +39,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
     for kernel in plan.kernels:
-        inputs, outputs = kernel.reads(), kernel.root.outputs
+        inputs, outputs = kernel.reads(), kernel.outputs
         function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
         name = known.name_of(function)
         if name == function.name:
@@ -49,8 +49,10 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
         source = ", ".join(function.source)
         calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
     computed = {node for kernel in plan.kernels for node in kernel.nodes}
-    nodes = tuple(calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed))
-    made = module.with_function(graph.replace(nodes=nodes))
+    nodes = [calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed)]
+    if any(kernel.beside for kernel in plan.kernels):
+        nodes = in_order(nodes, lambda n: n.inputs, lambda n: n.outputs)
+    made = module.with_function(graph.replace(nodes=tuple(nodes)))
     for function in functions.values():
         made = made.with_function(function)
     return made
@@ -109,7 +111,7 @@ def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tupl
 def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[Value]) -> Function:
     """The loops function of a kernel. Parameters that are constants of the module are in constant memory: a schedule
     may compute from them what it likes, it costs the calls nothing (see hoist_constants.py)."""
-    outputs = kernel.root.outputs
+    outputs = kernel.outputs
     made = tuple(v for node in kernel.nodes for v in node.outputs)
     names = _unique_names((*inputs, *made))
     read = {

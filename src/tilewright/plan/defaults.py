@@ -22,7 +22,9 @@ from tilewright.plan.decision import Attempts, Decision
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
+from tilewright.plan.joint_sums import join_sums
 from tilewright.plan.local_buffers import pull_producers
+from tilewright.plan.partial_sums import in_parts
 from tilewright.plan.pieces import in_pieces
 from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows, whole_rows
 from tilewright.plan.spatial import schedule_points
@@ -84,8 +86,10 @@ def _by_nests(function: Function, target: Target) -> Function:
     function = inline_all(function, once=any(b.reduce for b in blocks(function.body)))
     function = _accumulate_locally(function)
     function = pull_producers(function)
+    function = in_parts(function)
     function = decompose(function)
-    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in nests(function)]
+    joined = join_sums(nests(function))
+    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in joined]
     return function.replace(body=seq(*merge_neighbours(made)))
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from tilewright.expr.nodes import Add, Const, Expr, Mul, const
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads, replace, statements
-from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, seq
+from tilewright.loops.nodes import For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.accesses import moving_accesses, step
 from tilewright.plan.spatial import schedule_points
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, fuse, is_spatial
-from tilewright.schedule.reduce import accumulation, reduce_in_blocks, reduce_in_lanes
+from tilewright.schedule.reduce import Summed, reduce_in_blocks, reduce_in_lanes, summed_in
 
 CHAINS, ADD_LATENCY = 4, 3
 """Vectors of partial results, enough to hide the cycles of an addition."""
@@ -36,10 +36,11 @@ def _pass(stmt: Stmt, lanes: int) -> Stmt:
         return stmt
     if all(is_spatial(s) for s in statements(stmt) if isinstance(s, For)):
         return schedule_points(stmt, lanes, parallel=False)
-    for loop in [s for s in statements(stmt) if isinstance(s, For) and isinstance(s.body, Block)]:
-        if accumulation(loop.body) is None or not reduces_contiguously(loop, lanes):  # type: ignore[arg-type]
+    for loop in [s for s in statements(stmt) if isinstance(s, For)]:
+        sums = summed_in(loop)
+        if not sums or not reduces_contiguously(loop, lanes):
             continue
-        made = reduce_in_lanes(loop, _width(loop, lanes))
+        made = reduce_in_lanes(loop, _width(loop, lanes, len(sums)))
         if made is not None:
             stmt = replace(stmt, loop, made)
     return stmt
@@ -52,14 +53,17 @@ SUM_BLOCK = 32
 def block_long_sums(nest: Stmt) -> Stmt:
     """The nest with long sums of floats added up in blocks. Products of two tensors are left alone: tiles of a
     contraction need the registers."""
-    for loop in [s for s in statements(nest) if isinstance(s, For) and isinstance(s.body, Block)]:
-        found = accumulation(loop.body)  # type: ignore[arg-type]
+    for loop in [s for s in statements(nest) if isinstance(s, For)]:
         extent = extent_of(loop)
-        if found is None or not loop.body.reduce or found[0] is not Add or _is_product(found[2]):  # type: ignore[attr-defined]
+        if isinstance(extent, Const) and extent.value < 2 * SUM_BLOCK:
             continue
-        if found[1].buffer.dtype.is_float and (not isinstance(extent, Const) or extent.value >= 2 * SUM_BLOCK):
+        if any(_rounds(s) and not _is_product(s.term) for s in summed_in(loop)):
             nest = replace(nest, loop, reduce_in_blocks(loop, SUM_BLOCK) or loop)
     return nest
+
+
+def _rounds(s: Summed) -> bool:
+    return bool(s.block.reduce) and s.op is Add and s.buffer.dtype.is_float
 
 
 def _is_product(term: Expr) -> bool:
@@ -68,8 +72,8 @@ def _is_product(term: Expr) -> bool:
 
 def reduces_contiguously(body: Stmt, lanes: int) -> bool:
     """Whether every accumulation inside runs over contiguous data, and enough of it, in its innermost loop."""
-    inner = [s for s in statements(body) if isinstance(s, For) and isinstance(s.body, Block)]
-    found = [s for s in inner if accumulation(s.body) is not None and s.body.reduce]  # type: ignore[arg-type, attr-defined]
+    inner = [s for s in statements(body) if isinstance(s, For)]
+    found = [s for s in inner if any(made.block.reduce for made in summed_in(s))]
     return bool(found) and all(_fills(s, lanes) and is_contiguous(s) for s in found)
 
 
@@ -84,18 +88,20 @@ def is_contiguous(loop: For) -> bool:
     return all(s in (0, 1) for s in steps) and 1 in steps
 
 
-def _width(loop: For, lanes: int) -> int:
-    """The partial results that take the fewest cycles: a step takes as long as an addition, what does not fill the
-    lanes is added one by one, and at the end the lanes are halved until one is left."""
+def _width(loop: For, lanes: int, sums: int) -> int:
+    """The partial results of each sum that take the fewest cycles: a step takes as long as an addition, what does not
+    fill the lanes is added one by one, and at the end the lanes are halved until one is left. Chains of several sums
+    run side by side."""
     extent = extent_of(loop)
+    chains = max(CHAINS // sums, 1)
     if not isinstance(extent, Const):
-        return lanes * CHAINS
+        return lanes * chains
 
     def cycles(width: int) -> float:
         steps, rest = divmod(int(extent.value), width)
         return steps * max(ADD_LATENCY, width // lanes / 2) + ADD_LATENCY * (rest + width.bit_length() - 1)
 
-    return min((lanes * n for n in (CHAINS, 2, 1) if extent.value >= lanes * n), key=cycles, default=lanes)
+    return min((lanes * n for n in {chains, min(chains, 2), 1} if extent.value >= lanes * n), key=cycles, default=lanes)
 
 
 def whole_rows(nest: Stmt) -> Stmt:
@@ -103,10 +109,9 @@ def whole_rows(nest: Stmt) -> Stmt:
     for outer in [s for s in statements(nest) if isinstance(s, For) and isinstance(s.body, For)]:
         inner = outer.body
         assert isinstance(inner, For)
-        if not isinstance(inner.body, Block) or accumulation(inner.body) is None or inner.begin is not const(0):
-            continue
-        summed = summed_loops(inner.body)
-        if {outer.var, inner.var} <= summed and _is_one_piece(outer, inner):
+        sums = summed_in(inner) if inner.begin is const(0) else ()
+        together = all({outer.var, inner.var} <= summed_loops(s.block) for s in sums)
+        if sums and together and _is_one_piece(outer, inner):
             return whole_rows(replace(nest, outer, fuse(outer)))
     return nest
 

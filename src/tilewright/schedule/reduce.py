@@ -7,10 +7,14 @@
                                                t = t + p[0]
                                                for k in n//4*4..n: t = t + f(k)
 
-It changes the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
+It changes the order of a sum, as any vector code does; for minima, maxima and integers the result is the same. Several
+accumulations in one loop stay in one loop, each with lanes of its own.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
@@ -19,7 +23,7 @@ from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, 
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import fresh_copy, loads
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.schedule.nests import extent_of
 from tilewright.types.scopes import Scope
 
@@ -59,46 +63,88 @@ def neutral(op: type[Expr], dtype: DType) -> Const | None:
     return None
 
 
-def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
-    """The replacement of a loop that holds one accumulating block and nothing else; None where it does not apply."""
-    block = loop.body
-    if not isinstance(block, Block):
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """An accumulation of a block: the operator, its neutral element, what is accumulated, as the loops around the
+    block see it, and where."""
+
+    block: Block
+    op: type[Expr]
+    start: Const
+    buffer: Buffer
+    target: tuple[Expr, ...]
+    term: Expr
+
+    def partial(self, name: str, shape: tuple[Expr, ...]) -> Buffer:
+        return Buffer(f"{self.buffer.name}.{name}", self.buffer.dtype, shape, Scope.REGISTER)
+
+    def leaf(self, name: str, statement: Stmt) -> Block:
+        return Block(f"{self.block.name}.{name}", (), statement)
+
+    def added(self, buffer: Buffer, at: tuple[Expr, ...], term: Expr) -> Store:
+        return Store(buffer, at, self.op(Load(buffer, at), term))  # type: ignore[call-arg]
+
+
+def summed_in(loop: For) -> tuple[Summed, ...]:
+    """The accumulations of a loop that holds accumulating blocks and nothing else, of which none reads what another one
+    stores. None of them where a loop is not of this kind."""
+    inside = loop.body.body if isinstance(loop.body, Seq) else (loop.body,)
+    found = tuple([made for made in map(_summed, inside) if made is not None])
+    if len(found) < len(inside):
+        return ()
+    stored = [s.buffer for s in found]
+    read = [{ld.buffer for ld in loads(s.term)} for s in found]
+    alone = len(set(stored)) == len(stored) and not any(r & set(stored) for r in read)
+    return found if alone or len(found) == 1 else ()
+
+
+def _summed(stmt: Stmt) -> Summed | None:
+    found = accumulation(stmt) if isinstance(stmt, Block) else None
+    if found is None or not isinstance(stmt, Block):
         return None
-    found = accumulation(block)
-    if found is None:
-        return None
-    op, store, summand = found
+    op, store, term = found
     start = neutral(op, store.buffer.dtype)
-    if start is None:
-        return None
-    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
-    term = substitute(summand, bindings)
+    bindings: dict[Expr, Node] = {a.var: a.binding for a in stmt.axes}
     target = tuple(substitute(i, bindings) for i in store.indices)
-    partial = Buffer(store.buffer.name + ".lanes", store.buffer.dtype, (const(lanes),), Scope.REGISTER)
+    return None if start is None else Summed(stmt, op, start, store.buffer, target, substitute(term, bindings))
+
+
+def reduce_in_lanes(loop: For, lanes: int) -> Stmt | None:
+    """The replacement of a loop that holds accumulating blocks and nothing else; None where it does not apply."""
+    found = summed_in(loop)
+    if not found:
+        return None
+    partials = [s.partial("lanes", (const(lanes),)) for s in found]
+    outer = Var(loop.var.name + "o")
     whole = simplify(extent_of(loop) // lanes)
 
-    def lane_loop(name: str, kind: LoopKind, body_of: object) -> For:
-        lane = Var(name)
-        return For(lane, const(0), const(lanes), kind, body_of(lane))  # type: ignore[operator]
+    def lane_loop(body_of: Callable[[Var], Stmt]) -> For:
+        lane = Var("l")
+        return For(lane, const(0), const(lanes), LoopKind.VECTORIZE, body_of(lane))
 
-    def leaf(name: str, statement: Stmt) -> Block:
-        return Block(f"{block.name}.{name}", (), statement)
+    def first(s: Summed, partial: Buffer) -> Stmt:
+        return lane_loop(lambda lane: s.leaf("start", Store(partial, (lane,), s.start)))
 
-    first = lane_loop("l", LoopKind.VECTORIZE, lambda v: leaf("start", Store(partial, (v,), start)))
-    outer = Var(loop.var.name + "o")
+    def step(s: Summed, partial: Buffer) -> Stmt:
+        def at(lane: Var) -> Stmt:
+            term = substitute(s.term, {loop.var: loop.begin + outer * lanes + lane})
+            return s.leaf("lanes", s.added(partial, (lane,), term))
 
-    def step(lane: Var) -> Stmt:
-        at = substitute(term, {loop.var: loop.begin + outer * lanes + lane})
-        return leaf("lanes", Store(partial, (lane,), op(Load(partial, (lane,)), at)))  # type: ignore[call-arg]
+        return lane_loop(at)
 
-    main = For(outer, const(0), whole, LoopKind.SERIAL, lane_loop("l", LoopKind.VECTORIZE, step))
-
-    halvings, left = _halvings(block.name, partial, op, lanes)
-    last = Var("l")
-    both = op(Load(store.buffer, target), Load(partial, (last,)))  # type: ignore[call-arg]
-    join = For(last, const(0), const(left), LoopKind.UNROLL, leaf("join", Store(store.buffer, target, both)))
+    both = list(zip(found, partials, strict=True))
+    main = For(outer, const(0), whole, LoopKind.SERIAL, seq(*(step(s, p) for s, p in both)))
     rest = fresh_copy(loop.replace(begin=simplify(loop.begin + whole * lanes)))
-    return seq(Alloc(partial), first, main, *halvings, join, rest)
+    starts = [x for s, p in both for x in (Alloc(p), first(s, p))]
+    return seq(*starts, main, *(x for s, p in both for x in _joined(s, p, lanes)), rest)
+
+
+def _joined(s: Summed, partial: Buffer, lanes: int) -> list[Stmt]:
+    """The lanes of a sum added up, and added to it."""
+    halvings, left = _halvings(s.block.name, partial, s.op, lanes)
+    last = Var("l")
+    join = s.leaf("join", s.added(s.buffer, s.target, Load(partial, (last,))))
+    return [*halvings, For(last, const(0), const(left), LoopKind.UNROLL, join)]
 
 
 def _halvings(block: str, partial: Buffer, op: type[Expr], lanes: int) -> tuple[list[Stmt], int]:
@@ -114,7 +160,7 @@ def _halvings(block: str, partial: Buffer, op: type[Expr], lanes: int) -> tuple[
 
 
 def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
-    """The replacement of a loop that holds one accumulating block and nothing else; None where it does not apply.
+    """The replacement of a loop that holds accumulating blocks and nothing else; None where it does not apply.
 
     for k in 0..n: t = t + f(k)       =>       for ko in 0..n//B:
                                                  p = 0; for ki in 0..B: p = p + f(ko*B + ki)
@@ -124,27 +170,18 @@ def reduce_in_blocks(loop: For, size: int) -> Stmt | None:
     The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation",
     SIAM J. Sci. Comput. 14, 1993).
     """
-    found = accumulation(loop.body) if isinstance(loop.body, Block) else None
-    if found is None or not isinstance(loop.body, Block):
+    found = summed_in(loop)
+    if not found:
         return None
-    op, store, summand = found
-    start = neutral(op, store.buffer.dtype)
-    if start is None:
-        return None
-    block = loop.body
-    bindings: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
-    term, target = substitute(summand, bindings), tuple(substitute(i, bindings) for i in store.indices)
-    partial = Buffer(store.buffer.name + ".block", store.buffer.dtype, (), Scope.REGISTER)
+    both = [(s, s.partial("block", ())) for s in found]
     outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
     whole = simplify(extent_of(loop) // size)
-    at = substitute(term, {loop.var: loop.begin + outer * size + inner})
-    step = Store(partial, (), op(Load(partial, ()), at))  # type: ignore[call-arg]
-    join = Store(store.buffer, target, op(Load(store.buffer, target), Load(partial, ())))  # type: ignore[call-arg]
+    at: dict[Expr, Node] = {loop.var: loop.begin + outer * size + inner}
+    terms = [s.leaf("terms", s.added(p, (), substitute(s.term, at))) for s, p in both]
     turn = seq(
-        Alloc(partial),
-        Block(f"{block.name}.start", (), Store(partial, (), start)),
-        For(inner, const(0), const(size), LoopKind.SERIAL, Block(f"{block.name}.terms", (), step)),
-        Block(f"{block.name}.join", (), join),
+        *(x for s, p in both for x in (Alloc(p), s.leaf("start", Store(p, (), s.start)))),
+        For(inner, const(0), const(size), LoopKind.SERIAL, seq(*terms)),
+        *(s.leaf("join", s.added(s.buffer, s.target, Load(p, ()))) for s, p in both),
     )
     main = For(outer, const(0), whole, LoopKind.SERIAL, turn)
     return seq(main, fresh_copy(loop.replace(begin=simplify(loop.begin + whole * size))))

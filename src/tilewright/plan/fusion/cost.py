@@ -103,9 +103,9 @@ class CostModel:
         self._transfer: dict[Value, float] = {}
         self._results: dict[Node, int] = {}
 
-    def kernel(self, nodes: Sequence[Node], inside: Collection[Reference]) -> KernelCost:
+    def kernel(self, nodes: Sequence[Node], inside: Collection[Reference], beside: Collection[Node] = ()) -> KernelCost:
         """The cost of a kernel of these nodes in program order, that computes the references inside it itself and reads
-        all else. The last node's outputs are written."""
+        all else. The outputs of the last node and of those beside it are written."""
         points = self._evaluated(nodes, inside)
         compute = sum(self.compute(node) * points[node] / max(self._points(node), 1) for node in nodes)
         read: dict[Value, float] = {}
@@ -114,7 +114,7 @@ class CostModel:
                 if Reference(v, node) not in inside:
                     part = min(points[node] / max(self._flow.elements(v), 1), 1.0) if node.op.name in PARTIAL else 1.0
                     read[v] = max(read.get(v, 0.0), self.transfer(v) * part)
-        written = sum(self.transfer(v) for v in nodes[-1].outputs)
+        written = sum(self.transfer(v) for node in (*beside, nodes[-1]) for v in node.outputs)
         return KernelCost(sum(read.values()), written, compute)
 
     def _evaluated(self, nodes: Sequence[Node], inside: Collection[Reference]) -> dict[Node, int]:

@@ -44,8 +44,11 @@ class Dataflow:
     results: frozenset[Value] = field(init=False)
     constants: frozenset[Value] = field(init=False)
     place: dict[Node, int] = field(init=False)
+    shaping: tuple[int, ...] = field(init=False)
+    """The places of nodes that bind or check sizes: what runs before them may not run after them."""
     _extents: dict[Expr, int] = field(init=False, default_factory=dict)
     _elements: dict[Value, int] = field(init=False, default_factory=dict)
+    _depths: dict[Value, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = self.function.nodes
@@ -59,6 +62,16 @@ class Dataflow:
         self.results = frozenset(self.function.results)
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
         self.place = {node: n for n, node in enumerate(nodes)}
+        self.shaping = tuple([n for n, node in enumerate(nodes) if node.op.pattern is Pattern.SHAPE])
+
+    def depth(self, value: Value) -> int:
+        """The most reductions (`reduce` alone) that lie one behind the other on the way to a value."""
+        if not self._depths:
+            self._depths = dict.fromkeys(self.function.params, 0)
+            for node in self.function.nodes:
+                before = max((self._depths.get(v, 0) for v in node.inputs), default=0)
+                self._depths.update(dict.fromkeys(node.outputs, before + (node.op.name == "reduce")))
+        return self._depths[value]
 
     def readers_of(self, value: Value) -> list[Node]:
         return self.readers.get(value, [])

@@ -8,8 +8,9 @@ The 2^m assignments of m points are scanned in the order of binary numbers, true
     structural pruning    points whose being true parts the others into groups that no kernel joins (a cut set) come
                           first; where all of them are true, each group is solved by itself
 
-as in MPSkipEnum of Boehm et al. (PVLDB 2018). The scan begins with the best of: nothing computed twice, everything
-computed where it is used, nothing fused at all, and what a greedy pass finds.
+as in MPSkipEnum of Boehm et al. (PVLDB 2018). Where kernels may be put together (multi_aggregate.py), points are never
+solved apart, and a stored value need not have a kernel of its own. The scan begins with the best of: nothing computed
+twice, everything computed where it is used, nothing fused at all, and what a greedy pass finds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ WORTH_PARTING = 5
 """Fewer points are enumerated without looking for a cut set."""
 
 UNFUSED, FUSE_ALL, NO_REDUNDANCY, GREEDY, ENUMERATED = "unfused", "fuse all", "no redundancy", "greedy", "enumerated"
+TOGETHER, APART = "reductions together", "reductions apart"
+"""Nothing fused but reductions with each other; what was selected, with a kernel for each reduction."""
 
 
 @dataclass(slots=True)
@@ -50,7 +53,12 @@ class Selection:
 def select(partition: Partition, kernels: Kernels, flow: Dataflow, model: CostModel) -> Selection:
     """The cheapest assignment that was found: the cheapest of all where the points are at most MOST_POINTS."""
     search = _Search(partition, kernels, flow, model)
-    search.offer(UNFUSED, kernels.cut([r for r in partition.references if not is_free(flow.makers[r.value])]))
+    apart = kernels.cut([r for r in partition.references if not is_free(flow.makers[r.value])])
+    if kernels.may_combine:
+        search.alternatives[UNFUSED] = kernels.seconds(apart, combined=False)
+        search.offer(TOGETHER, apart)
+    else:
+        search.offer(UNFUSED, apart)
     search.offer(FUSE_ALL, 0)
     readers = Counter(p.value for p in partition.points)
     search.offer(NO_REDUNDANCY, kernels.cut([p for p in partition.points if readers[p.value] > 1]))
@@ -59,6 +67,8 @@ def select(partition: Partition, kernels: Kernels, flow: Dataflow, model: CostMo
         if len(partition.points) <= MOST_POINTS:
             found = search.solve(search.points, 0)
             search.offer(ENUMERATED, search.best if found is None else found)
+    if kernels.may_combine:
+        search.alternatives[APART] = kernels.seconds(search.best, combined=False)
     return Selection(search.best, search.least, search.alternatives, search.priced)
 
 
@@ -80,7 +90,8 @@ class _Search:
         self._storing = [
             (bits, model.transfer(v), flow.makers[v]) for v, bits in self._of_value.items() if v not in partition.stored
         ]
-        self._floor = static_bound(partition, flow, model)
+        self._start = 0.0 if kernels.may_combine else START
+        self._floor = static_bound(partition, flow, model, self._start)
 
     def price(self, cut: Cut, roots: frozenset[Node] | None = None) -> float:
         self.priced += 1
@@ -148,13 +159,13 @@ class _Search:
         written by a kernel of its own, and read."""
         stored = [(seconds, maker) for bits, seconds, maker in self._storing if bits & cut]
         if roots is None:
-            return (self._floor + sum(START + 2 * seconds for seconds, _ in stored)) * (1 - 1e-9)
+            return (self._floor + sum(self._start + 2 * seconds for seconds, _ in stored)) * (1 - 1e-9)
         return sum(START + seconds for seconds, maker in stored if maker in roots) * (1 - 1e-9)
 
     def _cut_set(self, points: Sequence[Cut], fixed: Cut) -> tuple[tuple[Cut, ...], list[tuple[Cut, ...]]]:
         """The smallest set of points, those of one value or two, that parts the others, and the parts; none where no
         such set does."""
-        if len(points) < WORTH_PARTING:
+        if len(points) < WORTH_PARTING or self._kernels.may_combine:
             return (), []
         by_value = [tuple(p for p in points if p & bits) for bits in self._of_value.values()]
         by_value = [found for found in by_value if found]
@@ -184,16 +195,16 @@ class _Search:
         return [joined for _, joined in groups]
 
 
-def static_bound(partition: Partition, flow: Dataflow, model: CostModel) -> float:
-    """What every plan costs: stored values are written, inputs read and nodes computed once at least. What some reader
-    needs a part of only does not count."""
+def static_bound(partition: Partition, flow: Dataflow, model: CostModel, start: float = START) -> float:
+    """What every plan costs: stored values are written, inputs read and nodes computed once at least, and each stored
+    value's kernel takes `start`. What some reader needs a part of only does not count."""
     whole = _needed_whole(partition, flow)
     compute = sum(model.compute(node) for node in whole)
     own = {v for node in partition.nodes for v in node.outputs}
     read = dict.fromkeys(v for node in whole if node.op.name not in PARTIAL for v in node.inputs if v not in own)
     written = sum(model.transfer(v) for v in partition.stored)
     roots = {flow.makers[v] for v in partition.stored}
-    return START * len(roots) + written + max(compute, sum(model.transfer(v) for v in read))
+    return start * len(roots) + written + max(compute, sum(model.transfer(v) for v in read))
 
 
 def _needed_whole(partition: Partition, flow: Dataflow) -> list[Node]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Expr
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
-from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.work import bytes_of, flops_of
 

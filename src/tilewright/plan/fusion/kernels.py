@@ -9,37 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.cost import CostModel, KernelCost
+from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference, take
+from tilewright.plan.fusion.multi_aggregate import Together
 from tilewright.plan.fusion.partitions import Partition
 from tilewright.plan.fusion.prune import KERNEL_NODES
 from tilewright.plan.fusion.template import Entries
 
 Cut = int
 """References of a partition, bit n for the n-th."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """The nodes of a kernel in program order, the references inside it, its template and its price. The last node is
-    its root."""
-
-    nodes: tuple[Node, ...]
-    inside: frozenset[Reference]
-    template: str
-    cost: KernelCost
-
-    @property
-    def root(self) -> Node:
-        return self.nodes[-1]
-
-    def reads(self) -> tuple[Value, ...]:
-        """The values that the kernel reads from memory, in program order."""
-        return tuple(dict.fromkeys(v for n in self.nodes for v in n.inputs if Reference(v, n) not in self.inside))
 
 
 class Kernels:
@@ -63,18 +45,31 @@ class Kernels:
         self._made: dict[tuple[Node, Cut], Kernel | None] = {}
         self._relevant: dict[Node, Cut] = {}
         self._taken: dict[tuple[Node, Cut], Entries] = {}
+        self._together = Together(partition.nodes, flow, model)
+
+    @property
+    def may_combine(self) -> bool:
+        """Whether there are reductions that one kernel may hold together."""
+        return self._together.is_possible
 
     def cut(self, references: Collection[Reference]) -> Cut:
         """The assignment that cuts these references."""
         return sum(self._bits[r] for r in references)
 
-    def under(self, cut: Cut) -> list[Kernel] | None:
-        """The kernels of an assignment in no particular order; None where one of them is no kernel of any template."""
+    def under(self, cut: Cut, *, combined: bool = True) -> list[Kernel] | None:
+        """The kernels of an assignment in no particular order, reductions together where that is cheaper and
+        `combined`; None where one of them is no kernel of any template."""
         made = [self._kernel(root, cut) for root in self._roots(cut)]
-        return None if None in made else [k for k in made if k is not None]
+        if None in made:
+            return None
+        kernels = [k for k in made if k is not None]
+        return self._together.combine(kernels) if combined and self.may_combine else kernels
 
-    def seconds(self, cut: Cut, roots: Collection[Node] | None = None) -> float:
+    def seconds(self, cut: Cut, roots: Collection[Node] | None = None, *, combined: bool = True) -> float:
         """What an assignment costs, or the kernels of these roots; infinite where one is a kernel of no template."""
+        if combined and self.may_combine:
+            made = self.under(cut)
+            return math.inf if made is None else sum(k.cost.seconds for k in made)
         total = 0.0
         for root in self._roots(cut):
             if roots is None or root in roots:

@@ -7,18 +7,21 @@ is never stored. *Interesting points* are the others:
     a value that is stored anyway       to read it, or to compute it again
     a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it
     a value that a map spreads          a mask added to every row: to store it, or to compute it at every point
+
+Reductions that one kernel may hold together (multi_aggregate.py) and that read the same are in one partition.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.memo import Memo, Reference
+from tilewright.plan.fusion.multi_aggregate import alike
 from tilewright.plan.fusion.reductions import below_and_above
 
 
@@ -47,6 +50,8 @@ def split(memo: Memo, references: list[Reference]) -> list[Partition]:
     for r in references:
         if not is_free(flow.makers[r.value]):
             leader[find(flow.makers[r.value])] = find(r.reader)
+    for one, other in _partners(memo, references):
+        leader[find(one)] = find(other)
     nodes: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
     among: defaultdict[Node, list[Reference]] = defaultdict(list)
     for node in memo.entries:
@@ -57,6 +62,28 @@ def split(memo: Memo, references: list[Reference]) -> list[Partition]:
         nodes[head][flow.makers[r.value]] = None
     taken = {(r.value, r.reader) for r in references}
     return [_partition(flow, list(part), among[head], head, taken) for head, part in nodes.items()]
+
+
+def _partners(memo: Memo, references: list[Reference]) -> Iterator[tuple[Node, Node]]:
+    """Reductions of one kind with one before them that, over maps, reads a value that they read."""
+    flow = memo.flow
+    keys = {node: key for node in memo.entries if (key := alike(node, flow)) is not None}
+    several = {key for key, count in Counter(keys.values()).items() if count > 1}
+    taken = {(r.value, r.reader) for r in references}
+    first: dict[tuple[Hashable, Value], Node] = {}
+    for node, key in keys.items():
+        if key not in several:
+            continue
+        points = flow.elements(node.inputs[0])
+        waiting, seen = [node], {node}
+        while waiting:
+            reader = waiting.pop()
+            for v in reader.inputs:
+                if (v, reader) in taken and flow.makers[v] not in seen:
+                    seen.add(flow.makers[v])
+                    waiting.append(flow.makers[v])
+                if flow.elements(v) >= points:
+                    yield node, first.setdefault((key, v), node)
 
 
 def _partition(

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+from tilewright.graph.edit import in_order
 from tilewright.graph.nodes import GraphFunction, Value
 from tilewright.plan.attention import attentions
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.enumeration import MOST_POINTS, UNFUSED, Selection, select
-from tilewright.plan.fusion.kernels import Kernel, Kernels
+from tilewright.plan.fusion.kernel import Kernel
+from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
-from tilewright.plan.fusion.whole import WHOLE, apart, whole_kernel
+from tilewright.plan.fusion.whole import PIECES, WHOLE, apart, as_function, whole_kernel
 from tilewright.target import Target
 
 
@@ -47,9 +49,15 @@ def choose(function: GraphFunction, target: Target) -> Plan:
     """The plan of a graph function for a target."""
     whole = _whole(function, target)
     flow = Dataflow(function, frozenset(n for part in whole for n in part.partition.nodes))
-    model = CostModel(flow, target)
+    parts = [*whole, *_by_templates(flow, CostModel(flow, target))]
+    ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
+    return Plan(tuple(in_order(ordered, Kernel.reads, lambda k: k.outputs)), tuple(parts))
+
+
+def _by_templates(flow: Dataflow, model: CostModel) -> list[Part]:
+    """What the templates of the memo table make of a graph function, nodes aside left out."""
     solved: dict[Hashable, Selection] = {}
-    parts = whole
+    parts: list[Part] = []
     for partition in _partitions(explore(flow)):
         kernels = Kernels(partition, flow, model)
         key = _shape(partition, flow)
@@ -61,21 +69,29 @@ def choose(function: GraphFunction, target: Target) -> Plan:
         made = kernels.under(selection.cut)
         assert made is not None, "the unfused plan is always one"
         parts.append(Part(partition, selection, tuple(made)))
-    ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
-    return Plan(tuple(ordered), tuple(parts))
+    return parts
 
 
 def _whole(function: GraphFunction, target: Target) -> list[Part]:
-    """The kernels that are recognised as a whole, where that is expected to pay."""
+    """The kernels that are recognised as a whole, where no plan of the same nodes by templates is cheaper. Those that
+    are alike are priced once."""
     flow = Dataflow(function)
     model = CostModel(flow, target)
+    solved: dict[Hashable, Selection] = {}
     parts: list[Part] = []
     for nodes in attentions(function):
         kernel = whole_kernel(nodes, flow, model)
-        alternatives = {UNFUSED: apart(nodes, model), WHOLE: kernel.cost.seconds}
-        if kernel.cost.seconds < alternatives[UNFUSED]:
-            partition = Partition(nodes, (), (), frozenset(kernel.root.outputs))
-            parts.append(Part(partition, Selection(0, kernel.cost.seconds, alternatives, 2), (kernel,)))
+        partition = Partition(nodes, (), (), frozenset(kernel.outputs))
+        key = _shape(partition, flow)
+        if key not in solved:
+            alone = Dataflow(as_function(kernel, function))
+            pieces = _by_templates(alone, CostModel(alone, target))
+            prices = {UNFUSED: apart(nodes, model), PIECES: sum(part.selection.seconds for part in pieces)}
+            seconds = kernel.cost.seconds
+            priced = 1 + sum(part.selection.priced for part in pieces)
+            solved[key] = Selection(0, seconds, {**prices, WHOLE: seconds}, priced)
+        if solved[key].seconds <= min(solved[key].alternatives.values()):
+            parts.append(Part(partition, solved[key], (kernel,)))
     return parts
 
 
@@ -87,7 +103,7 @@ def unfused(function: GraphFunction, target: Target) -> Plan:
     free = within_size(memo, [r for r in memo.references if is_free(flow.makers[r.value])])
     kernels: list[Kernel] = []
     for partition in split(memo, free):
-        made = Kernels(partition, flow, model).under(0)
+        made = Kernels(partition, flow, model).under(0, combined=False)
         assert made is not None, "an operator alone is always a kernel"
         kernels += made
     return Plan(tuple(sorted(kernels, key=lambda k: flow.place[k.root])))
@@ -110,12 +126,13 @@ def _shape(partition: Partition, flow: Dataflow) -> Hashable:
         return (number, value.type, value in flow.constants, value in partition.stored) if first else number
 
     taken = frozenset((r.value, r.reader) for r in partition.references)
+    depths = sorted({flow.depth(v) for node in partition.nodes for v in node.outputs})
     return tuple(
         (
             node.op.name,
             node.attrs,
             tuple((known(v), (v, node) in taken) for v in node.inputs),
-            tuple(known(v) for v in node.outputs),
+            tuple((known(v), depths.index(flow.depth(v))) for v in node.outputs),
         )
         for node in partition.nodes
     )

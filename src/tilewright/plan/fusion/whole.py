@@ -1,20 +1,20 @@
 """Kernels that are recognised as a whole, before references are explored: attentions.
 
 What they hold is more than templates grow to, two products with a softmax between them. They are planned so where that
-is expected to take less than a kernel for each operator.
+is expected to take less than the best plan of the same nodes by templates.
 """
 
 from __future__ import annotations
 
-from tilewright.graph.nodes import Node
+from tilewright.graph.nodes import GraphFunction, Node
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
-from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference
 
-ATTENTION, WHOLE = "attention", "whole"
-"""The template, and what its price is called among the alternatives."""
+ATTENTION, WHOLE, PIECES = "attention", "whole", "by templates"
+"""The template, and what its price and that of the best plan without it are called among the alternatives."""
 
 
 def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> Kernel:
@@ -24,6 +24,12 @@ def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> K
     held = tuple(sorted((*nodes, *free), key=lambda n: flow.place[n]))
     inside = frozenset(Reference(v, n) for n in held for v in n.inputs if flow.makers.get(v) in held)
     return Kernel(held, inside, ATTENTION, model.kernel(held, inside))
+
+
+def as_function(kernel: Kernel, function: GraphFunction) -> GraphFunction:
+    """What a kernel computes, as a graph function: its parameters are what the kernel reads."""
+    names = tuple(v.name for v in kernel.outputs)
+    return function.replace(params=kernel.reads(), nodes=kernel.nodes, results=kernel.outputs, result_names=names)
 
 
 def apart(nodes: tuple[Node, ...], model: CostModel) -> float:
