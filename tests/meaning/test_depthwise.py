@@ -80,6 +80,8 @@ TILED = {
     "no window": Case((1, 5, 16, 16), (1, 1), (2, 2), low=(1, 1)),
     "a bias": Case((1, 5, 14, 14), after="bias"),
     "a smooth step": Case((1, 5, 7, 7), after="swish"),
+    "a smooth step, few columns": Case((1, 5, 9, 5), after="swish"),
+    "an image is added, few columns": Case((1, 5, 9, 7), after="image"),
     "a smooth step, every second": Case((1, 5, 30, 30), step=(2, 2), after="swish"),
     "f64": Case((1, 5, 14, 15), dtype="f64"),
     "f64, every second": Case((1, 5, 14, 15), step=(2, 2), dtype="f64"),
@@ -92,7 +94,7 @@ OTHERS = {
 }
 
 
-def convolution(case: Case) -> tuple[Module, Array]:
+def convolution(case: Case) -> tuple[Module, list[Array]]:
     """The graph, and images for it."""
     dtype = DTYPES[case.dtype]
     rng, channels = np.random.default_rng(0), case.images[1]
@@ -106,11 +108,16 @@ def convolution(case: Case) -> tuple[Module, Array]:
     spec = f"n c {rows} {columns}, c o a b -> n c o i j".replace("*1", "")
     sizes = tuple(zip("ij", case.sizes, strict=True))
     y = graph.op("contract", value, graph.constant("w", w), spec=spec, sizes=sizes)
-    if case.after:
+    inputs = [rng.standard_normal(case.images).astype(dtype.numpy)]
+    if case.after == "image":
+        shape = (*case.images[:2], case.results, *case.sizes)
+        y = graph.op("add", y, graph.param("r", TensorType.of(dtype, shape)))
+        inputs.append(rng.standard_normal(shape).astype(dtype.numpy))
+    elif case.after:
         y = graph.op("add", y, graph.constant("b", rng.standard_normal((channels, 1, 1, 1)).astype(dtype.numpy)))
     if case.after == "swish":
         y = graph.op("mul", y, graph.op("sigmoid", y))
-    return graph.module({"y": y}), rng.standard_normal(case.images).astype(dtype.numpy)
+    return graph.module({"y": y}), inputs
 
 
 def kernels(case: Case, target: Target) -> list[Function]:
@@ -133,9 +140,9 @@ def test_same_as_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return made[-1]
 
     monkeypatch.setattr(defaults, "schedule_depthwise", schedule)
-    module, x = convolution((TILED | OTHERS)[name])
-    (wanted,) = evaluate(module, [x]).values()
-    (found,) = compile_module(module, threads=2)(x)
+    module, inputs = convolution((TILED | OTHERS)[name])
+    (wanted,) = evaluate(module, inputs).values()
+    (found,) = compile_module(module, threads=2)(*inputs)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
     assert any(s is not None for s in made) == (name in TILED)
 
@@ -169,3 +176,10 @@ def test_steps_replay(name: str) -> None:
     again = Schedule(inline_all(kernel))
     again.replay(s.trace)
     assert same(again.func, s.func)
+
+
+def test_an_epilogue_of_rows_shorter_than_a_vector_runs_on_whole_vectors() -> None:
+    """One division a row: of halves of a vector there would be two."""
+    target = Target.parse("x86-64-v3")
+    text = assembly(lower(convolution(TILED["a smooth step"])[0], target).llvm, target)
+    assert text.count("vdivps") == 7 and all("ymm" in line for line in text.splitlines() if "vdivps" in line)

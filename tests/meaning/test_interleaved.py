@@ -1,5 +1,5 @@
-"""Lanes four elements apart that fill each other's gaps: machine code does what the evaluator does, by whole vectors,
-and touches nothing beside what the lanes touch."""
+"""Lanes four or more elements apart, next to which other lanes lie: machine code does what the evaluator does, by whole
+vectors, and touches nothing beside what the lanes touch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ func apart(x: {0}[{2}], y: {0}[6, {1}]):
     unroll q in 0..{3}:
       vectorize i in 0..{1}:
         block apart(vo = o, vq = q, vi = i):
-          y[vq, vi] = x[vo*{2} + vi*4 + vq]
+          y[vq, vi] = x[vo*{2} + vi*{4} + vq]
 """
 TOGETHER = """
 func together(x: {0}[4, {1}], y: {0}[{2}]):
@@ -29,7 +29,7 @@ func together(x: {0}[4, {1}], y: {0}[{2}]):
     unroll q in 0..{3}:
       vectorize i in 0..{1}:
         block together(vo = o, vq = q, vi = i):
-          y[vo*{2} + vi*4 + vq] = x[vq, vi]
+          y[vo*{2} + vi*{4} + vq] = x[vq, vi]
 """
 OVERWRITTEN = """
 func overwritten(x: f32[64], y: f32[32]):
@@ -62,10 +62,11 @@ def compiled(text: str, x: Array, y: Array) -> tuple[Array, Array, str]:
 @pytest.mark.parametrize("dtype", ["f32", "i32"])
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("columns", [3, 4, 6])
-def test_loads(dtype: str, lanes: int, columns: int) -> None:
-    size = 4 * (lanes - 1) + columns
+@pytest.mark.parametrize("apart", [4, 5, 6, 37])
+def test_loads(dtype: str, lanes: int, columns: int, apart: int) -> None:
+    size = apart * (lanes - 1) + columns
     x = np.arange(1, size + 1).astype(np.float32 if dtype == "f32" else np.int32)
-    wanted, found, llvm = compiled(APART.format(dtype, lanes, size, columns), x, np.zeros((6, lanes), x.dtype))
+    wanted, found, llvm = compiled(APART.format(dtype, lanes, size, columns, apart), x, np.zeros((6, lanes), x.dtype))
     np.testing.assert_array_equal(found, wanted)
     assert ("load <4 x" in llvm) == (columns >= 4)
 
@@ -73,10 +74,11 @@ def test_loads(dtype: str, lanes: int, columns: int) -> None:
 @pytest.mark.parametrize("dtype", ["f32", "i32"])
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("columns", [3, 4])
-def test_stores(dtype: str, lanes: int, columns: int) -> None:
-    size = 4 * (lanes - 1) + columns
+@pytest.mark.parametrize("apart", [4, 5, 37])
+def test_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
+    size = apart * (lanes - 1) + columns
     x = np.arange(1, 4 * lanes + 1).reshape(4, lanes).astype(np.float32 if dtype == "f32" else np.int32)
-    wanted, found, llvm = compiled(TOGETHER.format(dtype, lanes, size, columns), x, np.zeros(size, x.dtype))
+    wanted, found, llvm = compiled(TOGETHER.format(dtype, lanes, size, columns, apart), x, np.zeros(size, x.dtype))
     np.testing.assert_array_equal(found, wanted)
     assert ("store <4 x" in llvm) == (columns == 4)
 

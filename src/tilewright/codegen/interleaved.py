@@ -1,4 +1,4 @@
-"""Lanes four elements apart, whose gaps other lanes fill: whole vectors and shuffles in place of single elements.
+"""Lanes four or more elements apart, next to which other lanes lie: whole vectors and shuffles, not single elements.
 
     a = x[ramp(i, 4, 8)]           memory     0 1 2 3  4 5 6 7  …  28 29 30 31        a: 0 4 8 … 28
     b = x[ramp(i + 1, 4, 8)]                                                          b: 1 5 9 … 29
@@ -6,8 +6,9 @@
     d = x[ramp(i + 3, 4, 8)]
 
 Four such vectors are the columns of matrices of 4 x 4 elements, a matrix to each 128 bits of a register, of which
-memory holds the rows. Loads are looked for in statements that follow each other; four stores must be neighbours. No
-element is touched that the four do not touch. A vector four elements further is the same one moved by a lane.
+memory holds the rows: one after the other here, anywhere apart where a larger array is transposed. Loads are looked for
+in statements that follow each other; four stores must be neighbours. No element is touched that the four do not touch.
+Where lanes are four apart, a vector four elements further is the same one moved by a lane.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Buffer, Load, Stmt, Store
 
-APART = 4
-"""The elements from one lane to the next."""
+SIDE = 4
+"""The side of the matrices: so many elements lie next to each other, in as many vectors."""
 
 Group = dict[int, Load]
 """Loads of one buffer that differ by a constant number of elements, by that number."""
@@ -41,36 +42,42 @@ def runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _suits(buffer: Buffer, place: Address) -> bool:
-    """Whether an access is one of whole registers' worth of elements, four apart."""
-    stride = isinstance(place.stride, Const) and place.stride.value == APART
+    """Whether an access is one of whole registers' worth of elements, four or more apart."""
+    stride = isinstance(place.stride, Const) and place.stride.value >= SIDE
     plain = not place.index and not loads_of(place.base)
     return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
 
 
+def _stride(place: Address) -> int:
+    """The elements from one lane to the next, of an access that suits."""
+    assert isinstance(place.stride, Const)
+    return int(place.stride.value)
+
+
 def load_groups(run: Sequence[Stmt]) -> list[tuple[Buffer, Address, Group]]:
     """The loads of a run that may belong together."""
-    found: dict[tuple[Buffer, Expr, int], Group] = {}
-    places: dict[tuple[Buffer, Expr, int], Address] = {}
+    found: dict[tuple[Buffer, Expr, Expr | None, int], Group] = {}
+    places: dict[tuple[Buffer, Expr, Expr | None, int], Address] = {}
     for e in dict.fromkeys(load for s in run if isinstance(s, Store) for load in loads_of(s.value)):
         place = address(e.buffer.shape, e.indices)
         if _suits(e.buffer, place):
-            key = (e.buffer, place.base, place.lanes)
+            key = (e.buffer, place.base, place.stride, place.lanes)
             found.setdefault(key, {})[place.offset] = e
             places[key] = place
-    return [(key[0], places[key], found[key]) for key in found if len(found[key]) >= APART]
+    return [(key[0], places[key], found[key]) for key in found if len(found[key]) >= SIDE]
 
 
 def stored_together(run: Sequence[Stmt]) -> list[Store] | None:
     """Four stores that fill each other's gaps, in order, none of which reads what they write; None for others."""
     stores = [s for s in run if isinstance(s, Store)]
-    if len(stores) != APART:
+    if len(stores) != SIDE:
         return None
     buffer = stores[0].buffer
     first = address(buffer.shape, stores[0].indices)
     if not _suits(buffer, first):
         return None
     places = [address(s.buffer.shape, s.indices) for s in stores]
-    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(APART)]
+    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(SIDE)]
     if places != wanted or any(s.buffer is not buffer for s in stores):
         return None
     reads = any(load.buffer is buffer for s in stores for load in loads_of(s.value))
@@ -89,12 +96,12 @@ class Interleaved(Expressions):
             for offset in sorted(group):
                 if offset in known:
                     continue
-                if all(offset + n in group for n in range(APART)):
+                if all(offset + n in group for n in range(SIDE)):
                     self.emit(place.base)
                     columns = self._load_four(buffer, place, offset)
                     known.update({offset + n: column for n, column in enumerate(columns)})
-                elif offset - APART in known:
-                    known[offset] = self._moved(buffer, place, offset, known[offset - APART])
+                elif offset - SIDE in known and _stride(place) == SIDE:
+                    known[offset] = self._moved(buffer, place, offset, known[offset - SIDE])
             for offset, value in known.items():
                 load = group[offset]
                 self.remember(load, value, frozenset((self.source(buffer, load.indices),)))
@@ -108,12 +115,12 @@ class Interleaved(Expressions):
             self.emit(e)
         element, lanes = memory_type(buffer.dtype), place.lanes
         rows = self._transposed(columns, element, lanes)
-        for part in range(lanes // APART):
+        for part in range(lanes // SIDE):
             for n, row in enumerate(rows):
-                at = self._element(buffer, place, place.offset + part * APART * APART + n * APART)
-                first = part * APART
-                piece = self._shuffled(row, "poison", list(range(first, first + APART)), element, lanes)
-                self.lines.append(f"  store <{APART} x {element}> {piece}, ptr {at}, align {buffer.dtype.bytes}")
+                at = self._element(buffer, place, place.offset + (part * SIDE + n) * _stride(place))
+                first = part * SIDE
+                piece = self._shuffled(row, "poison", list(range(first, first + SIDE)), element, lanes)
+                self.lines.append(f"  store <{SIDE} x {element}> {piece}, ptr {at}, align {buffer.dtype.bytes}")
         for s in stores:
             self.overwritten(self.source(buffer, s.indices))
 
@@ -121,11 +128,10 @@ class Interleaved(Expressions):
         """The vectors at four offsets from this one on."""
         element, lanes = memory_type(buffer.dtype), place.lanes
         rows = []
-        for n in range(APART):
-            pieces = [
-                self._piece(buffer, place, offset + part * APART * APART + n * APART) for part in range(lanes // APART)
-            ]
-            width = APART
+        for n in range(SIDE):
+            at = range(n, lanes, SIDE)
+            pieces = [self._piece(buffer, place, offset + lane * _stride(place)) for lane in at]
+            width = SIDE
             while len(pieces) > 1:
                 both = list(range(2 * width))
                 pieces = [
@@ -137,12 +143,12 @@ class Interleaved(Expressions):
 
     def _piece(self, buffer: Buffer, place: Address, offset: int) -> str:
         at = self._element(buffer, place, offset)
-        return self.fresh(f"load <{APART} x {memory_type(buffer.dtype)}>, ptr {at}, align {buffer.dtype.bytes}")
+        return self.fresh(f"load <{SIDE} x {memory_type(buffer.dtype)}>, ptr {at}, align {buffer.dtype.bytes}")
 
     def _moved(self, buffer: Buffer, place: Address, offset: int, before: str) -> str:
         """The vector at an offset, out of the one four elements before it."""
         element, lanes = memory_type(buffer.dtype), place.lanes
-        at = self._element(buffer, place, offset + APART * (lanes - 1))
+        at = self._element(buffer, place, offset + SIDE * (lanes - 1))
         last = self.fresh(f"load {element}, ptr {at}, align {buffer.dtype.bytes}")
         vector = vector_of(element, lanes)
         end = self.fresh(f"insertelement {vector} poison, {element} {last}, i32 0")
@@ -154,17 +160,17 @@ class Interleaved(Expressions):
 
     def _transposed(self, rows: Sequence[str], element: str, lanes: int) -> list[str]:
         """Each 4 x 4 elements of four vectors, transposed: pairs of elements first, then pairs of pairs."""
-        groups = range(0, lanes, APART)
+        groups = range(0, lanes, SIDE)
         a, b, c, d = rows
         halves = []
         for first, second in ((a, b), (c, d)):
             for start in (0, 2):
-                picked = [g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(APART)]
+                picked = [g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(SIDE)]
                 halves.append(self._shuffled(first, second, picked, element, lanes))
         columns = []
         for low, high in ((halves[0], halves[2]), (halves[1], halves[3])):
             for start in (0, 2):
-                picked = [g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(APART)]
+                picked = [g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(SIDE)]
                 columns.append(self._shuffled(low, high, picked, element, lanes))
         return columns
 

@@ -54,6 +54,14 @@ def _erf(x: Any) -> Any:
     return np.asarray(out, np.float64).astype(a.dtype)
 
 
+def _sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), from exp(-|x|), which does not overflow: exact also where exp(-x) would be infinite."""
+    a = np.asarray(x)
+    wide = a.astype(np.float64) if a.dtype.itemsize < 4 else a
+    tail = np.exp(-np.abs(wide))
+    return (np.where(wide < 0, tail, 1) / (tail + 1)).astype(a.dtype)
+
+
 def _round_even(x: Any) -> Any:
     return np.rint(x)
 
@@ -186,6 +194,7 @@ _ROWS = (
     Intrinsic("acosh", 1, np.arccosh),
     Intrinsic("atanh", 1, np.arctanh),
     Intrinsic("erf", 1, _erf),
+    Intrinsic("sigmoid", 1, _sigmoid),
     Intrinsic("isnan", 1, np.isnan, result="bool"),
     Intrinsic("isinf", 1, np.isinf, result="bool"),
     Intrinsic("pow", 2, _power, kinds="iuf"),

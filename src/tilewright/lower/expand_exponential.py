@@ -5,6 +5,7 @@
     log1p   log(u + c), where u = 1 + x rounded and c is what rounding lost (Knuth's two-sum), as log(u) + c/u
     tanh    -t / (t + 2) with t = expm1(-2|x|); in f32, x + x^3*P(x^2) up to 0.55, then 1 - 2/(s + 1)
             with s = exp(2|x|)
+    sigmoid 1 / (exp(-x) + 1), both scaled by a power of two
     erf     x + x*P(x^2) up to 1; beyond, 1 - exp(Q(|x|)) where Q is log(erfc), in f32 1 - Q(|x|)^4
 
 Adding 1.5*2^p rounds to an integer and leaves it in the low bits, which become exponents of powers of two: no
@@ -31,15 +32,16 @@ class Power:
     rest: Expr
 
 
-def split_exp(m: Real, x: Expr, added: int) -> Power:
-    """The parts of exp(x) for |x| up to a little more than the greatest logarithm, with `added` on the exponent."""
+def split_exp(m: Real, x: Expr, added: int, sign: int = 1) -> Power:
+    """The parts of exp(x), or of exp(-x) where `sign` is -1, for |x| up to a little more than the greatest logarithm,
+    with `added` on the exponent."""
     rounder = m.rounder + added
-    shifted = m.fma(x, 1.4426950408889634, rounder)
+    shifted = m.fma(x, sign * 1.4426950408889634, rounder)
     n = shifted - rounder
     high, low = m.ln2
-    r = m.fma(n, -low, m.fma(n, -high, x))
-    tail = m.polynomial(r, table.EXP_64 if m.is_double else table.EXP_32)
-    return Power(m.bits(shifted), m.fma(r * r, tail, r))
+    r = m.fma(n, -sign * low, m.fma(n, -sign * high, x))
+    terms = [c * sign**k for k, c in enumerate(table.EXP_64 if m.is_double else table.EXP_32)]
+    return Power(m.bits(shifted), m.fma(r * r, m.polynomial(r, terms), r if sign > 0 else -r))
 
 
 def two_to(m: Real, exponent: Expr) -> Expr:
@@ -71,6 +73,16 @@ def expand_expm1(m: Real, x: Expr) -> Expr:
     scale = two_to(m, power.exponent)
     value = m.fma(scale, power.rest, scale - 0.5) * 2.0
     return select(less(call("abs", x), 4 * m.least_normal), x, value)
+
+
+def expand_sigmoid(m: Real, x: Expr) -> Expr:
+    """c / (c*exp(-x) + c), c a power of two that keeps c*exp(-x) a normal number: where it is less than c by more than
+    a rounding, it may be anything, and where the result is zero it is finite."""
+    digits = m.fraction_bits + 1
+    inside = clamp(x, -746.0, 40.0) if m.is_double else clamp(x, -104.0, 20.0)
+    power = split_exp(m, inside, m.bias - digits, sign=-1)
+    scale, unit = two_to(m, power.exponent), 2.0**-digits
+    return unit / (m.fma(scale, power.rest, unit) + scale)
 
 
 def expand_sinh(m: Real, x: Expr) -> Expr:

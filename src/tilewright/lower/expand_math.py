@@ -33,6 +33,7 @@ NATIVE: dict[str, Expansion] = {
     "log1p": exponential.expand_log1p,
     "tanh": exponential.expand_tanh,
     "erf": exponential.expand_erf,
+    "sigmoid": exponential.expand_sigmoid,
     "sin": circular.expand_sin,
     "cos": circular.expand_cos,
 }

@@ -46,7 +46,6 @@ from tilewright.expr.nodes import (
     binary,
     call,
     cast,
-    less,
     maximum,
     select,
 )
@@ -166,12 +165,6 @@ def _dtype(array: np.ndarray[Any, Any]) -> DType:
     return found
 
 
-def _sigmoid(x: Expr) -> Expr:
-    """1 / (1 + exp(-x)), from exp(-|x|), which does not overflow: exact also where exp(-x) would be infinite."""
-    tail = call("exp", -call("abs", x))
-    return binary(Div, select(less(x, 0), tail, 1), tail + 1)
-
-
 def _relu(x: Expr) -> Expr:
     return maximum(x, 0)
 
@@ -237,10 +230,10 @@ ROWS = (
     _function("acosh", "The inverse hyperbolic cosine; NaN below 1."),
     _function("atanh", "The inverse hyperbolic tangent; NaN outside [-1, 1]."),
     _function("erf", "The error function."),
+    _function("sigmoid", "1 / (1 + exp(-x)), without overflow for any x."),
     _function("isnan", "Whether x is not a number.", truth=True),
     _function("isinf", "Whether x is one of the infinities.", truth=True),
     Row("relu", 1, _relu, "x where it is above 0, else 0; NaN stays."),
-    Row("sigmoid", 1, _sigmoid, "1 / (1 + exp(-x)), without overflow for any x.", "f"),
 )
 """The element-wise operators that have no attributes and whose operands are all of one type."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.contraction import find_contraction
 from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
@@ -45,6 +45,9 @@ def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
     s = Schedule(function)
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
+    whole = None
+    if w.width < choice.lanes and last == w.last and _stays_along_columns(s, w):
+        whole, last = last, s.cache_write(last)
     near = None
     if w.source.scope is not Scope.ARGUMENT:
         pad = s.unite(w.source.name)
@@ -52,8 +55,12 @@ def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:
             _split_columns(s, w)
         near = pad, None if choice.in_registers else s.cache_write(pad)
     outer, tiles = _tiles(s, w, choice, last)
+    if whole is not None:
+        s.compute_at(whole, tiles[-1])
     s.compute_at(w.block, tiles[-1])
     _sum(s, w, choice)
+    if whole is not None:
+        _in_whole_vectors(s, whole, choice)
     if near is not None:
         pad, copy = near
         if copy is None:
@@ -66,6 +73,35 @@ def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:
     _write_out(s, last, choice)
     s.parallel(outer)
     return s
+
+
+def _stays_along_columns(s: Schedule, w: Windows) -> bool:
+    """Whether the epilogue reads, beside the sums, nothing that differs from column to column: it may then run on
+    columns that do not exist."""
+    found = find_block(s.func, w.last)
+    column = found.spatial[-1].var
+    others = [ld for ld in loads(found) if ld.buffer is not w.out]
+    return not any(column in variables_of(i) for ld in others for i in ld.indices)
+
+
+def _in_whole_vectors(s: Schedule, block: str, choice: Choice) -> None:
+    """The epilogue of rows shorter than a vector: on whole vectors, in registers. Of less than a vector it would take
+    two halves."""
+    row, column = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    _, lane = s.split(column, choice.lanes, tail="mask")
+    _in_registers(s, block, lane, choice)
+    s.vectorize(lane)
+    s.unroll(row)
+
+
+def _in_registers(s: Schedule, block: str, lane: Var, choice: Choice) -> None:
+    """What a block stores lies in registers, in vectors that it fills beyond the last column."""
+    (made,) = stored_buffers(find_block(s.func, block))
+    s.compact(made.name)
+    s.set_scope(made.name, "register")
+    at = ", ".join(f"d{n}" for n in range(len(made.shape) - 1))
+    s.transform_layout(made.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
+    s.pad(block, lane)
 
 
 def _split_columns(s: Schedule, w: Windows) -> None:

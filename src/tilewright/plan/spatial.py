@@ -1,10 +1,9 @@
 """Nests of independent points: flattened where memory is contiguous, vectorized, marked parallel.
 
-Where the lanes stride over a buffer that lies contiguous along another loop, as in a transpose, that loop comes inside
-strips of the vectorized one, so that all that a cache line brings is used while it is near:
+    for j, l: y[j, l] = x[l, j]      =>      for jo, lo, jm: { unroll ji in 0..4, vectorize li in 0..8: y[…] = x[…] }
 
-    for c in 0..C, p in 0..P: y[c, p] = x[p, c]       =>       for po in 0..P//16, c in 0..C:
-                                                                 vectorize pi in 0..16: y[c, …] = x[po*16 + pi, c]
+Where lanes lie apart in one array, they lie next to each other along another loop: the nest is cut into blocks of both,
+so that a cache line is used up while it is near, and four vectors are loaded, or stored, as whole vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +13,13 @@ from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import moving_accesses, step, vector_cost
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, jam, split
+from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
+
+LINE = 16
+"""Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""
+
+SIDE = 4
+"""So many vectors with lanes apart are loaded or stored together."""
 
 
 def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
@@ -23,29 +28,71 @@ def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
     loops, body = perfect_nest(nest)
     if not loops or not all(is_spatial(loop) for loop in loops):
         return nest
-    loops, body = _flatten(loops, body)
+    loops, body = flatten(loops, body)
     best = _vector_loop(loops, lanes)
-    crossed = _crossed(loops, best, lanes)
-    if crossed is not None:
-        ordered = [*(loop for loop in loops if loop not in (best, crossed)), crossed]
-        inner = _strips(best.replace(body=crossed.replace(body=body)), STRIP, lanes)
-    else:
-        ordered = [*(loop for loop in loops if loop is not best), best]
-        inner = vectorize(ordered[-1].replace(body=body), lanes)
-    outer = [n for n, loop in enumerate(ordered[:-1]) if extent_of(loop) is not const(1)]
+    turned = _turned_loop(loops, best, lanes)
+    around = [loop for loop in loops if loop is not best and loop is not turned]
+    line = best.replace(body=body)
+    inner = vectorize(line, lanes) if turned is None else _in_blocks(turned.replace(body=line), lanes)
+    outer = [n for n, loop in enumerate(around) if extent_of(loop) is not const(1)]
     if parallel and outer:
-        ordered[outer[0]] = ordered[outer[0]].replace(kind=LoopKind.PARALLEL)
+        around[outer[0]] = around[outer[0]].replace(kind=LoopKind.PARALLEL)
     elif parallel:
-        inner = _vectors_in_parallel(inner)
-    for loop in reversed(ordered[:-1]):
+        inner = _first_in_parallel(inner)
+    for loop in reversed(around):
         inner = loop.replace(body=inner)
     return inner
 
 
-def _vectors_in_parallel(stmt: Stmt) -> Stmt:
-    """What `vectorize` made of a loop, with the loop over whole vectors parallel."""
+def _turned_loop(loops: list[For], best: For, lanes: int) -> For | None:
+    """The loop along which an access is contiguous whose lanes, along `best`, lie apart."""
+    found = [a for a in moving_accesses(loops[-1]) if (step(a, best.var) or 0) >= SIDE]
+    if not _has(best, lanes):
+        return None
+    others = [loop for loop in reversed(loops) if loop is not best and _has(loop, SIDE)]
+    return next((loop for loop in others if any(step(a, loop.var) == 1 for a in found)), None)
+
+
+def _has(loop: For, least: int) -> bool:
+    """Whether a loop has so many iterations, as far as it is known."""
+    extent = extent_of(loop)
+    return not isinstance(extent, Const) or extent.value >= least
+
+
+def _in_blocks(turned: For, lanes: int) -> Stmt:
+    """A loop around one that becomes vectors, in blocks of a cache line."""
+    made, block, rest = split(turned, LINE)
+    if rest is made:
+        return _block(turned, lanes)
+    made = replace(made, block, _block(block, lanes))
+    if rest is None:
+        return made
+    return replace(made, rest, _block(rest, lanes) if _has(rest, SIDE) else rest.replace(body=_plain(rest, lanes)))
+
+
+def _plain(loop: For, lanes: int) -> Stmt:
+    """The loop inside this one as vectors and single elements."""
+    assert isinstance(loop.body, For)
+    return vectorize(loop.body, lanes)
+
+
+def _block(turned: For, lanes: int) -> Stmt:
+    """A loop moved into the one inside it, around its vectors, four of which are written out."""
+    line = turned.body
+    assert isinstance(line, For)
+    made, vector, _ = split(line.replace(body=turned.replace(body=line.body)), lanes)
+    across = vector.body
+    assert isinstance(across, For)
+    vectors, four, single = split(across.replace(body=vector.replace(body=across.body, kind=LoopKind.VECTORIZE)), SIDE)
+    if single is not vectors:
+        vectors = replace(vectors, four, four.replace(kind=LoopKind.UNROLL))
+    return replace(made, vector, vectors)
+
+
+def _first_in_parallel(stmt: Stmt) -> Stmt:
+    """What became of the outermost loops, with the one over whole vectors or blocks parallel."""
     first = stmt.body[0] if isinstance(stmt, Seq) else stmt
-    if not isinstance(first, For) or first.kind is not LoopKind.SERIAL or not isinstance(first.body, For):
+    if not isinstance(first, For) or first.kind is not LoopKind.SERIAL or not isinstance(first.body, For | Seq):
         return stmt
     return replace(stmt, first, first.replace(kind=LoopKind.PARALLEL))
 
@@ -62,7 +109,7 @@ def vectorize(loop: For, lanes: int) -> Stmt:
     return replace(made, inner, inner.replace(kind=LoopKind.VECTORIZE))
 
 
-def _flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
+def flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
     """The nest with neighbouring loops fused where every access stays linear."""
     rebuilt = body
     for loop in reversed(loops):
@@ -86,47 +133,6 @@ def _vector_loop(loops: list[For], lanes: int) -> For:
 
     def rank(loop: For) -> tuple[bool, float]:
         cost = vector_cost(group, loop.var, lanes)
-        return _is_shorter(loop, lanes) or cost >= lanes * len(group), cost
+        return not _has(loop, lanes) or cost >= lanes * len(group), cost
 
     return min(reversed(loops), key=rank)
-
-
-STRIP = 2
-"""Vectors that are stored side by side where lanes stride over what they load: a cache line, mostly."""
-
-FEWEST = 16
-"""The fewest elements side by side that are worth coming back to."""
-
-NARROWEST = 4
-"""The fewest lanes of a vector."""
-
-
-def _crossed(loops: list[For], best: For, lanes: int) -> For | None:
-    """The loop along which elements lie side by side that the lanes of `best` stride over; None where there is none, or
-    one that is too short."""
-    if _is_shorter(best, lanes):
-        return None
-    strided = [a for a in moving_accesses(loops[-1]) if step(a, best.var) not in (0, 1)]
-    others = [loop for loop in loops if loop is not best and not _is_shorter(loop, FEWEST)]
-    return next((loop for loop in others if any(step(a, loop.var) == 1 for a in strided)), None)
-
-
-def _is_shorter(loop: For, least: int) -> bool:
-    extent = extent_of(loop)
-    return isinstance(extent, Const) and extent.value < least
-
-
-def _strips(loop: For, vectors: int, lanes: int) -> Stmt:
-    """A loop around another one cut into strips of some vectors, which come inside that; what is left in narrower
-    ones."""
-    made, strip, rest = split(loop, vectors * lanes)
-    if rest is not made:
-        inside, copies = jam(strip)
-        for copy in copies:
-            whole = vectorize(copy, lanes)
-            inside = replace(inside, copy, whole.replace(kind=LoopKind.UNROLL) if isinstance(whole, For) else whole)
-        made = replace(made, strip, inside)
-    if rest is None or (vectors == 1 and lanes <= NARROWEST):
-        return made
-    narrower = _strips(rest, 1, lanes) if vectors > 1 else _strips(rest, 1, lanes // 2)
-    return narrower if rest is made else replace(made, rest, narrower)

@@ -20,6 +20,7 @@ from tilewright.loops.edit import blocks, replace, statements
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.accesses import moving_accesses, step, vector_cost
 from tilewright.plan.rows import reduces_contiguously
+from tilewright.plan.spatial import SIDE, flatten
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, is_spatial, jam, split
 from tilewright.schedule.reduce import accumulation
@@ -60,6 +61,8 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
     vectors = _vectors(columns, lanes, most=2 if rows is not None else 8)
+    if all(_is_one(loop) for loop in loops if loop is not columns):
+        vectors = _shared_vectors(columns, lanes, vectors)
     budget = (target.vector_registers - 1 - vectors) // vectors
     return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
 
@@ -99,6 +102,26 @@ def _unroll_short_reductions(stmt: Stmt, tile: Tile) -> Stmt:
     return stmt
 
 
+def _turn_back(stmt: Stmt) -> Stmt:
+    """Loops along which is contiguous what columns, in lanes, have apart: four of their vectors are written out next to
+    each other, which are loaded or stored together."""
+    for loop in [s for s in statements(stmt) if isinstance(s, For) and s.kind is LoopKind.SERIAL]:
+        vectors = loop.body
+        if not isinstance(vectors, For) or not isinstance(vectors.body, For) or not is_spatial(loop):
+            continue
+        lane = vectors.body
+        if vectors.kind is not LoopKind.UNROLL or lane.kind is not LoopKind.VECTORIZE:
+            continue
+        if not any((step(a, lane.var) or 0) >= SIDE and step(a, loop.var) == 1 for a in moving_accesses(lane)):
+            continue
+        made, four, rest = split(loop, SIDE)
+        inner = four.body
+        if rest is not made and isinstance(inner, For):
+            next_to = four.replace(body=inner.body, kind=LoopKind.UNROLL)
+            stmt = replace(stmt, loop, replace(made, four, inner.replace(body=next_to)))
+    return stmt
+
+
 def _row_loop(loops: list[For], columns: For, inner: list[Access]) -> For | None:
     """The loop along which most vectors are reused; the innermost of equals."""
 
@@ -124,6 +147,22 @@ def _vectors(columns: For, lanes: int, most: int) -> int:
     return fits[0] if fits else 1
 
 
+STRIPS = 6
+"""Threads share strips of columns evenly where there are at least so many."""
+
+
+def _shared_vectors(columns: For, lanes: int, vectors: int) -> int:
+    """How many vectors a strip of the only loop has: fewer where strips would be few, but enough to hide additions."""
+    extent = extent_of(columns)
+    while vectors > ENOUGH and isinstance(extent, Const) and extent.value < STRIPS * vectors * lanes:
+        vectors //= 2
+    return vectors
+
+
+ENOUGH = 4
+"""So many vectors of sums at least are added to in turn."""
+
+
 def _row_count(rows: For, budget: int) -> int:
     """The most rows the registers hold; fewer where that divides a known extent without a rest."""
     extent = extent_of(rows)
@@ -141,6 +180,7 @@ def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
     loops, body = perfect_nest(nest)
     if not loops or not isinstance(body, Seq) or not all(is_spatial(loop) for loop in loops):
         return None
+    loops, body = flatten(loops, body)
     tile = choose_tile(loops, body, lanes, target)
     if tile is None:
         return None
@@ -157,11 +197,21 @@ def schedule_tile(nest: Stmt, lanes: int, target: Target) -> Stmt | None:
         path.append(outer)
         outer, at = outer.body, at - 1
     assert isinstance(outer, For)
-    made = _unroll_short_reductions(_columns(outer, tile, lanes), tile)
+    made = _turn_back(_unroll_short_reductions(_columns(outer, tile, lanes), tile))
+    alone = all(_is_one(loop) for loop in path)
+    made = _strips_in_parallel(made) if alone else made
     for n, loop in enumerate(reversed(path)):
-        kind = LoopKind.PARALLEL if n == len(path) - 1 else loop.kind
+        kind = LoopKind.PARALLEL if n == len(path) - 1 and not alone else loop.kind
         made = loop.replace(body=made, kind=kind)
     return made
+
+
+def _strips_in_parallel(stmt: Stmt) -> Stmt:
+    """What became of the columns, with the loop over whole strips parallel."""
+    first = stmt.body[0] if isinstance(stmt, Seq) else stmt
+    if not isinstance(first, For) or first.kind is not LoopKind.SERIAL:
+        return stmt
+    return replace(stmt, first, first.replace(kind=LoopKind.PARALLEL))
 
 
 def _columns(loop: For, tile: Tile, lanes: int) -> Stmt:

@@ -223,15 +223,14 @@ def _scopes(function: Function) -> dict[Var | Buffer, Stmt]:
 def inline_all(function: Function, *, once: bool = False) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
     and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
-    element of them several times: what rows come to, at each point of a row; and what several nests read that is better
-    turned once. The answer is kept: each template for a kernel begins with it."""
+    element of them several times: what rows come to, at each point of a row. The answer is kept: each template for a
+    kernel begins with it."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
         block = _point_block(function, buffer)
         if block is None or not isinstance(block.body, Store):
             continue
         several = _reading_nests(function, buffer) > 1 or (once and _is_read_again(function, buffer))
-        dear = is_expensive(block.body.value) or (once and _is_turned(block))
-        if not (several and dear):
+        if not (several and is_expensive(block.body.value)):
             try:
                 function = inlined(function, block)
             except UserError:
@@ -251,24 +250,6 @@ def _point_block(function: Function, buffer: Buffer) -> Block | None:
 def is_expensive(value: Expr) -> bool:
     """Whether an expression calls a function or divides."""
     return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
-
-
-NARROW = 16
-"""A dimension of fewer elements leaves lanes empty that run along it."""
-
-
-def _is_turned(block: Block) -> bool:
-    """Whether a block moves elements that lie side by side far apart, and only few lie side by side: whoever loads them
-    again and again is better off with what the block makes."""
-    store = block.body
-    if not isinstance(store, Store) or not isinstance(store.value, Load) or not store.value.indices:
-        return False
-    load = store.value
-    side = load.buffer.shape[-1]
-    moving = variables_of(load.indices[-1])
-    last = variables_of(store.indices[-1])
-    across = not moving & last and any(last & variables_of(i) for i in load.indices)
-    return bool(across) and isinstance(side, Const) and side.value < NARROW
 
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
