@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from tilewright.api import build, compile, evaluate, parse
+    from tilewright.api.compile import compile
+    from tilewright.api.programs import build, evaluate, parse
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from tilewright.target import Target
 
 _HOME = {
-    "build": "tilewright.api",
-    "compile": "tilewright.api",
-    "evaluate": "tilewright.api",
+    "build": "tilewright.api.programs",
+    "compile": "tilewright.api.compile",
+    "evaluate": "tilewright.api.programs",
     "load": "tilewright.runtime.artefact",
-    "parse": "tilewright.api",
+    "parse": "tilewright.api.programs",
     "save": "tilewright.runtime.artefact",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",

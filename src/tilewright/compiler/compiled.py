@@ -90,7 +90,7 @@ def link(
 ) -> Executable:
     """The executable of what was compiled; its calls use this many threads, the default number unless given."""
     inside = Inside(lambda: stages_of(compiled, target), compiled.choices if compiled.again is not None else None)
-    return Executable(program_of(compiled, target, **provenance), inside, seconds=seconds, threads=threads)
+    return Executable(program_of(compiled, target, **provenance), lambda: inside, seconds=seconds, threads=threads)
 
 
 def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program:

@@ -11,7 +11,8 @@ import ctypes
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,13 +62,14 @@ class Executable:
     """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
 
     `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
-    was loaded. `threads` is how many threads a call uses at most. `program` is what runs.
+    was loaded. `threads` is how many threads a call uses at most. `program` is what runs;
+    `look` makes what there is to look into, where there is anything.
     """
 
     def __init__(
         self,
         program: Program,
-        inside: Inside | None,
+        look: Callable[[], Inside] | None,
         *,
         seconds: float = 0.0,
         cached: bool = False,
@@ -76,7 +78,7 @@ class Executable:
         self.threads = count_threads(threads)
         self.compile_seconds = seconds
         self.cached = cached
-        self._known_inside = inside
+        self._look = look
         self.program = program
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
@@ -147,16 +149,16 @@ class Executable:
         it or, on any failure, nothing. Raises UserError where no file can be written."""
         write_programs(path, [self.program])
 
-    @property
+    @cached_property
     def _inside(self) -> Inside:
-        """What there is to look at."""
-        if self._known_inside is None:
+        """What there is to look at, made when somebody first looks."""
+        if self._look is None:
             raise UserError(
                 "there is nothing to look into",
                 why="the program was loaded from a file, which holds machine code and not how it came about",
                 mend="compile the model, and look into what that returns",
             )
-        return self._known_inside
+        return self._look()
 
     @property
     def module(self) -> Module:

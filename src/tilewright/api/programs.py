@@ -1,20 +1,21 @@
-"""What `import tilewright as tw` offers."""
+"""What is offered of the compiler: models in memory and files that were not compiled before, programs as text, loops
+functions, the evaluator."""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
-from tilewright.artifact.cache import compile_file
+from tilewright.artifact.cache import compile_again, compile_file
+from tilewright.artifact.stored import Stored
 from tilewright.compiler import compile_module
 from tilewright.compiler.compiled import program_of, stages_of
 from tilewright.compiler.pipeline import lower_function, read_pass_switches
-from tilewright.core.switches import HIGHEST, PLAIN
+from tilewright.core.switches import Switches
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
 from tilewright.graph.nodes import GraphFunction, Module
@@ -30,50 +31,40 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target, recalled
+from tilewright.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-def compile(
-    model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
-    *,
-    target: str | Target = "native",
-    threads: int | None = None,
-    dims: Mapping[str, int] | None = None,
-    level: int = HIGHEST,
-    off: Iterable[str] = (),
-    precision: str = PLAIN,
+def compile_model(
+    model: bytes | ModelProto | Module | GraphFunction,
+    target: Target,
+    threads: int,
+    switches: Switches,
+    sizes: Mapping[str, int],
 ) -> Executable:
-    """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
-    needs no constants.
-
-    `target` names the machine (`native`, `x86-64-v3`, …); plans go by the bandwidths and peaks that `tilewright doctor`
-    has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
-    TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
-    the store and found again.
-    `dims` are sizes of symbolic dimensions by their names: the program is compiled for these alone, which may make it
-    faster; all other dimensions stay as they are.
-    `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
-    share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
-    to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
-    products to bf16 where that is faster (`lower/reduce_precision.py`); sums and all else stay f32.
-    Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
-    """
-    machine = target if isinstance(target, Target) else recalled(Target.parse(target))
-    threads = count_threads(threads)
-    switches, sizes = read_pass_switches(level, off, precision), dict(dims or {})
+    """The executable of a model in memory."""
+    start = time.perf_counter()
+    switches = read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
-    if isinstance(model, Module):
-        return compile_module(fix_dimensions(_checked(model), sizes), machine, threads, switches)
-    if isinstance(model, str | os.PathLike):
-        return compile_file(model, machine, threads, switches, sizes)
-    start = time.perf_counter()
-    exe = compile_module(fix_dimensions(read(model), sizes), machine, threads, switches)
-    exe.compile_seconds = time.perf_counter() - start
-    return exe
+    module = _checked(model) if isinstance(model, Module) else read(model)
+    executable = compile_module(fix_dimensions(module, sizes), target, threads, switches)
+    executable.compile_seconds = time.perf_counter() - start
+    return executable
+
+
+def compile_stored(stored: Stored, threads: int, start: float) -> Executable:
+    """The executable of a model file, which is kept for the next time; compiling counts from `start`."""
+    wanted = stored.switches
+    read_pass_switches(wanted.level, wanted.off, wanted.precision)
+    return compile_file(stored, threads, start)
+
+
+def inside_of(stored: Stored) -> Inside:
+    """A look inside what came from the store: it is compiled again."""
+    return Inside(lambda: stages_of(compile_again(stored), stored.target))
 
 
 def _checked(module: Module) -> Module:
@@ -119,7 +110,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
     compiled = lower_function(function, machine)
     inside = Inside(lambda: stages_of(compiled, machine))
     seconds = time.perf_counter() - start
-    kernel = Kernel(program_of(compiled, machine), inside, seconds=seconds, threads=threads)
+    kernel = Kernel(program_of(compiled, machine), lambda: inside, seconds=seconds, threads=threads)
     kernel.outputs_at = len(function.params) - function.outputs
     return kernel
 

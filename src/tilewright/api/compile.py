@@ -1,0 +1,70 @@
+"""`tw.compile`: a model to an executable, from the store where it was compiled before."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from tilewright.artifact.stored import Stored
+from tilewright.core.switches import HIGHEST, PLAIN, Switches
+from tilewright.runtime.executable import Executable
+from tilewright.runtime.threads import count_threads
+from tilewright.target import Target, recalled
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from tilewright.graph.nodes import GraphFunction, Module
+    from tilewright.runtime.inside import Inside
+
+
+def compile(
+    model: str | os.PathLike[str] | bytes | ModelProto | Module | GraphFunction,
+    *,
+    target: str | Target = "native",
+    threads: int | None = None,
+    dims: Mapping[str, int] | None = None,
+    level: int = HIGHEST,
+    off: Iterable[str] = (),
+    precision: str = PLAIN,
+) -> Executable:
+    """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
+    needs no constants.
+
+    `target` names the machine (`native`, `x86-64-v3`, …); plans go by the bandwidths and peaks that `tilewright doctor`
+    has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
+    TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
+    the store and found again.
+    `dims` are sizes of symbolic dimensions by their names: the program is compiled for these alone, which may make it
+    faster; all other dimensions stay as they are.
+    `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
+    share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
+    to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
+    products to bf16 where that is faster (`lower/reduce_precision.py`); sums and all else stay f32.
+    Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
+    """
+    start = time.perf_counter()
+    machine = target if isinstance(target, Target) else recalled(Target.parse(target))
+    threads = count_threads(threads)
+    switches = Switches(level, frozenset([off] if isinstance(off, str) else off), precision)
+    sizes = dict(dims or {})
+    if not isinstance(model, str | os.PathLike):
+        from tilewright.api.programs import compile_model
+
+        return compile_model(model, machine, threads, switches, sizes)
+    stored = Stored.of_file(model, machine, switches, sizes)
+    program = stored.find()
+    # The compiler takes longer to load than a stored program: it is not, where one is found and nobody looks inside.
+    if program is None:
+        from tilewright.api.programs import compile_stored
+
+        return compile_stored(stored, threads, start)
+
+    def look() -> Inside:
+        from tilewright.api.programs import inside_of
+
+        return inside_of(stored)
+
+    return Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)

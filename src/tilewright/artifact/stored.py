@@ -1,0 +1,126 @@
+"""What was compiled of a model file before: its key in the store, and how it is found there, without the compiler.
+
+The key of an entry is the content of the model's file, the sizes that its dimensions are fixed at, the target, the
+compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So
+nothing is found that would be compiled otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+
+from tilewright.core.switches import Switches
+from tilewright.report import settings
+from tilewright.report.errors import UserError
+from tilewright.runtime.bundle import Bundle, Source
+from tilewright.runtime.program import Program
+from tilewright.store import Damaged, Store, digest
+from tilewright.store.files import map_file
+from tilewright.target import Target
+
+_SETTLED_NS = 2_000_000_000
+"""A file that was written less than so long ago may be written again without its times telling."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A model file and how it is compiled: what decides which entry of the store is its. `sha256` is of its content."""
+
+    path: str
+    model: Source
+    sha256: str
+    target: Target
+    switches: Switches
+    sizes: Mapping[str, int]
+    store: Store
+
+    @staticmethod
+    def of_file(path: str | os.PathLike[str], target: Target, switches: Switches, sizes: Mapping[str, int]) -> Stored:
+        """Raises UserError for a file that cannot be read."""
+        name, store = os.fspath(path), Store.default()
+        model = Source("", map_file(name, "model file").data)
+        return Stored(name, model, _digest_of(name, model, store), target, switches, sizes, store)
+
+    @property
+    def key(self) -> str:
+        """The key of the entry."""
+        return digest(
+            model=self.sha256,
+            target=self.target.fingerprint(),
+            compiler=compiler_version(),
+            winograd=settings.WINOGRAD.read(),
+            level=self.switches.level,
+            off=" ".join(sorted(self.switches.off)),
+            precision=self.switches.precision,
+            dims=" ".join(f"{dim}={size}" for dim, size in sorted(self.sizes.items())),
+        )
+
+    def find(self) -> Program | None:
+        """The program that the store holds, unless its external data changed or the entry does not fit."""
+        entry = self.store.map(self.key)
+        if entry is None:
+            return None
+        try:
+            bundle = Bundle(entry)
+            sources = self._sources(bundle.sources)
+            return None if sources is None else bundle.program(0, sources)
+        except (Damaged, UserError):
+            return None
+
+    def _sources(self, rows: list[tuple[str, str]]) -> list[Source] | None:
+        """The files an entry refers to, or None when one of them is not what it was."""
+        if all(not path for path, _ in rows):
+            return [self.model for _ in rows]
+        from tilewright.frontends.onnx.external import (
+            ExternalFiles,  # brings the front end along, for these models only
+        )
+
+        external = ExternalFiles(os.path.dirname(os.path.abspath(self.path)))
+        sources: list[Source] = []
+        for path, expected in rows:
+            source = self.model if not path else Source(path, external.get(path, self.path).data)
+            if path and source.digest() != expected:
+                return None
+            sources.append(source)
+        return sources
+
+
+def _digest_of(path: str, model: Source, store: Store) -> str:
+    """The SHA-256 of a model's file. Reading hundreds of megabytes takes longer than all else, so it is kept in the
+    store for as long as the system says that the file is the same: its place, size, and the times of its last changes,
+    of which users cannot set the second."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return model.digest()
+    key = digest(
+        file=os.path.realpath(path),
+        place=f"{status.st_dev} {status.st_ino} {status.st_size}",
+        times=f"{status.st_mtime_ns} {status.st_ctime_ns}",
+    )
+    known = store.get(key)
+    if known is not None and len(known) == hashlib.sha256().digest_size:
+        return known.hex()
+    found = model.digest()
+    if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED_NS:
+        store.put(key, bytes.fromhex(found))
+    return found
+
+
+@cache
+def compiler_version() -> str:
+    """Text that differs whenever the compiler may make other code: its files and LLVM's version."""
+    root = Path(__file__).parents[1]
+    state = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        status = path.stat()
+        state.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return f"{llvm.llvm_version_info} {state.hexdigest()}"

@@ -1,0 +1,100 @@
+"""What was compiled before is found without the compiler, and only where it is the same."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from cli_models import save_affine
+from tilewright.artifact import stored as stored_module
+from tilewright.artifact.stored import Stored
+from tilewright.core.switches import Switches
+from tilewright.store import Store
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+    return Store.default()
+
+
+def run(program: str, folder: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=folder, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_second_start_loads_no_part_of_the_compiler(tmp_path: Path) -> None:
+    exe = tw.compile(save_affine(tmp_path))
+    assert not exe.cached
+    program = (
+        "import sys, numpy as np, tilewright as tw\n"
+        "exe = tw.compile('affine.onnx')\n"
+        "exe(np.ones((2, 3), np.float32), np.ones(3, np.float32))\n"
+        "parts = ('compiler', 'lower', 'plan', 'schedule', 'analysis', 'ops', 'graph', 'loops', 'frontends')\n"
+        "print(exe.cached, [p for p in parts if 'tilewright.' + p in sys.modules], 'onnx' in sys.modules)\n"
+        "print(len(exe.kernels), exe.show('simplify')[:5])"
+    )
+    assert run(program, tmp_path) == "True [] False\n1 graph\n"
+
+
+def test_a_changed_file_is_compiled_again(tmp_path: Path) -> None:
+    path = save_affine(tmp_path)
+    tw.compile(path)
+    content = path.read_bytes()
+    one, two = np.float32(1).tobytes(), np.float32(2).tobytes()
+    assert content.count(one) == 1
+    before = path.stat()
+    path.write_bytes(content.replace(one, two))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    exe = tw.compile(path)
+    assert not exe.cached and exe(np.zeros((1, 3), np.float32), np.zeros(3, np.float32))[0].tolist() == [[2.0] * 3]
+
+
+def test_a_content_is_hashed_once_while_a_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, target = save_affine(tmp_path), tw.Target.parse("native")
+    first = Stored.of_file(path, target, Switches(), {})
+    entries = len(Store.default().entries())
+    assert entries == 0, "a file that was written just now may be written again unseen"
+    monkeypatch.setattr(stored_module, "_SETTLED_NS", 0)
+    time.sleep(0.01)
+    assert Stored.of_file(path, target, Switches(), {}).sha256 == first.sha256
+    assert len(Store.default().entries()) == entries + 1
+
+    def never(source: object) -> str:
+        raise AssertionError("the file was read again")
+
+    monkeypatch.setattr("tilewright.runtime.bundle.Source.digest", never)
+    assert Stored.of_file(path, target, Switches(), {}).sha256 == first.sha256
+    os.utime(path)
+    with pytest.raises(AssertionError, match="read again"):
+        Stored.of_file(path, target, Switches(), {})
+
+
+@pytest.mark.parametrize(
+    "options", [{"level": 1}, {"off": ["merge"]}, {"off": "merge"}, {"precision": "bf16"}, {"dims": {"n": 2}}]
+)
+def test_other_options_are_other_entries(tmp_path: Path, options: dict[str, object]) -> None:
+    path = save_affine(tmp_path)
+    tw.compile(path)
+    assert not tw.compile(path, **options).cached and tw.compile(path, **options).cached
+
+
+def test_wrong_options_are_refused_whatever_the_store_holds(tmp_path: Path) -> None:
+    path = save_affine(tmp_path)
+    tw.compile(path)
+    for options in ({"level": 9}, {"off": ["nothing"]}, {"precision": "f8"}, {"dims": {"q": 1}}):
+        with pytest.raises(tw.UserError):
+            tw.compile(path, **options)  # type: ignore[arg-type]
