@@ -19,6 +19,7 @@ from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.orient_constants import orient_constants
+from tilewright.lower.read_in_place import read_in_place
 from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.types.tensor import TensorType
 
@@ -39,6 +40,12 @@ def test_pass_keeps_results(step: Callable[[Module], Module], program: Program) 
 @ordinary
 def test_orientation_keeps_results_up_to_rounding(program: Program) -> None:
     agree(program, orient_constants(program.module), tolerance=1e-12)
+
+
+@given(program=programs())
+@ordinary
+def test_reading_in_place_keeps_results_up_to_rounding(program: Program) -> None:
+    agree(program, read_in_place(program.module), tolerance=1e-12)
 
 
 @given(program=programs())

@@ -10,8 +10,12 @@ import pytest
 from benchmarks.network_models.llama import TINY, llama
 
 import tilewright as tw
+from tilewright.compiler import pipeline
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
+from tilewright.graph.symbolic import Call
+from tilewright.lower.fix_dimensions import fix_dimensions
+from tilewright.target import native
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -101,3 +105,18 @@ def test_a_step_for_one_past_alone(path: Path, ids: Array, expected: Arrays) -> 
     exe = tw.compile(path, dims={"sequence": 1, "past": TOKENS - 1})
     found = exe.run({"input_ids": ids[:, -1:], **past})
     assert_close(found, {**expected, "logits": expected["logits"][:, -1:]})
+
+
+def test_a_step_writes_nothing_as_large_as_a_cache_but_its_results(path: Path) -> None:
+    """Repeated or transposed keys and values would be other tensors of that size."""
+    past = 64
+    module, target = fix_dimensions(read(path), {"sequence": 1, "past": past}), native()
+    for step in pipeline(target):
+        module = step.run(module)
+        if step.name == "plan":
+            break
+    cache = TINY.groups * (past + 1) * TINY.head
+    calls = [node for node in module.graph.nodes if isinstance(node.attrs, Call)]
+    large = [v for node in calls for v in node.outputs if np.prod(v.type.static_shape() or ()) >= cache]
+    assert sorted(v.name for v in large) == sorted(v.name for v in module.graph.results[1:])
+    assert len(large) == 2 * TINY.layers
