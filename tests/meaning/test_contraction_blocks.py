@@ -175,3 +175,12 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
     y = np.full((13, n), np.nan, np.float32)
     kernel(x, w, b, y)
     np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """196 panels are fourteen groups: two threads share seven of twice the size less evenly."""
+    monkeypatch.undo()
+    found = find_contraction(inline_all(Case(24, 3136, 72, False, near=True, cut=False).function()))
+    assert found is not None
+    choice = choose(found, Target.parse("x86-64-v3"))
+    assert choice is not None and (choice.tile.columns, choice.block_panels) == (16, 14)

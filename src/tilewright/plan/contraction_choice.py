@@ -159,9 +159,11 @@ def _panels(found: Contraction, tile: RegisterTile, terms: int) -> tuple[int, in
 
 
 def _divisor(panels: int, most: int) -> int | None:
-    """The largest group of at most so many panels that all groups can be as large as; None where that is one panel."""
-    together = max((n for n in range(2, min(most, panels) + 1) if panels % n == 0), default=1)
-    return together if together > 1 else None
+    """The largest group of at most so many panels that all groups can be as large as, or one of half that size where
+    threads then share an even number of groups; None where that is one panel."""
+    fits = [n for n in range(2, min(most, panels) + 1) if panels % n == 0]
+    even = [n for n in fits if panels // n % 2 == 0 and 2 * n >= fits[-1]]
+    return max(even or fits, default=None)
 
 
 def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, rows_stay: bool, target: Target) -> int | None:
