@@ -174,6 +174,13 @@ def subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 SMALL = [
     """
+graph main(x: f32[128, 64], y: f32[64, 96], b: f32[96], r: f32[96, 128]) -> z:
+  t: f32[128, 96] = contract(x, y, spec="ik,kj->ij")
+  a: f32[128, 96] = add(t, b)
+  s: f32[96, 128] = transpose(a, perm=(1, 0))
+  z: f32[96, 128] = add(s, r)
+""",
+    """
 graph main(x: f32[32, 64], w: f32[64, 64]) -> y, z:
   h: f32[32, 64] = contract(x, w, spec="ik,kj->ij")
   a: f32[32, 64] = relu(h)

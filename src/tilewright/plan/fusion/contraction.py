@@ -2,29 +2,70 @@
 
     h[i, j] = sum_k x[i, k] * w[k, j]      then      y[i, j] = relu(h[i, j] + b[j])
 
-What a contraction reads comes from memory: it reads each element many times.
+What a contraction reads comes from memory: it reads each element many times. An operand may be read through a movement
+of data that makes it, which costs nothing where the operand is copied into panels anyway (a transpose of the one that
+moves along the result's last axis), or loaded element by element (a slice of the other one).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewright.graph.nodes import Node
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const
+from tilewright.graph.nodes import Node, Value
 from tilewright.ops.index_maps import parse
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.template import Anchored, Fused
+from tilewright.plan.fusion.template import Anchored, Entry, Fused
 
 if TYPE_CHECKING:
     from tilewright.ops.contract import ContractAttributes
 
 
 class Contraction(Anchored):
-    """A contraction whose operands are indexed by one axis a dimension."""
+    """A contraction whose operands are indexed by one axis a dimension, one of them moved on the way at most."""
 
     name = "contraction"
 
     def opens(self, node: Node, fused: Fused, flow: Dataflow) -> bool:
-        return node.op.name == "contract" and not fused and not has_windows(node)
+        if node.op.name != "contract" or len(fused) > 1 or has_windows(node):
+            return False
+        return all(_is_moved(entries) and _reads_through(node, value, flow) for value, entries in fused.items())
+
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+        if node.op.name in ("transpose", "slice"):
+            found = not fused and any(
+                _reads_through(r, node.outputs[0], flow) for r in flow.readers_of(node.outputs[0])
+            )
+            return Entry(self.name) if found else None
+        return super().take(node, fused, flow)
+
+
+def _is_moved(entries: tuple[Entry, ...]) -> bool:
+    return any(e.template == Contraction.name and not e.anchors for e in entries)
+
+
+def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
+    """Whether a contraction reads an operand as well through the movement that makes it."""
+    if node.op.name != "contract" or len(node.inputs) != 2 or node.inputs.count(value) > 1 or has_windows(node):
+        return False
+    maker = flow.makers[value]
+    if value.type.dtype not in (dtypes.f32, dtypes.f64) or not all(
+        isinstance(e, Const) for v in (*maker.inputs, *node.inputs) for e in v.type.shape
+    ):
+        return False
+    last = _along_last(node)
+    return last is not None and maker.op.name == ("transpose" if node.inputs.index(value) == last else "slice")
+
+
+def _along_last(node: Node) -> int | None:
+    """The operand that alone moves along the last axis of the result."""
+    attrs: ContractAttributes = node.attrs  # type: ignore[assignment]
+    spec = parse(attrs.spec)
+    if not spec.output:
+        return None
+    moving = [n for n, o in enumerate(spec.operands) if any(spec.output[-1] == a for i in o for a, _ in i.terms)]
+    return moving[0] if len(moving) == 1 else None
 
 
 def has_windows(node: Node) -> bool:

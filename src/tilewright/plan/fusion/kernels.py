@@ -128,7 +128,8 @@ class Kernels:
             return None
         inside = frozenset(r for n, r in enumerate(self.references) if bits >> n & 1)
         nodes = sorted(seen, key=lambda n: self._flow.place[n])
-        return Kernel(tuple(nodes), inside, entries[0].template, self._model.kernel(nodes, inside))
+        template = next((e for e in entries if e.anchors), entries[-1]).template
+        return Kernel(tuple(nodes), inside, template, self._model.kernel(nodes, inside))
 
     def _entries(self, node: Node, cut: Cut) -> Entries:
         """What the kernel is at a node on its way; empty where no template takes it in."""

@@ -36,11 +36,13 @@ class Reference:
 
 @dataclass(slots=True)
 class Memo:
-    """What exploring found: entries of each node, and the references in program order."""
+    """What exploring found: entries of each node, and the references in program order. `partly` are those whose reader
+    takes in some of the kernels that the maker may be part of, and not others."""
 
     flow: Dataflow
     entries: dict[Node, Entries] = field(default_factory=dict)
     references: list[Reference] = field(default_factory=list)
+    partly: set[Reference] = field(default_factory=set)
 
 
 def take(node: Node, fused: Fused, flow: Dataflow) -> Entries:
@@ -64,6 +66,8 @@ def explore(flow: Dataflow) -> Memo:
             if made:
                 found.update(dict.fromkeys(made))
                 memo.references.append(Reference(value, node))
+                if len(entries) > 1 and not all(take(node, {value: (e,)}, flow) for e in entries):
+                    memo.partly.add(memo.references[-1])
         memo.entries[node] = tuple(found)
     return memo
 

@@ -5,7 +5,8 @@ is never stored. *Interesting points* are the others:
 
     a value with several readers        to store it, or to compute it in the kernel of each
     a value that is stored anyway       to read it, or to compute it again
-    a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it
+    a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it,
+                                        as it may in contract -> a -> transpose, which follows no contraction
     a value that a map spreads          a mask added to every row: to store it, or to compute it at every point
 
 Reductions that one kernel may hold together (multi_aggregate.py) and that read the same are in one partition.
@@ -61,7 +62,7 @@ def split(memo: Memo, references: list[Reference]) -> list[Partition]:
         among[head].append(r)
         nodes[head][flow.makers[r.value]] = None
     taken = {(r.value, r.reader) for r in references}
-    return [_partition(flow, list(part), among[head], head, taken) for head, part in nodes.items()]
+    return [_partition(memo, list(part), among[head], head, taken) for head, part in nodes.items()]
 
 
 def _partners(memo: Memo, references: list[Reference]) -> Iterator[tuple[Node, Node]]:
@@ -87,8 +88,9 @@ def _partners(memo: Memo, references: list[Reference]) -> Iterator[tuple[Node, N
 
 
 def _partition(
-    flow: Dataflow, nodes: list[Node], references: list[Reference], head: Node, taken: set[tuple[Value, Node]]
+    memo: Memo, nodes: list[Node], references: list[Reference], head: Node, taken: set[tuple[Value, Node]]
 ) -> Partition:
+    flow = memo.flow
     nodes.sort(key=lambda n: flow.place[n])
     stored = frozenset(
         v
@@ -100,7 +102,7 @@ def _partition(
         or not (flow.readers_of(v) or is_free(node))
     )
     readers = Counter(r.value for r in references)
-    switches = _switches(flow, nodes, references)
+    switches = memo.partly | _switches(flow, nodes, references)
     points = tuple(
         r
         for r in references
