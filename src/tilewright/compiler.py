@@ -23,7 +23,7 @@ from tilewright.codegen.statements import FaultMessage
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import Level, Pass, Record, run_passes
 from tilewright.core.processes import Workers
-from tilewright.core.switches import ALL_ON, PLAIN, Switches, read_switches
+from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.evaluate_copies import evaluate_copies
@@ -91,6 +91,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     when given, takes what was chosen on the way."""
     chosen = choices or Choices()
     fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
+    rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
@@ -100,10 +101,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
-        Pass("winograd", lambda module: winograd(module, target, switches.halves), GRAPH, since=3),
+        Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
-        Pass("reduce-precision", lambda m: reduce_precision(m, target) if switches.halves else m, GRAPH, since=3),
+        Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),
