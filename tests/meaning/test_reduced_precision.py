@@ -412,6 +412,17 @@ def test_a_precision_that_does_not_exist_is_refused(precision: str, tmp_path: Pa
     )
 
 
+def test_tiles_are_chosen_as_in_f32_where_nothing_is_rounded() -> None:
+    for switches, tiles in (
+        (Switches(precision=HALF), 0),
+        (Switches(off=frozenset({"reduce-precision"}), precision=HALF), 1),
+    ):
+        passes = pipeline(PAIRS, None, switches)
+        until = [p.name for p in passes].index("orient")
+        module = run_passes(convolution(64, 64, 56), passes[:until], level=GRAPH)
+        assert len([n for n in module.graph.nodes if n.op.name == "winograd_input"]) == tiles
+
+
 def test_it_can_be_switched_off(tmp_path: Path) -> None:
     model = save_product(tmp_path, 1024).read_bytes()
     for options in ({"level": 2}, {"off": ["reduce-precision"]}):

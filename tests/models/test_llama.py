@@ -10,7 +10,7 @@ import pytest
 from benchmarks.network_models.llama import TINY, llama
 
 import tilewright as tw
-from tilewright.compiler import pipeline
+from tilewright.compiler.pipeline import pipeline
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.symbolic import Call

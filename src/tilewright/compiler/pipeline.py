@@ -15,7 +15,7 @@ from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
 from tilewright.core.passes import Pass
-from tilewright.core.switches import ALL_ON, PLAIN, Switches, read_switches
+from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
@@ -57,6 +57,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     when given, takes what was chosen on the way."""
     chosen = choices or Choices()
     fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
+    rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
         return lambda module: over_functions(module, change)
@@ -67,10 +68,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", read_in_place, GRAPH, since=1),
-        Pass("winograd", lambda module: winograd(module, target, switches.halves), GRAPH, since=3),
+        Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
-        Pass("reduce-precision", lambda m: reduce_precision(m, target) if switches.halves else m, GRAPH, since=3),
+        Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),
         Pass("share", eliminate_common, GRAPH, since=1),
