@@ -21,12 +21,13 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.file import write_programs
-from tilewright.runtime.interface import Port
+from tilewright.runtime.interface import Port, Shape
 from tilewright.runtime.memory import allocate
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.pointers import data_pointer
 from tilewright.runtime.profile import Profile, Recorder, evaluate_calls, measure
 from tilewright.runtime.program import Program
+from tilewright.runtime.results import check_results, copy_result, match_results
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
@@ -106,12 +107,22 @@ class Executable:
         return self.interface.outputs
 
     def __call__(self, *arrays: Any, **named: Any) -> tuple[Array, ...]:
-        """Runs the program on arrays given in order, by name, or both. Returns the outputs as fresh arrays.
+        """Runs the program on arrays given in order, by name, or both. Returns the outputs as fresh arrays, or in those
+        of `out`: an array for the only output, a sequence of arrays or None, or a mapping from names. They are written
+        in place; after a RuntimeFault they hold anything.
 
-        Raises UserError for an input that is missing, unknown, or of the wrong element type or shape, and RuntimeFault
-        when the program meets a value it must not go on with.
+        Raises UserError for an input that is missing, unknown, or of the wrong element type or shape, and for an array
+        of `out` that does not fit; RuntimeFault when the program meets a value it must not go on with.
         """
+        wanted = None
+        if "out" in named and "out" not in self._names:
+            out = named.pop("out")
+            wanted = None if out is None else match_results(self.outputs, out)
         given = self._match(arrays, named) if named or len(arrays) != len(self._names) else arrays
+        return self._run(given, wanted)
+
+    def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
+        """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
         inputs = [
             a
             if type(a) is np.ndarray and a.dtype == d and (f := a.flags).c_contiguous and f.aligned
@@ -119,10 +130,9 @@ class Executable:
             for n, (a, d) in enumerate(zip(given, self._input_dtypes, strict=True))
         ]
         symbols, shapes = self._bind([a.shape for a in inputs])
-        try:
-            outputs = [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
-        except (ValueError, MemoryError) as error:
-            raise self._no_room(shapes) from error
+        if wanted is not None:
+            check_results(self.outputs, wanted, shapes, inputs)
+        outputs = self._outputs(shapes, wanted)
         pointers = self._pointers(
             *[data_pointer(a) for a in inputs],
             *[None if o is None else data_pointer(o) for o in outputs],
@@ -130,18 +140,28 @@ class Executable:
         sizes = self._sizes(*symbols)
         self._enter(pointers, sizes)
         if None in shapes:
-            return self._collect(outputs, pointers, sizes)
+            return self._collect(outputs, pointers, sizes, wanted)
         return tuple(outputs)  # type: ignore[arg-type]
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Array]:
-        """Runs the program on arrays by name; returns the outputs by name, in order."""
+    def _outputs(self, shapes: Sequence[Shape | None], wanted: Sequence[Array | None] | None) -> list[Array | None]:
+        """Arrays for the outputs, None for those that only the call can size."""
+        try:
+            if wanted is None:
+                return [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
+            rows = zip(shapes, self._output_dtypes, wanted, strict=True)
+            return [None if s is None else np.empty(s, d) if w is None else w for s, d, w in rows]
+        except (ValueError, MemoryError) as error:
+            raise self._no_room(shapes) from error
+
+    def run(self, feeds: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
+        """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has."""
         if not isinstance(feeds, Mapping):
             raise UserError(
                 "run takes its inputs by name",
                 why=f"a {type(feeds).__name__} came instead of a mapping from names to arrays",
                 mend=f"the inputs are {', '.join(self._names) or 'none'}; without names, call the executable itself",
             )
-        results = self(*self._match((), feeds))
+        results = self._run(self._match((), feeds), None if out is None else match_results(self.outputs, out))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -218,7 +238,9 @@ class Executable:
             return RuntimeFault("the inputs are too small for the program", why=f"it would return {', '.join(shown)}")
         return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")
 
-    def _collect(self, outputs: list[Array | None], pointers: Any, sizes: Any) -> tuple[Array, ...]:
+    def _collect(
+        self, outputs: list[Array | None], pointers: Any, sizes: Any, wanted: Sequence[Array | None] | None
+    ) -> tuple[Array, ...]:
         """Copies the outputs that the call sized itself out of the arena."""
         place = len(self.interface.symbols)
         result: list[Array] = []
@@ -229,6 +251,8 @@ class Executable:
                 out = np.empty(shape, port.dtype.numpy)
                 if out.nbytes:
                     ctypes.memmove(out.ctypes.data, pointers[len(self._names) + n], out.nbytes)
+                own = None if wanted is None else wanted[n]
+                out = out if own is None else copy_result(port, own, out)
             result.append(out)
         return tuple(result)
 

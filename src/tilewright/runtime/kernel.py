@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
 from tilewright.report.errors import UserError
-from tilewright.runtime.executable import Executable
+from tilewright.runtime.executable import Array, Executable
 
 
 class Kernel(Executable):
@@ -20,9 +21,8 @@ class Kernel(Executable):
 
     outputs_at: int = 0
 
-    def __call__(self, *arrays: Any, **named: Any) -> tuple[np.ndarray[Any, Any], ...]:
-        """Runs the function on the arrays given by position or name; the written ones are changed in place."""
-        given = self._match(arrays, named)
+    def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
+        """Runs the function on arrays in order; the written ones are changed in place."""
         for n, (port, array) in enumerate(zip(self.inputs, given, strict=True)):
             if not isinstance(array, np.ndarray):
                 raise UserError(
@@ -44,7 +44,7 @@ class Kernel(Executable):
                 )
             if n >= self.outputs_at:
                 self._check_written(n, array, given)
-        return super().__call__(*given)
+        return super()._run(given, wanted)
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refused: what a file holds is called with inputs and returns outputs."""
@@ -55,7 +55,7 @@ class Kernel(Executable):
             mend="save what tilewright.compile makes of a graph that calls the kernel",
         )
 
-    def _check_written(self, n: int, array: np.ndarray[Any, Any], given: list[Any]) -> None:
+    def _check_written(self, n: int, array: np.ndarray[Any, Any], given: Sequence[Any]) -> None:
         port = self.inputs[n]
         if not array.flags.writeable:
             raise UserError(
