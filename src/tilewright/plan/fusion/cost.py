@@ -119,7 +119,7 @@ class CostModel:
 
     def _evaluated(self, nodes: Sequence[Node], inside: Collection[Reference]) -> dict[Node, int]:
         """How often each node's expression is computed in a kernel: a map at every point of what reads it, or once a
-        row where a row sees one value."""
+        row where a row sees one value; for a contraction, which reads it from panels, once for each element."""
         reading: dict[Value, list[Node]] = {}
         for r in inside:
             reading.setdefault(r.value, []).append(r.reader)
@@ -128,7 +128,7 @@ class CostModel:
             points[node] = own = self._points(node)
             readers = [reader for v in node.outputs for reader in reading.get(v, ())]
             if readers and node.op.pattern is Pattern.MAP:
-                most = max(points[reader] for reader in readers)
+                most = max(own if reader.op.name == "contract" else points[reader] for reader in readers)
                 points[node] = min(own, most) if self._is_steady(node) else most
         return points
 
