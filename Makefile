@@ -10,7 +10,7 @@ CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
-.PHONY: demo test long lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
+.PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
 	clean
 
 demo: $(CORE)
@@ -23,6 +23,10 @@ test: lint
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py)
+
+# A minute of many threads calling several programs at once.
+stress: $(TEST)
+	$(BIN)/python -m pytest tests/house/test_stress.py -n 0 -s --stress-seconds=60
 
 lint: $(TEST)
 	$(BIN)/ruff format --check $(CODE)
