@@ -24,9 +24,9 @@ long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py)
 
-# A minute of many threads calling several programs at once.
+# Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)
-	$(BIN)/python -m pytest tests/house/test_stress.py -n 0 -s --stress-seconds=60
+	$(BIN)/python -m pytest tests/house/test_stress.py tests/house/test_races.py -n 0 -s --stress-seconds=60
 
 lint: $(TEST)
 	$(BIN)/ruff format --check $(CODE)

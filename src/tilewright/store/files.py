@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -77,24 +77,54 @@ def find_obstacle(place: Path) -> str | None:
 
 
 def replace_file(place: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Makes the file at `place` what `write` writes: into a new file beside it, which takes its name when complete, so
-    that on any failure what was there is left as it was. UserError where the system refuses."""
-    temporary: str | None = None
+    """Makes the file at `place`, for everyone whom the process's mask allows, what `write` writes: all of it, or what
+    was there is left as it was. UserError where the system refuses."""
     try:
-        handle, temporary = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".part", dir=place.parent)
-        with os.fdopen(handle, "w+b") as file:
+        write_aside(place, f".{place.name}", write, lasting=True)
+    except OSError as error:
+        raise UserError(f"cannot write {place}", why=error.strerror or str(error)) from None
+
+
+def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], lasting: bool = False) -> None:
+    """Writes a file that takes the name `place` when it is complete. Where the system has files without names, nothing
+    is left of one that never was, even when the process is killed; elsewhere a file `PREFIX.….part` may be. A `lasting`
+    file is on the disk before it takes the name, and others may read it. Raises OSError."""
+    part = place.parent / f"{prefix}.{secrets.token_hex(4)}.part"
+    try:
+        with _unnamed(place.parent) or _named(part) as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
-            os.fchmod(file.fileno(), 0o666 & ~_mask())
-        os.replace(temporary, place)
-    except BaseException as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise UserError(f"cannot write {place}", why=error.strerror or str(error)) from None
+            if lasting:
+                os.fsync(file.fileno())
+                os.fchmod(file.fileno(), 0o666 & ~_mask())
+            if not part.exists():
+                _name(file, part)
+        os.replace(part, place)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
         raise
+
+
+def _unnamed(folder: Path) -> BinaryIO | None:
+    """A file in a folder that has no name yet; None where there are no such files."""
+    try:
+        return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600), "w+b")
+    except (AttributeError, OSError):
+        return None
+
+
+def _named(part: Path) -> BinaryIO:
+    return os.fdopen(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w+b")
+
+
+def _name(file: BinaryIO, part: Path) -> None:
+    """Gives a file without a name one. The folder's descriptor is what makes the system look behind the link."""
+    folder = os.open(part.parent, os.O_RDONLY)
+    try:
+        os.link(f"/proc/self/fd/{file.fileno()}", part, src_dir_fd=folder, follow_symlinks=True)
+    finally:
+        os.close(folder)
 
 
 def _mask() -> int:

@@ -1,7 +1,8 @@
 """`Store`: entries in one folder, shared by any number of processes, the least recently used dropped first.
 
     <folder>/<key>.entry              one file per entry (frame.py), its modification time the time of its last use
-    <folder>/<key>.<random>.part      being written; renamed to the entry when complete, so no reader sees half of one
+    <folder>/<key>.<random>.part      complete, and about to take the entry's name; so no reader sees half of one. Where
+                                      the system has no files without names, being written
 
 There is no index and no lock: the folder is the state, a rename is the only commit, and deleting any file at any time
 costs one recomputation and nothing else. Entries are code that will run, so a folder that others may write to is not
@@ -16,7 +17,6 @@ import os
 import re
 import stat
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterable, Iterator
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..report.errors import InternalError
+from .files import write_aside
 from .frame import FRAME_SIZE, find_fault, write_framed
 from .keys import is_key
 
@@ -174,15 +175,7 @@ class Store:
 
     def _write(self, key: str, payload: Iterable[bytes | memoryview]) -> None:
         assert self.path is not None
-        handle, name = tempfile.mkstemp(prefix=f"{key}.", suffix=".part", dir=self.path)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                write_framed(file, key, payload)
-            os.replace(name, self.path / f"{key}.entry")
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        write_aside(self.path / f"{key}.entry", key, lambda file: write_framed(file, key, payload))
 
     def _evict(self, budget: int, spare: str) -> None:
         """Drop the least recently used entries until all but `spare` take at most `budget` bytes."""
