@@ -70,8 +70,8 @@ def inputs(steps: int) -> list[np.ndarray]:
 def test_steps_alternate_where_weights_do_not_stay_in_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternate, "SHARE", 0.1)
     text = str(stages_of(model()).after("alternate").program)
-    assert "call contract.turning[step%2](" in text
-    assert "func contract.turning[turn](" in text
+    assert "call contract_add.turning[step%2](" in text
+    assert "func contract_add.turning[turn](" in text
     assert " backward turn == 1:" in text
 
 

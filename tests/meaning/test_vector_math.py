@@ -221,10 +221,11 @@ def test_powers_of_doubles_are_those_of_the_library() -> None:
 @pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "atan"])
 def test_no_calls_and_no_scalars(name: str, dtype: DType) -> None:
     """The loop of an expansion is vector instructions: the only scalar ones count, compare and branch."""
-    text = listing(legal(elementwise(lambda v: call(name, v), [dtype], dtype, 4096, LANES[dtype])))
-    named = re.findall(r"\$([A-Za-z_.]\w*), %\w+\n\s*callq?\s+\*|call\w*\s+([A-Za-z_.]\w*)", text)
-    assert len(named) == len(re.findall(r"\bcall", text)), "every call names what it calls"
-    assert {a or b for a, b in named} <= {"program"}, "the entry calls the program, and nothing calls a library"
+    whole = listing(legal(elementwise(lambda v: call(name, v), [dtype], dtype, 4096, LANES[dtype])))
+    found = re.search(r"^program:.*?^\.Lfunc_end", whole, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    text = found[0]
+    assert not re.findall(r"\bcall", text), "nothing calls a library"
     scalar = re.findall(r"\t(v?(?:add|sub|mul|div)s[sd]|vfn?m(?:add|sub)\d+s[sd])\b", text)
     assert scalar == []
 

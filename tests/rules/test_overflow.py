@@ -54,6 +54,12 @@ def test_what_fits_is_exact(e: Expr, n: int, m: int, d: int) -> None:
         assert int(evaluate(e, values)) == exact(e, values)
 
 
+def test_the_least_number_by_minus_one_does_not_fit() -> None:
+    least, e = -(2**63), FloorDiv(D, M - N)
+    assert not evaluate(fits(e), {D: least, M: 1, N: 2}) and evaluate(fits(e), {D: least + 1, M: 1, N: 2})
+    assert fits(FloorDiv(D, const(4))).children() == () and fits(FloorDiv(N, D)) is fits(const(3))
+
+
 @given(n=st.integers(0, 2**20), m=st.integers(0, 2**20), d=st.integers(-(2**20), 2**20))
 @settings(max_examples=50, deadline=None)
 def test_sizes_of_real_programs_fit(n: int, m: int, d: int) -> None:

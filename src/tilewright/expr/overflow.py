@@ -11,7 +11,25 @@ from __future__ import annotations
 
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Add, And, Call, Const, Expr, Le, Mul, Select, Sub, Var, call, cast, const, select
+from tilewright.expr.nodes import (
+    Add,
+    And,
+    Call,
+    Const,
+    Div,
+    Expr,
+    FloorDiv,
+    Le,
+    Mul,
+    Ne,
+    Select,
+    Sub,
+    Var,
+    call,
+    cast,
+    const,
+    select,
+)
 
 MOST = 2.0**62
 """Sums and products up to here are exact: the rounding of a few f64 operations does not reach 2^63."""
@@ -36,7 +54,18 @@ def _operands_fit(node: Expr, inside: dict[Expr, Expr]) -> Expr:
     if isinstance(node, Select):
         c, a, b = (_whole(part, inside) for part in operands)
         return _all([c, a if a is b else select(node.cond, a, b)])
-    return _all([_whole(c, inside) for c in operands])
+    return _all([*(_whole(c, inside) for c in operands), _quotient_fits(node)])
+
+
+def _quotient_fits(node: Expr) -> Expr:
+    """The one quotient of 64-bit numbers that is none: the least number by -1."""
+    if not isinstance(node, FloorDiv | Div) or node.dtype is not dtypes.index or _is_ring(node.a):
+        return _TRUE
+    never = isinstance(node.b, Const) and node.b.value != -1
+    positive = isinstance(node.a, Var) and node.a.least is not None and node.a.least >= 0
+    if never or positive or (isinstance(node.a, Const) and node.a.value != dtypes.index.min):
+        return _TRUE
+    return Ne(node.a, const(dtypes.index.min))
 
 
 def _whole(e: Expr, inside: dict[Expr, Expr]) -> Expr:
