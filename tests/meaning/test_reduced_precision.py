@@ -308,7 +308,11 @@ def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: 
                 assert cosine(array, exact[name]) >= COSINE
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+LONG = settings.get_current_profile_name() == "long"
+FEW = ("MLP", "LSTM", "ResNet-50", "BERT-base", "GPT-2 small")
+
+
+@pytest.mark.parametrize("network", [n for n in NETWORKS if LONG or n.name in FEW], ids=lambda network: network.name)
 def test_networks_point_the_same_way(network: Network, always: None) -> None:
     """With everything rounded that may be, on a machine with products of pairs and on this one."""
     graph = network.build_tiny()

@@ -18,13 +18,14 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, find_contraction
-from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
 from tilewright.plan.contraction_packing import pack, panels_in_cache
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
+from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
@@ -117,6 +118,12 @@ def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[st
 def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
     """One loop is parallel. Blocks of rows share it with the groups of panels around them, which are few; where only a
     call knows the number of rows, that would be a division in each iteration."""
+    if _may_be_one_block(found, choice, nest):
+        group, _ = s.split(nest.panels, known(found.extents[found.columns]) // choice.tile.columns // MANY, tail="clip")
+        s.parallel(nest.outer)
+        s.parallel(group)
+        s.fuse(nest.outer, group)
+        return
     if nest.near is None or nest.blocks is None or nest.outer is not nest.near or not choice.rows_stay:
         s.parallel(nest.outer)
         return
@@ -124,6 +131,16 @@ def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
     if found.vector.is_constant and found.rows is not None and isinstance(found.extents[found.rows], Const):
         s.parallel(nest.near)
         s.fuse(nest.near, nest.blocks)
+
+
+def _may_be_one_block(found: Contraction, choice: Choice, nest: Nest) -> bool:
+    """Whether only a call knows if there are several blocks of rows to share, and whole groups of panels inside a block
+    can be shared as well."""
+    if found.rows is None or isinstance(found.extents[found.rows], Const) or nest.outer is not nest.blocks:
+        return False
+    columns = found.extents[found.columns]
+    whole = isinstance(columns, Const) and columns.value % choice.tile.columns == 0
+    return whole and known(columns) // choice.tile.columns >= 2 * MANY
 
 
 def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
