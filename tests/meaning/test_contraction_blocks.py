@@ -187,8 +187,8 @@ def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) ->
 
 
 ROWS = """
-graph main[n](x: f32[n, 64]) -> h:
-  w: f32[64, 512] = constant(name=@w)
+graph main[n](x: f32[n, 256]) -> h:
+  w: f32[256, 512] = constant(name=@w)
   h: f32[n, 512] = contract(x, w, spec="ik,kj->ij")
 """
 
@@ -198,8 +198,8 @@ def test_threads_share_panels_where_only_a_call_knows_the_rows(n: int) -> None:
     graph = tw.parse(ROWS)
     assert isinstance(graph, tw.GraphFunction)
     rng = np.random.default_rng(n)
-    x, w = rng.normal(size=(n, 64)).astype(np.float32), rng.normal(size=(64, 512)).astype(np.float32)
+    x, w = rng.normal(size=(n, 256)).astype(np.float32), rng.normal(size=(256, 512)).astype(np.float32)
     exe = tw.compile(tw.Module({"main": graph}, {"w": w}, "main"), target="x86-64-v3", threads=2)
-    np.testing.assert_allclose(exe(x)[0], x @ w, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(exe(x)[0], x @ w, rtol=1e-4, atol=1e-3)
     loops = [line for line in exe.show(after="share-out", kernel=0).splitlines() if "parallel" in line]
     assert len(loops) == 1 and "* 8" in loops[0], "eight groups of panels for each block of rows"
