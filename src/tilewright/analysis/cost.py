@@ -9,7 +9,7 @@ arithmetic operation on floats once and a fused multiply-add twice; a function c
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
@@ -59,10 +59,11 @@ def count_statement(root: Stmt, fixed: Collection[Var] = ()) -> Cost:
         boxes[key] = cover(boxes[key], box) if key in boxes else box
     read = [_bytes(b, r) for (b, is_store), r in boxes.items() if not is_store and not first[b]]
     written = [_bytes(b, r) for (b, is_store), r in boxes.items() if is_store]
-    return Cost(flops, _sum(read), _sum(written))
+    return Cost(flops, total_of(read), total_of(written))
 
 
-def _sum(terms: list[Expr]) -> Expr:
+def total_of(terms: Iterable[Expr]) -> Expr:
+    """The sum of expressions, simplified."""
     total: Expr = const(0)
     for term in terms:
         total = total + term
@@ -96,7 +97,7 @@ def _flops(stmt: Stmt, around: Ranges, fixed: Collection[Var]) -> Expr:
     """The operations of a statement; of two branches the dearer one, of `while` one turn."""
     match stmt:
         case Seq(body):
-            return _sum([_flops(s, around, fixed) for s in body])
+            return total_of([_flops(s, around, fixed) for s in body])
         case For() if stmt.var in fixed:
             return _flops(stmt.body, around, fixed)
         case For():

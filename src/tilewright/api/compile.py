@@ -1,4 +1,8 @@
-"""`tw.compile`: a model to an executable, from the store where it was compiled before."""
+"""`tw.compile`: a model to an executable, from the store where it was compiled before.
+
+The compiler takes longer to load than a stored program, so programs.py, which brings it along, is imported where it is
+needed: not where a program is found and nobody looks inside.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +60,6 @@ def compile(
         return compile_model(model, machine, threads, switches, sizes)
     stored = Stored.of_file(model, machine, switches, sizes)
     program = stored.find()
-    # The compiler takes longer to load than a stored program: it is not, where one is found and nobody looks inside.
     if program is None:
         from tilewright.api.programs import compile_stored
 

@@ -84,14 +84,19 @@ def _widest(size: int, target: Target) -> int:
     return max(target.cache(2).bytes // 2 // size, 1)
 
 
+def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
+    """The blocks that read a contraction's sums, and the buffer of the sums: a result that is the caller's array
+    becomes a copy of them."""
+    if found.out.scope is Scope.ARGUMENT:
+        write = s.cache_write(found.block.name)
+        return [write], read_by(s, write)
+    return list(s.get_consumers(found.block.name)), found.out.name
+
+
 def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Schedule:
     """The steps for a contraction that `turn` gave."""
-    dot, sums = found.block.name, found.out.name
-    if found.out.scope is Scope.ARGUMENT:
-        results = [s.cache_write(dot)]
-        sums = read_by(s, results[0])
-    else:
-        results = list(s.get_consumers(dot))
+    dot = found.block.name
+    results, sums = results_apart(s, found)
     write = s.cache_write(dot)
     tile_sums = read_by(s, write)
     panel = pack(s, found, found.vector, found.columns, tile.columns)

@@ -22,7 +22,7 @@ from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
-from tilewright.plan.contraction_turned import exchanged, read_by, vectorize_last
+from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, vectorize_last
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, words_of
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
@@ -31,7 +31,6 @@ from tilewright.schedule.inline import inline_all
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
 
 
 def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
@@ -88,12 +87,8 @@ def _is_beside(block: Block, found: Contraction) -> bool:
 def _apply(s: Schedule, plan: Plan) -> Schedule:
     """The steps."""
     found = plan.found
-    dot, sums = found.block.name, found.out.name
-    if found.out.scope is Scope.ARGUMENT:
-        results = [s.cache_write(dot)]
-        sums = read_by(s, results[0])
-    else:
-        results = list(s.get_consumers(dot))
+    dot = found.block.name
+    results, sums = results_apart(s, found)
     write = s.cache_write(dot)
     tile_sums = read_by(s, write)
     _pack_filters(s, plan)

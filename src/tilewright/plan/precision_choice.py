@@ -24,7 +24,7 @@ from tilewright.plan.dot_schedule import LEAST_ROWS
 from tilewright.plan.dot_windows import choose_window_tile
 from tilewright.plan.fusion.cost import START, CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.register_tiles import FMA_PORTS, choose_register_tile, tile_cycles, tile_registers
+from tilewright.plan.register_tiles import choose_register_tile, hertz, tile_cycles, tile_registers
 from tilewright.target import Target
 
 LEAST_GAIN = 1.1
@@ -82,7 +82,7 @@ def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target)
     if windows is None or not fits(windows, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    rounding = START + image * ROUNDING / target.lanes(dtypes.f32) / _hertz(target)
+    rounding = START + image * ROUNDING / target.lanes(dtypes.f32) / hertz(target)
     pairs = window_seconds(windows, dot, target)
     return (0, 1) if pays(direct_seconds(windows, target), pairs + rounding) else ()
 
@@ -126,7 +126,7 @@ def window_seconds(windows: Windows, dot: Dot, target: Target) -> float:
     whole = -(-windows.channels // tile.columns) * tile.columns
     cycles = tile_cycles(tile, windows.positions, whole, -(-terms // dot.depth), STREAM_CYCLES)
     cycles += windows.positions * (windows.channels * TURN_CYCLES + windows.inputs * PACK_CYCLES)
-    return windows.rows * cycles / _hertz(target)
+    return windows.rows * cycles / hertz(target)
 
 
 def direct_seconds(windows: Windows, target: Target) -> float:
@@ -137,7 +137,7 @@ def direct_seconds(windows: Windows, target: Target) -> float:
         tile_cycles(choose_register_tile(*s, terms, registers, lanes), *s, terms) for s in (sizes[::-1], sizes)
     )
     turned += windows.positions * windows.channels * TURN_CYCLES
-    return windows.rows * min(rows, turned) / _hertz(target)
+    return windows.rows * min(rows, turned) / hertz(target)
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
@@ -180,10 +180,10 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
     weights = node.inputs[found.vector]
     if weights not in flow.constants or found.batch > 1:
         return False
-    lanes, hertz = target.lanes(dtypes.f32), _hertz(target)
+    lanes, rate = target.lanes(dtypes.f32), hertz(target)
     tile = choose_register_tile(found.rows, found.columns, found.terms, tile_registers(target), lanes)
     plain, wide = (
-        tile_cycles(tile, found.rows, found.columns, found.terms, traffic) / hertz for traffic in (0.0, WIDENING)
+        tile_cycles(tile, found.rows, found.columns, found.terms, traffic) / rate for traffic in (0.0, WIDENING)
     )
     bytes_in = model.transfer(weights)
     return pays(max(plain, bytes_in), max(wide, bytes_in / 2))
@@ -195,23 +195,19 @@ def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, mod
     few = found.rows < LEAST_ROWS and not constant[found.vector]
     if few or found.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
-    lanes, hertz = target.lanes(dtypes.f32), _hertz(target)
+    lanes, rate = target.lanes(dtypes.f32), hertz(target)
     read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
     sizes = (found.rows, found.columns)
     plain_tile = choose_register_tile(*sizes, found.terms, tile_registers(target), lanes)
-    plain = found.batch * tile_cycles(plain_tile, *sizes, found.terms) / hertz
+    plain = found.batch * tile_cycles(plain_tile, *sizes, found.terms) / rate
     deep = -(-found.terms // dot.depth)
     dot_tile = choose_register_tile(*sizes, deep, target.vector_registers - dot.registers, dot.lanes)
-    pairs = found.batch * tile_cycles(dot_tile, *sizes, deep) / hertz
+    pairs = found.batch * tile_cycles(dot_tile, *sizes, deep) / rate
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
-    rounding = sum(START + flow.elements(v) * ROUNDING / lanes / hertz for v in rounded)
+    rounding = sum(START + flow.elements(v) * ROUNDING / lanes / rate for v in rounded)
     return pays(max(plain, read), max(pairs, read / 2) + rounding)
 
 
 def pays(plain: float, rounded: float) -> bool:
     """Whether a product is better in bf16: by a share of the `plain` seconds, and by what a call of a kernel takes."""
     return plain >= LEAST_GAIN * rounded and plain - rounded >= LEAST_SAVING
-
-
-def _hertz(target: Target) -> float:
-    return target.fma_gflops * 1e9 / (2 * FMA_PORTS * target.lanes(dtypes.f32))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.target import Target
 
@@ -102,6 +103,11 @@ def tile_cycles(tile: RegisterTile, rows: int, columns: int, depth: int, traffic
     whole, rest = divmod(columns, tile.columns)
     last = RegisterTile(tile.rows, -(-rest // tile.lanes), tile.lanes)
     return -(-rows // tile.rows) * (whole * run(tile) + (run(last) if rest else 0))
+
+
+def hertz(target: Target) -> float:
+    """The cycles a second that a core's f32 peak stands for."""
+    return target.fma_gflops * 1e9 / (2 * FMA_PORTS * target.lanes(dtypes.f32))
 
 
 def known(extent: Expr) -> int:

@@ -20,7 +20,7 @@ from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.dot_choice import choose_dot
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.memo import Reference
-from tilewright.plan.register_tiles import FMA_PORTS, choose_register_tile, tile_cycles, tile_registers
+from tilewright.plan.register_tiles import FMA_PORTS, choose_register_tile, hertz, tile_cycles, tile_registers
 from tilewright.target import Target
 
 START = 0.6e-6
@@ -96,7 +96,7 @@ class CostModel:
     def __init__(self, flow: Dataflow, target: Target) -> None:
         self._flow = flow
         self._target = target
-        self._hertz = target.fma_gflops * 1e9 / (2 * FMA_PORTS * target.lanes(dtypes.f32))
+        self._hertz = hertz(target)
         weights = sum(flow.bytes(v) for v in flow.constants)
         self._weights_stay = weights <= target.caches[-1].bytes * CACHE_SHARE
         self._compute: dict[Node, float] = {}

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import math
 
-from tilewright.analysis.cost import FUNCTION_FLOPS
+from tilewright.analysis.cost import FUNCTION_FLOPS, total_of
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.nodes import Expr, const
-from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern, TypeContext
 from tilewright.ops.contract import Contract
@@ -26,20 +25,13 @@ _PLAIN = frozenset({"sqrt", "floor", "ceil", "trunc", "round", "neg", "abs", "si
 
 def flops_of(kernel: Kernel) -> Expr:
     """The floating-point operations of a call."""
-    return _sum([_flops(node) for node in kernel.nodes])
+    return total_of([_flops(node) for node in kernel.nodes])
 
 
 def bytes_of(kernel: Kernel) -> Expr:
     """The bytes that a call reads and writes at least."""
     moved = (*kernel.reads(), *kernel.root.outputs)
-    return _sum([v.type.size * v.type.dtype.bytes for v in moved])
-
-
-def _sum(terms: list[Expr]) -> Expr:
-    total: Expr = const(0)
-    for term in terms:
-        total = total + term
-    return simplify(total)
+    return total_of([v.type.size * v.type.dtype.bytes for v in moved])
 
 
 def _flops(node: Node) -> Expr:
