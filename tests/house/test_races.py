@@ -1,6 +1,6 @@
 """Processes compile one model at once with one store, and are killed at random: results are right, entries are whole.
 
-Two rounds here; `make stress` makes twenty.
+One round here; `make stress` makes twenty.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def test_processes_that_compile_at_once_and_die(folder: Path, request: pytest.Fi
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     choose = random.Random(0)
     long = float(request.config.getoption("stress_seconds")) > 5
-    for _ in range(20 if long else 2):
+    for _ in range(20 if long else 1):
         Store.default().clear()
         running = [
             subprocess.Popen(

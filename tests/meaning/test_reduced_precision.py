@@ -309,7 +309,7 @@ def test_compiled_code_computes_the_rounded_graph(rows: int, width: int, inner: 
 
 
 LONG = settings.get_current_profile_name() == "long"
-FEW = ("MLP", "LSTM", "ResNet-50", "BERT-base", "GPT-2 small")
+FEW = ("MLP", "LSTM", "ResNet-50", "BERT-base")
 
 
 @pytest.mark.parametrize("network", [n for n in NETWORKS if LONG or n.name in FEW], ids=lambda network: network.name)
