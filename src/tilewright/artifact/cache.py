@@ -9,10 +9,11 @@ from tilewright.artifact.stored import Stored
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
 from tilewright.compiler.pipeline import lower
-from tilewright.frontends.onnx import open_model, read
+from tilewright.frontends.onnx import open_model, read, value_names
 from tilewright.lower.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.inside import Origin
 
 
 def compile_file(stored: Stored, threads: int, start: float) -> Executable:
@@ -23,6 +24,7 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     folder = os.path.dirname(os.path.abspath(stored.path))
     sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
+    compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
     stored.store.put(stored.key, *encode([executable.program], sources, executable.program.provenance))
     return executable
@@ -30,8 +32,17 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
 
 def compile_again(stored: Stored) -> Compiled:
     """The same in this process alone, with every stage kept."""
-    module = fix_dimensions(read(open_model(stored.path)), stored.sizes)
-    return lower(module, stored.target, stored.switches)
+    return lower(origin_of(stored).read(), stored.target, stored.switches)
+
+
+def origin_of(stored: Stored) -> Origin:
+    """The model that a stored program was compiled from, and how."""
+    return Origin(
+        lambda: fix_dimensions(read(open_model(stored.path)), stored.sizes),
+        stored.target,
+        stored.switches,
+        lambda: value_names(open_model(stored.path)),
+    )
 
 
 def _relative(path: str | None, folder: str, n: int) -> str:
