@@ -11,6 +11,7 @@ from tilewright.cli import options
 from tilewright.cli.highlight import highlight
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
+from tilewright.cli.show_page import Measured, write_page
 from tilewright.cli.tables import is_coloured
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
@@ -34,6 +35,16 @@ def show(
         bool,
         typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
     ] = False,
+    html: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="With --html: time kernels, or show predicted times.")
+    ] = True,
+    inputs: options.Inputs = [],  # noqa: B006
+    sizes: options.Sizes = [],  # noqa: B006
+    seed: options.Seed = 0,
     as_json: options.Json = False,
     assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
     target: options.TargetName = "native",
@@ -46,6 +57,7 @@ def show(
     """Print a model as it is after any stage of compilation.
 
     With colours on a terminal, plain in a pipe. What is printed of a graph or of loops is a program: tw.parse reads it.
+    With --html, all stages of all kernels are one page, with what they take on these inputs, random unless given.
 
     \b
     Examples:
@@ -54,7 +66,16 @@ def show(
       tilewright show model.onnx --plan
       tilewright show model.onnx --plan --dim sequence=1
       tilewright show model.onnx --kernel 3 | less
+      tilewright show model.onnx --html model.html --threads 1
     """
+    measured = Measured(measure, inputs, sizes, seed)
+    if html is None and (option := measured.option()):
+        raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
+    if html is not None:
+        if after or kernel or assembly or plan or stages or as_json:
+            raise UserError("--html goes alone", why="the page has all stages of all kernels, and the plan")
+        write_page(model, html, target, threads, How(level, off, dims, precision), measured)
+        return 0
     if stages and (after or kernel or assembly or plan):
         raise UserError("--stages goes alone", why="it lists what --after and --kernel may name")
     if plan and (after or kernel or assembly):

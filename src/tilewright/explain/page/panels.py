@@ -1,0 +1,319 @@
+"""What a page says of each call of a kernel, and of the whole where none is chosen: a section each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from tilewright.explain.page.drawing import link, place_of, style
+from tilewright.explain.page.facts import Call, Facts, Kernel
+from tilewright.explain.page.markup import Markup, element, join
+from tilewright.explain.page.pictures import Item, Kind
+from tilewright.explain.page.roofline import point_of
+from tilewright.report.quantities import counted, duration, size
+
+OVERVIEW = "overview"
+"""The section of the whole, and the name of its programs."""
+
+
+def panels(facts: Facts) -> list[Markup]:
+    """The overview, and a section for each call in the order of the program."""
+    kernels = {kernel.name: kernel for kernel in facts.kernels}
+    calls = {(call.kernel, call.turn): call for call in facts.calls}
+    items: dict[str, Item] = {}
+    readers: dict[str, tuple[list[str], list[str]]] = {}
+    for picture in facts.pictures:
+        shown = picture.without_views()
+        names = [_label(item, calls) for item in shown.items]
+        for n, item in enumerate(shown.items):
+            if item.kind is Kind.KERNEL:
+                items[names[n]] = item
+                before = [names[first] for first, last in shown.edges if last == n]
+                readers[names[n]] = before, [names[last] for first, last in shown.edges if first == n]
+    others: dict[str, list[Call]] = {}
+    for call in facts.calls:
+        others.setdefault(call.kernel, []).append(call)
+    return [
+        _overview(facts),
+        *(
+            _section(facts, call, kernels[call.kernel], items[call.key], others[call.kernel], readers[call.key])
+            for call in facts.calls
+        ),
+    ]
+
+
+def _label(item: Item, calls: Mapping[tuple[str, int], Call]) -> str:
+    return calls[item.name, item.turn].key if item.kind is Kind.KERNEL else f"{item.kind.value} {item.name}"
+
+
+def _section(
+    facts: Facts, call: Call, kernel: Kernel, item: Item, calls: Sequence[Call], beside: tuple[list[str], list[str]]
+) -> Markup:
+    decision = kernel.decision
+    chips = [element("span", call.template, class_=f"chip {style(call.template)}")]
+    if decision is not None:
+        chips.append(element("span", f"scheduled as {decision.template}", class_="chip"))
+    head = element(
+        "header",
+        element("a", "×", href=f"#{OVERVIEW}", class_="close", aria_label="back to the overview"),
+        element("h2", call.kernel),
+        element("p", *chips, element("span", place_of(call.main), class_="from")),
+        _turns(call, calls) if len(calls) > 1 else None,
+    )
+    return element(
+        "section",
+        head,
+        _times(facts, call),
+        _numbers(facts, call),
+        element("div", class_="plot") if point_of(call) else None,
+        *_alternatives(call, kernel),
+        *_neighbours(beside, {c.key for c in facts.calls}),
+        *_held(item),
+        element("h3", "Program"),
+        element("div", class_="programs"),
+        id=f"kernel={call.key}",
+        class_="call",
+        data_key=call.key,
+        data_programs=call.kernel,
+        tabindex="-1",
+        aria_label=f"kernel {call.key}",
+    )
+
+
+def _turns(call: Call, calls: Sequence[Call]) -> Markup:
+    """Links to all calls of the kernel."""
+    links = [
+        element(
+            "a",
+            str(other.turn + 1),
+            href=link(other.key),
+            title=f"{place_of(other.main)}: {duration(other.seconds)}",
+            aria_current="true" if other is call else None,
+        )
+        for other in calls
+    ]
+    return element("nav", element("span", f"call {call.turn + 1} of {len(calls)}"), *links, class_="turns")
+
+
+def bar(part: float, kind: str) -> Markup:
+    """A bar as long as this part of the room."""
+    width = 100 * min(max(part, 0.0), 1.0)
+    rect = element("rect", width=max(width, 0.4), height=10.0, class_=kind)
+    return element("svg", rect, class_="bar", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
+
+
+def bars(rows: Sequence[tuple[str, float | None, str, str]]) -> Markup:
+    """Labelled bars: a label, an amount (None for what cannot be), how it reads, and the bar's kind."""
+    most = max((amount for _, amount, _, _ in rows if amount is not None), default=0.0) or 1.0
+    cells = [
+        element(
+            "div",
+            element("span", label),
+            bar(amount / most, kind) if amount is not None else element("span", class_="bar"),
+            element("span", shown, class_="value"),
+        )
+        for label, amount, shown, kind in rows
+    ]
+    return element("div", *cells, class_="bars")
+
+
+def _times(facts: Facts, call: Call) -> Markup:
+    """Measured, predicted and least time."""
+    if not call.reached:
+        return element("p", "It was run while the model was compiled: all that it reads is constant.", class_="note")
+    rows = [
+        ("measured", call.measured, "strong"),
+        ("predicted" if facts.cores == 1 else "predicted, one core", call.predicted, "plain"),
+        ("roofline bound", call.bound, "plain"),
+    ]
+    return bars([(label, t, duration(t), kind) for label, t, kind in rows if t is not None])
+
+
+def _numbers(facts: Facts, call: Call) -> Markup:
+    """Figures under their names."""
+    rows: list[tuple[str, str]] = []
+    seconds = call.seconds
+    if call.reached and facts.seconds:
+        rows.append(("of the call", share(seconds / facts.seconds)))
+    if call.bound and call.measured:
+        rows.append(("of the roofline", share(call.bound / call.measured)))
+    if call.flops and seconds and call.reached:
+        rows.append(("GFLOP/s", f"{call.flops / seconds / 1e9:.1f}"))
+    if call.bytes and seconds and call.reached:
+        rows.append(("GB/s", f"{call.bytes / seconds / 1e9:.1f}"))
+    if call.flops is not None:
+        rows.append(("operations", quantity(call.flops)))
+    if call.bytes is not None:
+        rows.append(("read and written", size(call.bytes)))
+    if call.balance is not None:
+        rows.append(("balance of threads", share(call.balance)))
+    if call.runs > 1:
+        rows.append(("runs", str(call.runs)))
+    return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in rows))
+
+
+def _alternatives(call: Call, kernel: Kernel) -> list[Markup]:
+    """What else was priced when the plan put the operators together, and which templates refused the kernel."""
+    part, found = kernel.part, list[Markup]()
+    if part is not None and part.alternatives and len({price for _, price in part.alternatives}) > 1:
+        others = [name for name in dict.fromkeys(part.kernels) if name != call.kernel]
+        prices = dict(part.alternatives)
+        chosen = [] if part.seconds in prices.values() else [("chosen", part.seconds)]
+        rows = [
+            (
+                name,
+                None if math.isinf(price) else price,
+                "no template" if math.isinf(price) else duration(price),
+                "strong" if price == part.seconds else "plain",
+            )
+            for name, price in [*chosen, *prices.items()]
+        ]
+        with_ = f" for this kernel and {', '.join(others)}" if others else ""
+        points = f"; {counted(part.points, 'choice')} to make" if part.points else ""
+        found.append(element("h3", "Alternatives"))
+        found.append(element("p", f"{counted(part.priced, 'plan')} priced{with_}{points}.", class_="note"))
+        found.append(bars(rows))
+    if kernel.decision is not None and kernel.decision.refusals:
+        found.append(element("h3", "Templates that refused"))
+        found.append(element("ul", *(element("li", str(refusal)) for refusal in kernel.decision.refusals)))
+    return found
+
+
+def _neighbours(beside: tuple[list[str], list[str]], known: set[str]) -> list[Markup]:
+    """Where the data comes from and where it goes."""
+
+    def shown(names: Sequence[str]) -> list[Markup]:
+        words = [element("a", n, href=link(n)) if n in known else element("span", n) for n in dict.fromkeys(names)]
+        return [element("li", word) for word in words]
+
+    rows = [(head, shown(names)) for head, names in zip(("reads from", "is read by"), beside, strict=True) if names]
+    if not rows:
+        return []
+    cells = [element("div", element("h4", head), element("ul", *items, class_="links")) for head, items in rows]
+    return [element("h3", "Neighbours"), element("div", *cells, class_="pair")]
+
+
+def _held(item: Item) -> list[Markup]:
+    """The operators, with what the front end calls them."""
+    rows = [
+        element(
+            "tr",
+            element("td", operator.name),
+            element("td", operator.type),
+            element("td", place_of(operator.source), title=operator.source or None),
+        )
+        for operator in item.operators
+    ]
+    heads = element("tr", *(element("th", head, scope="col") for head in ("operator", "makes", "from")))
+    table = element("table", element("thead", heads), element("tbody", *rows))
+    return [element("h3", "Operators"), element("div", table, class_="wide")]
+
+
+def _overview(facts: Facts) -> Markup:
+    """What is shown where no kernel is chosen."""
+    return element(
+        "section",
+        element("header", element("h2", "Where the time goes")),
+        _by_template(facts),
+        element(
+            "p", "Choose a kernel in the strip, in the graph or in the list for all that is known of it.", class_="note"
+        ),
+        element("h3", "Roofline"),
+        element("div", class_="plot"),
+        element("h3", "Program"),
+        element("div", class_="programs"),
+        id=OVERVIEW,
+        class_="call",
+        data_programs=OVERVIEW,
+        tabindex="-1",
+        aria_label="overview",
+    )
+
+
+def _by_template(facts: Facts) -> Markup:
+    groups: dict[str, list[Call]] = {}
+    for call in facts.calls:
+        if call.reached:
+            groups.setdefault(call.template, []).append(call)
+    sums = {name: math.fsum(call.seconds for call in calls) for name, calls in groups.items()}
+    rows = [
+        (f"{name} × {len(groups[name])}", seconds, _shared(seconds, facts), f"mark {style(name)}")
+        for name, seconds in sorted(sums.items(), key=lambda row: -row[1])
+    ]
+    if facts.measured:
+        rows.append(("between kernels", facts.between, _shared(facts.between, facts), "plain"))
+    return bars(rows)
+
+
+def _shared(seconds: float, facts: Facts) -> str:
+    return f"{duration(seconds)}  {share(seconds / facts.seconds)}" if facts.seconds else duration(seconds)
+
+
+def share(part: float) -> str:
+    """A part in per cent."""
+    return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.1f} %"
+
+
+def quantity(count: int) -> str:
+    """A large number: 1.23 G."""
+    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return str(count)
+
+
+def table_of_kernels(facts: Facts) -> Markup:
+    """All kernels, the one that takes longest first, calls of one kernel together."""
+    groups: dict[str, list[Call]] = {}
+    for call in facts.calls:
+        groups.setdefault(call.kernel, []).append(call)
+    sums = {name: math.fsum(call.seconds for call in calls if call.reached) for name, calls in groups.items()}
+    most = max(sums.values(), default=0.0) or 1.0
+    rows = [_row(groups[name], seconds, most) for name, seconds in sorted(sums.items(), key=lambda row: -row[1])]
+    heads = ("kernel", "calls", "time", "", "predicted", "roofline")
+    head = element("tr", *(element("th", text, scope="col") for text in heads))
+    return element("table", element("thead", head), element("tbody", *rows), class_="kernels")
+
+
+def _row(calls: Sequence[Call], seconds: float, most: float) -> Markup:
+    first = calls[0]
+    predicted = [call.predicted for call in calls if call.reached]
+    known = [p for p in predicted if p is not None]
+    bounds = [call.bound for call in calls if call.measured]
+    total = math.fsum(b for b in bounds if b is not None)
+    return element(
+        "tr",
+        element("td", element("a", first.kernel, href=link(first.key)), class_=f"swatch {style(first.template)}"),
+        element("td", str(len(calls))),
+        element("td", duration(seconds)),
+        element("td", bar(seconds / most, f"mark {style(first.template)}")),
+        element("td", duration(math.fsum(known)) if known and len(known) == len(predicted) else ""),
+        element("td", share(total / seconds) if bounds and None not in bounds and seconds else ""),
+        data_key=first.key,
+    )
+
+
+def strip(facts: Facts) -> Markup:
+    """All calls beside each other in program order, as wide as they take long."""
+    whole = math.fsum([facts.between, *(call.seconds for call in facts.calls if call.reached)]) or 1.0
+    x, parts = 0.0, list[Markup]()
+    for call in facts.calls:
+        if call.reached:
+            width = 1000 * call.seconds / whole
+            rect = element("rect", x=x, width=width, height=40.0)
+            about = element("title", f"{call.key} {duration(call.seconds)}")
+            kind = f"kernel {style(call.template)}"
+            parts.append(element("a", about, rect, href=link(call.key), class_=kind, data_key=call.key, tabindex="-1"))
+            x += width
+    if facts.between:
+        about = element("title", f"between kernels {duration(facts.between)}")
+        parts.append(element("g", about, element("rect", x=x, width=1000 - x, height=40.0), class_="between"))
+    return element(
+        "svg",
+        join(*parts),
+        class_="strip",
+        viewBox="0 0 1000 40",
+        preserveAspectRatio="none",
+        role="group",
+        aria_label="kernels in program order, by time",
+    )
