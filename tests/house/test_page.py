@@ -29,6 +29,7 @@ from tilewright.explain.page.pictures import Kind
 from tilewright.report.syntax import styled
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&amp;"
+LEVELS = ["graph", "plan", "schedule", "legal", "llvm", "assembly"]
 FEEDS = {"x": np.random.default_rng(1).normal(size=(4, 32)).astype(np.float32)}
 
 
@@ -157,6 +158,20 @@ def test_a_call_holds_the_operators_that_the_plan_says(exe: tw.Executable, facts
         assert len(read) <= len(names)
 
 
+def test_neighbours_are_the_calls_that_the_graph_joins(facts: Facts) -> None:
+    (picture,) = facts.pictures
+    shown = picture.without_views()
+    keys = {(call.kernel, call.turn): call.key for call in facts.calls}
+    names = [keys.get((item.name, item.turn), "") if item.kind is Kind.KERNEL else "" for item in shown.items]
+    for call in facts.calls:
+        at = names.index(call.key)
+        before = {names[first] for first, last in shown.edges if last == at}
+        after = {names[last] for first, last in shown.edges if first == at}
+        assert {key for other, key in call.beside if other.role == "producer"} == before
+        assert {key for other, key in call.beside if other.role == "consumer"} == after
+        assert set(call.answer.source) <= {operator.source for item in shown.items for operator in item.operators}
+
+
 def test_programs_are_those_of_every_stage_and_coloured_text_is_the_text(exe: tw.Executable, facts: Facts) -> None:
     found = programs_in(render(facts))
     assert set(found) == {"overview", *exe.kernels}
@@ -166,7 +181,7 @@ def test_programs_are_those_of_every_stage_and_coloured_text_is_the_text(exe: tw
 
     for kernel in exe.kernels:
         levels = found[kernel]
-        assert list(levels) == ["graph", "plan", "schedule", "legal", "llvm", "assembly"]
+        assert [level for level in levels if level != "steps"] == LEVELS
         assert plain(levels["plan"]) == exe.show(after="plan", kernel=kernel)
         assert plain(levels["schedule"]) == exe.show(after="schedule", kernel=kernel)
         assert plain(levels["legal"]).startswith(exe.show(kernel=kernel))

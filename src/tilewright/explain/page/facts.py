@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.explain.answer import KernelAnswer, Neighbour
+from tilewright.explain.page.neighbours import beside
 from tilewright.explain.page.pictures import Item, Kind, Picture, pictures
 from tilewright.explain.page.programs import Level, kernel_programs, whole_programs
+from tilewright.explain.program import Place
+from tilewright.explain.why import explainer
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
-from tilewright.plan.decision import Decision
-from tilewright.plan.fusion.explain import PartRow
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.runtime.program import Site
@@ -30,12 +32,12 @@ class Call:
     """A call of a kernel: the kernel's function, how many calls of it come before (`turn`), how often it runs, its
     seconds, what planning expected, what it does and moves, what the roofline allows; None where that is not known.
     `reached` says whether it runs at a call of the program, and not while it is compiled. `main` is the front end's
-    operator that most of the work is expected of, `source` all of them."""
+    operator that most of the work is expected of, `source` all of them; `answer` says why it is so, and `beside` what
+    it reads from and is read by, each with the key of the call there, empty where none is."""
 
     kernel: str
     turn: int
     template: str
-    operators: tuple[str, ...]
     source: tuple[str, ...]
     main: str
     runs: int
@@ -46,12 +48,14 @@ class Call:
     bytes: int | None
     bound: float | None
     balance: float | None
+    answer: KernelAnswer
+    beside: tuple[tuple[Neighbour, str], ...]
 
     @property
     def key(self) -> str:
         """What the call is named by in the address of a page: `dense` is the first call of a kernel, `dense:2` the
         second."""
-        return self.kernel if not self.turn else f"{self.kernel}:{self.turn + 1}"
+        return key_of(self.kernel, self.turn)
 
     @property
     def seconds(self) -> float:
@@ -61,11 +65,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A kernel's function: how it came to its schedule, the decision of the plan that it is from, its programs."""
+    """A kernel's function with its programs."""
 
     name: str
-    decision: Decision | None
-    part: PartRow | None
     programs: tuple[Level, ...]
 
 
@@ -112,9 +114,8 @@ def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping
     known = {v: sizes[v.name] for v in exe.interface.symbols if v.name in sizes}
     calls = tuple(_calls(exe, items, profile, known))
     operators = {item.name: item.program for item in reversed(items) if item.program is not None}
-    programs = kernel_programs(exe, operators)
-    names = dict.fromkeys(item.name for item in items)
-    kernels = tuple(Kernel(n, exe.decisions.get(n), exe.plan.part_of(n), programs[n]) for n in names)
+    programs = kernel_programs(exe, operators, {call.kernel: call.answer.schedule for call in calls})
+    kernels = tuple(Kernel(name, programs[name]) for name in dict.fromkeys(item.name for item in items))
     seconds = math.fsum(call.seconds for call in calls)
     return Facts(
         title=title,
@@ -144,14 +145,18 @@ def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, size
         met[name] += 1
     planned = Counter[str]()
     rows = {(row.name, planned.update([row.name]) or planned[row.name] - 1): row for row in exe.plan.kernels}
-    calls = []
+    explained, calls = explainer(exe), list[Call]()
+    places = {(place.name, place.turn): place for place in explained.program.places}
     for item in items:
         key, row = (item.name, item.turn), rows[item.name, item.turn]
         known = [profile.sites[n] if profile else _expected(sites[n], sizes) for n in own.get(key, ())]
         one = _expected(
             Site(item.name, row.template, row.operators, row.source, row.flops, row.bytes, row.seconds), sizes
         )
-        calls.append(_call(item, one, known, bool(profile)))
+        place = places[item.name, item.turn]
+        answer = explained.kernel(place)
+        near = tuple((other, _key(it)) for other, it in beside(answer, place, explained.program.places))
+        calls.append(_call(item, one, known, profile is not None, answer, near))
     return calls
 
 
@@ -161,7 +166,14 @@ def _expected(site: Site, sizes: Mapping[Var, int]) -> SiteTime:
     return SiteTime(site, 1, 0.0, flops, moved, None, site.predicted, None)
 
 
-def _call(item: Item, one: SiteTime, found: Sequence[SiteTime], measured: bool) -> Call:
+def _call(
+    item: Item,
+    one: SiteTime,
+    found: Sequence[SiteTime],
+    measured: bool,
+    answer: KernelAnswer,
+    near: tuple[tuple[Neighbour, str], ...],
+) -> Call:
     """A call of the graph from its sites; `one` is a single run of it."""
     rows = found or [one]
     balances = [row.balance for row in rows if row.balance is not None]
@@ -170,8 +182,7 @@ def _call(item: Item, one: SiteTime, found: Sequence[SiteTime], measured: bool) 
         kernel=item.name,
         turn=item.turn,
         template=one.site.template,
-        operators=one.site.operators,
-        source=one.site.source,
+        source=answer.source,
         main=item.main,
         runs=sum(row.calls for row in found),
         reached=bool(found),
@@ -181,7 +192,18 @@ def _call(item: Item, one: SiteTime, found: Sequence[SiteTime], measured: bool) 
         bytes=moved,
         bound=_sum([row.bound for row in rows]),
         balance=sum(balances) / len(balances) if balances else None,
+        answer=answer,
+        beside=near,
     )
+
+
+def key_of(kernel: str, turn: int) -> str:
+    """The key of a call: `dense` for the first, `dense:2` for the second."""
+    return kernel if not turn else f"{kernel}:{turn + 1}"
+
+
+def _key(place: Place | None) -> str:
+    return "" if place is None else key_of(place.name, place.turn)
 
 
 def _total(parts: Sequence[int | None]) -> int | None:

@@ -9,11 +9,12 @@ import base64
 import hashlib
 from importlib.resources import files
 
+from tilewright.explain.page.bars import share
 from tilewright.explain.page.drawing import draw
 from tilewright.explain.page.facts import Facts
 from tilewright.explain.page.markup import Markup, element, join
 from tilewright.explain.page.packed import packed
-from tilewright.explain.page.panels import OVERVIEW, panels, share, strip, table_of_kernels
+from tilewright.explain.page.panels import OVERVIEW, panels, strip, table_of_kernels
 from tilewright.explain.page.roofline import roofline
 from tilewright.report.quantities import counted, duration, size
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from tilewright.explain.page.bars import bar, bars, quantity, share
 from tilewright.explain.page.drawing import link, place_of, style
-from tilewright.explain.page.facts import Call, Facts, Kernel
+from tilewright.explain.page.facts import Call, Facts
 from tilewright.explain.page.markup import Markup, element, join
 from tilewright.explain.page.pictures import Item, Kind
+from tilewright.explain.page.reasons import alternatives, inside, layouts, neighbours, price
 from tilewright.explain.page.roofline import point_of
-from tilewright.report.quantities import counted, duration, size
+from tilewright.report.quantities import duration, size
 
 OVERVIEW = "overview"
 """The section of the whole, and the name of its programs."""
@@ -18,41 +20,21 @@ OVERVIEW = "overview"
 
 def panels(facts: Facts) -> list[Markup]:
     """The overview, and a section for each call in the order of the program."""
-    kernels = {kernel.name: kernel for kernel in facts.kernels}
-    calls = {(call.kernel, call.turn): call for call in facts.calls}
-    items: dict[str, Item] = {}
-    readers: dict[str, tuple[list[str], list[str]]] = {}
-    for picture in facts.pictures:
-        shown = picture.without_views()
-        names = [_label(item, calls) for item in shown.items]
-        for n, item in enumerate(shown.items):
-            if item.kind is Kind.KERNEL:
-                items[names[n]] = item
-                before = [names[first] for first, last in shown.edges if last == n]
-                readers[names[n]] = before, [names[last] for first, last in shown.edges if first == n]
+    shown = [item for picture in facts.pictures for item in picture.items if item.kind is Kind.KERNEL]
+    items = {(item.name, item.turn): item for item in shown}
     others: dict[str, list[Call]] = {}
     for call in facts.calls:
         others.setdefault(call.kernel, []).append(call)
     return [
         _overview(facts),
-        *(
-            _section(facts, call, kernels[call.kernel], items[call.key], others[call.kernel], readers[call.key])
-            for call in facts.calls
-        ),
+        *(_section(facts, call, items[call.kernel, call.turn], others[call.kernel]) for call in facts.calls),
     ]
 
 
-def _label(item: Item, calls: Mapping[tuple[str, int], Call]) -> str:
-    return calls[item.name, item.turn].key if item.kind is Kind.KERNEL else f"{item.kind.value} {item.name}"
-
-
-def _section(
-    facts: Facts, call: Call, kernel: Kernel, item: Item, calls: Sequence[Call], beside: tuple[list[str], list[str]]
-) -> Markup:
-    decision = kernel.decision
+def _section(facts: Facts, call: Call, item: Item, calls: Sequence[Call]) -> Markup:
+    answer = call.answer
     chips = [element("span", call.template, class_=f"chip {style(call.template)}")]
-    if decision is not None:
-        chips.append(element("span", f"scheduled as {decision.template}", class_="chip"))
+    chips.append(element("span", f"scheduled by {answer.scheduled_by}", class_="chip"))
     head = element(
         "header",
         element("a", "×", href=f"#{OVERVIEW}", class_="close", aria_label="back to the overview"),
@@ -66,9 +48,12 @@ def _section(
         _times(facts, call),
         _numbers(facts, call),
         element("div", class_="plot") if point_of(call) else None,
-        *_alternatives(call, kernel),
-        *_neighbours(beside, {c.key for c in facts.calls}),
+        *alternatives(call.kernel, answer.choice),
+        *price(answer),
         *_held(item),
+        *inside(answer),
+        *layouts(answer.layouts),
+        *neighbours(call.beside),
         element("h3", "Program"),
         element("div", class_="programs"),
         id=f"kernel={call.key}",
@@ -93,28 +78,6 @@ def _turns(call: Call, calls: Sequence[Call]) -> Markup:
         for other in calls
     ]
     return element("nav", element("span", f"call {call.turn + 1} of {len(calls)}"), *links, class_="turns")
-
-
-def bar(part: float, kind: str) -> Markup:
-    """A bar as long as this part of the room."""
-    width = 100 * min(max(part, 0.0), 1.0)
-    rect = element("rect", width=max(width, 0.4), height=10.0, class_=kind)
-    return element("svg", rect, class_="bar", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
-
-
-def bars(rows: Sequence[tuple[str, float | None, str, str]]) -> Markup:
-    """Labelled bars: a label, an amount (None for what cannot be), how it reads, and the bar's kind."""
-    most = max((amount for _, amount, _, _ in rows if amount is not None), default=0.0) or 1.0
-    cells = [
-        element(
-            "div",
-            element("span", label),
-            bar(amount / most, kind) if amount is not None else element("span", class_="bar"),
-            element("span", shown, class_="value"),
-        )
-        for label, amount, shown, kind in rows
-    ]
-    return element("div", *cells, class_="bars")
 
 
 def _times(facts: Facts, call: Call) -> Markup:
@@ -150,47 +113,6 @@ def _numbers(facts: Facts, call: Call) -> Markup:
     if call.runs > 1:
         rows.append(("runs", str(call.runs)))
     return element("dl", *(element("div", element("dt", name), element("dd", value)) for name, value in rows))
-
-
-def _alternatives(call: Call, kernel: Kernel) -> list[Markup]:
-    """What else was priced when the plan put the operators together, and which templates refused the kernel."""
-    part, found = kernel.part, list[Markup]()
-    if part is not None and part.alternatives and len({price for _, price in part.alternatives}) > 1:
-        others = [name for name in dict.fromkeys(part.kernels) if name != call.kernel]
-        prices = dict(part.alternatives)
-        chosen = [] if part.seconds in prices.values() else [("chosen", part.seconds)]
-        rows = [
-            (
-                name,
-                None if math.isinf(price) else price,
-                "no template" if math.isinf(price) else duration(price),
-                "strong" if price == part.seconds else "plain",
-            )
-            for name, price in [*chosen, *prices.items()]
-        ]
-        with_ = f" for this kernel and {', '.join(others)}" if others else ""
-        points = f"; {counted(part.points, 'choice')} to make" if part.points else ""
-        found.append(element("h3", "Alternatives"))
-        found.append(element("p", f"{counted(part.priced, 'plan')} priced{with_}{points}.", class_="note"))
-        found.append(bars(rows))
-    if kernel.decision is not None and kernel.decision.refusals:
-        found.append(element("h3", "Templates that refused"))
-        found.append(element("ul", *(element("li", str(refusal)) for refusal in kernel.decision.refusals)))
-    return found
-
-
-def _neighbours(beside: tuple[list[str], list[str]], known: set[str]) -> list[Markup]:
-    """Where the data comes from and where it goes."""
-
-    def shown(names: Sequence[str]) -> list[Markup]:
-        words = [element("a", n, href=link(n)) if n in known else element("span", n) for n in dict.fromkeys(names)]
-        return [element("li", word) for word in words]
-
-    rows = [(head, shown(names)) for head, names in zip(("reads from", "is read by"), beside, strict=True) if names]
-    if not rows:
-        return []
-    cells = [element("div", element("h4", head), element("ul", *items, class_="links")) for head, items in rows]
-    return [element("h3", "Neighbours"), element("div", *cells, class_="pair")]
 
 
 def _held(item: Item) -> list[Markup]:
@@ -247,19 +169,6 @@ def _by_template(facts: Facts) -> Markup:
 
 def _shared(seconds: float, facts: Facts) -> str:
     return f"{duration(seconds)}  {share(seconds / facts.seconds)}" if facts.seconds else duration(seconds)
-
-
-def share(part: float) -> str:
-    """A part in per cent."""
-    return f"{100 * part:.0f} %" if part >= 0.1 else f"{100 * part:.1f} %"
-
-
-def quantity(count: int) -> str:
-    """A large number: 1.23 G."""
-    for unit, scale in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return str(count)
 
 
 def table_of_kernels(facts: Facts) -> Markup:

@@ -27,21 +27,26 @@ class Level:
     text: str
 
 
-def kernel_programs(exe: Executable, operators: Mapping[str, GraphFunction]) -> dict[str, tuple[Level, ...]]:
-    """For each kernel, by its name, its levels; `operators` are the graph functions of what each holds."""
+def kernel_programs(
+    exe: Executable, operators: Mapping[str, GraphFunction], steps: Mapping[str, str]
+) -> dict[str, tuple[Level, ...]]:
+    """For each kernel, by its name, its levels; `operators` are the graph functions of what each holds, `steps` the
+    schedules as Python, empty where a kernel was not scheduled by steps."""
     final = exe.module
     functions = {name: f for name, f in final.functions.items() if isinstance(f, Function)}
     units = {f.name: unit for unit in units_of(functions, final.entry)[1:] for f in unit}
     planned, scheduled = exe.after("plan").functions, exe.after("schedule").functions
-    return {
-        name: (
+    found: dict[str, tuple[Level, ...]] = {}
+    for name, graph in operators.items():
+        levels = [
             Level("graph", "the operators that the plan put together", str(graph)),
             Level("plan", "their definitions as loops, without a thought of speed", str(planned[name])),
-            Level("schedule", "the same loops, made fast", str(scheduled[name])),
-            *(_legal(units[name], exe.program.target) if name in units else ()),
-        )
-        for name, graph in operators.items()
-    }
+        ]
+        if steps[name]:
+            levels.append(Level("steps", "the schedule, as Python that makes it of these loops", steps[name]))
+        levels.append(Level("schedule", "the same loops, made fast", str(scheduled[name])))
+        found[name] = (*levels, *(_legal(units[name], exe.program.target) if name in units else ()))
+    return found
 
 
 def _legal(unit: tuple[Function, ...], target: Target) -> tuple[Level, ...]:
