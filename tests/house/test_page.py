@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from cli_models import invoke, save_affine, save_rows
+from tilewright.explain.page.document import render
 from tilewright.explain.page.facts import Facts, collect
-from tilewright.explain.page.html import render
 from tilewright.explain.page.layout import Spacing, lay_out, spread
 from tilewright.explain.page.markup import VOID, element, shorten
 from tilewright.explain.page.pictures import Kind

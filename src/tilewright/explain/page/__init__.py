@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tilewright.explain.page.document import render
 from tilewright.explain.page.facts import collect
-from tilewright.explain.page.html import render
 from tilewright.expr.nodes import Var
 from tilewright.runtime.executable import Executable
 

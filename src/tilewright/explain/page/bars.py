@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.explain.page.markup import Markup, element
+from tilewright.report.quantities import duration
 
 
 def bar(part: float, kind: str) -> Markup:
@@ -28,6 +29,11 @@ def bars(rows: Sequence[tuple[str, float | None, str, str]], wide: bool = False)
         for label, amount, shown, kind in rows
     ]
     return element("div", *cells, class_="bars wide-labels" if wide else "bars")
+
+
+def took(seconds: float) -> str:
+    """A time, also one that is too short for its digits."""
+    return "< 0.01 µs" if 0 < seconds < 5e-9 else duration(seconds)
 
 
 def share(part: float) -> str:

@@ -17,7 +17,7 @@ from tilewright.explain.page.programs import Level, kernel_programs, whole_progr
 from tilewright.explain.program import Place
 from tilewright.explain.why import explainer
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Expr
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
@@ -111,8 +111,7 @@ def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping
     stages = exe.stages
     drawn = pictures(exe.after(stages[stages.index("plan") - 1]), exe.after("plan"))
     items = [item for picture in drawn for item in picture.items if item.kind is Kind.KERNEL]
-    known = {v: sizes[v.name] for v in exe.interface.symbols if v.name in sizes}
-    calls = tuple(_calls(exe, items, profile, known))
+    calls = tuple(_calls(exe, items, profile, sizes))
     operators = {item.name: item.program for item in reversed(items) if item.program is not None}
     programs = kernel_programs(exe, operators, {call.kernel: call.answer.schedule for call in calls})
     kernels = tuple(Kernel(name, programs[name]) for name in dict.fromkeys(item.name for item in items))
@@ -125,7 +124,7 @@ def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping
         seconds=profile.seconds if profile else seconds,
         between=max(profile.between, 0.0) if profile else 0.0,
         weights=sum(c.nbytes for c in exe.program.constants),
-        arena=_arena(exe, known),
+        arena=_arena(exe, sizes),
         calls=calls,
         kernels=kernels,
         pictures=drawn,
@@ -133,7 +132,7 @@ def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping
     )
 
 
-def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, sizes: Mapping[Var, int]) -> list[Call]:
+def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, sizes: Mapping[str, int]) -> list[Call]:
     """The calls in the order of the graphs, each with the sites of the program that are its own: those of a kernel
     stand in the same order, at one place each or, where a loop runs to and fro, at several."""
     sites = exe.program.sites
@@ -160,7 +159,7 @@ def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, size
     return calls
 
 
-def _expected(site: Site, sizes: Mapping[Var, int]) -> SiteTime:
+def _expected(site: Site, sizes: Mapping[str, int]) -> SiteTime:
     """What is known of a call of a site without a profile."""
     flops, moved = (None if e is None else _value(e, sizes) for e in (site.flops, site.bytes))
     return SiteTime(site, 1, 0.0, flops, moved, None, site.predicted, None)
@@ -216,14 +215,13 @@ def _sum(parts: Sequence[float | None]) -> float | None:
     return math.fsum(known) if len(known) == len(parts) else None
 
 
-def _value(e: Expr, sizes: Mapping[Var, int]) -> int | None:
+def _value(e: Expr, sizes: Mapping[str, int]) -> int | None:
     """What an expression comes to; None where it needs a size that is not known."""
-    if isinstance(e, Const):
-        return int(e.value)
-    return int(evaluate(e, sizes)) if set(variables_of(e)) <= set(sizes) else None
+    used = variables_of(e)
+    return int(evaluate(e, {v: sizes[v.name] for v in used})) if all(v.name in sizes for v in used) else None
 
 
-def _arena(exe: Executable, sizes: Mapping[Var, int]) -> int | None:
+def _arena(exe: Executable, sizes: Mapping[str, int]) -> int | None:
     """The bytes of scratch memory of a call, where they are known before it."""
     called = exe.after("bufferize")
     main = called.functions[called.entry]

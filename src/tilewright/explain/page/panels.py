@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.explain.page.bars import bar, bars, quantity, share
+from tilewright.explain.page.bars import bar, bars, quantity, share, took
 from tilewright.explain.page.drawing import link, place_of, style
 from tilewright.explain.page.facts import Call, Facts
 from tilewright.explain.page.markup import Markup, element, join
@@ -16,6 +16,10 @@ from tilewright.report.quantities import duration, size
 
 OVERVIEW = "overview"
 """The section of the whole, and the name of its programs."""
+
+ESTIMATED = (
+    "Peaks and bandwidths are estimates: kernels may lie above them. `tilewright doctor` measures a machine's own."
+)
 
 
 def panels(facts: Facts) -> list[Markup]:
@@ -89,7 +93,7 @@ def _times(facts: Facts, call: Call) -> Markup:
         ("predicted" if facts.cores == 1 else "predicted, one core", call.predicted, "plain"),
         ("roofline bound", call.bound, "plain"),
     ]
-    return bars([(label, t, duration(t), kind) for label, t, kind in rows if t is not None])
+    return bars([(label, t, took(t), kind) for label, t, kind in rows if t is not None])
 
 
 def _numbers(facts: Facts, call: Call) -> Markup:
@@ -142,6 +146,7 @@ def _overview(facts: Facts) -> Markup:
         ),
         element("h3", "Roofline"),
         element("div", class_="plot"),
+        None if facts.target.peaks.measured else element("p", ESTIMATED, class_="note"),
         element("h3", "Program"),
         element("div", class_="programs"),
         id=OVERVIEW,
