@@ -304,7 +304,7 @@ def test_the_command_writes_a_page_with_measured_times(tmp_path: Path) -> None:
     assert outcome.code == 0 and outcome.out == ""
     assert f"{page} holds the page" in outcome.err
     text = page.read_text()
-    assert ">measured<" in text and "<title>affine – Tilewright</title>" in text
+    assert ">measured<" in text and "scratch memory" in text and "<title>affine – Tilewright</title>" in text
     invoke("show", model, "--html", page, "--no-measure")
     assert ">measured<" not in page.read_text()
 
