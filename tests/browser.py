@@ -72,8 +72,17 @@ class Browser:
         os.close(self._read)
         self._folder.cleanup()
 
-    def open(self, path: Path, hash: str = "", *, width: int = 1280, height: int = 800, dark: bool = False) -> None:
-        """Shows a page that says when it is ready; a narrow window is a phone."""
+    def open(
+        self,
+        path: Path,
+        hash: str = "",
+        *,
+        width: int = 1280,
+        height: int = 800,
+        dark: bool = False,
+        scripts: bool = True,
+    ) -> None:
+        """Shows a page that says when it is ready; a narrow window is a phone. Without `scripts` it runs none."""
         self.requests.clear()
         phone = width < 600
         self._call(
@@ -83,8 +92,10 @@ class Browser:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self._call("Page.navigate", url="about:blank")
+        self._call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self._call("Page.navigate", url=f"file://{quote(str(path))}{hash}")
-        self.wait("document.documentElement?.dataset.ready && document.documentElement.dataset.programs")
+        told = "document.documentElement?.dataset.ready && document.documentElement.dataset.programs"
+        self.wait(told if scripts else "document.readyState === 'complete'")
 
     def wait(self, expression: str) -> None:
         """Until an expression holds."""

@@ -17,7 +17,7 @@ from browser import Browser, find_browser
 pytestmark = pytest.mark.skipif(find_browser() is None, reason="no Chromium is installed")
 
 ERRORS = "document.documentElement.dataset.errors ?? ''"
-CHOSEN = "document.querySelector('section.on').id"
+CHOSEN = "document.querySelector('section.on').dataset.key ?? 'overview'"
 WINDOWS = [(390, 844), (1280, 800)]
 
 
@@ -64,7 +64,7 @@ def test_a_page_runs_without_errors_and_fits_the_window(
 def test_an_address_chooses_a_kernel_and_shows_its_panel(browser: Browser, page: Path, width: int, height: int) -> None:
     browser.open(page, "#kernel=contract_add:2", width=width, height=height)
     assert browser.evaluate(ERRORS) == ""
-    assert browser.evaluate(CHOSEN) == "kernel=contract_add:2"
+    assert browser.evaluate(CHOSEN) == "contract_add:2"
     assert browser.evaluate("document.querySelector('section.on h2').getBoundingClientRect().top") < height
     assert browser.evaluate("document.querySelectorAll('a.kernel.on').length") == 3
     assert browser.evaluate("document.querySelectorAll('a.kernel.kin').length") == 3
@@ -82,7 +82,7 @@ def test_an_address_that_names_nothing_shows_the_overview(browser: Browser, page
 def test_a_click_in_a_graph_chooses_in_all_views(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.click(".canvas[data-view=kernels] [data-key=reduce_sub_exp_div]")
-    browser.wait(f"{CHOSEN} === 'kernel=reduce_sub_exp_div'")
+    browser.wait(f"({CHOSEN}) === 'reduce_sub_exp_div'")
     browser.click("#tab-operators")
     assert browser.evaluate("document.querySelector('.canvas:not([hidden])').dataset.view") == "operators"
     assert (
@@ -90,7 +90,7 @@ def test_a_click_in_a_graph_chooses_in_all_views(browser: Browser, page: Path) -
         == "reduce_sub_exp_div"
     )
     browser.click("section.on .close")
-    browser.wait(f"{CHOSEN} === 'overview'")
+    browser.wait(f"({CHOSEN}) === 'overview'")
     assert browser.evaluate("document.querySelectorAll('a.kernel.on').length") == 0
 
 
@@ -113,7 +113,7 @@ def test_keys_choose_views_kernels_and_sizes(browser: Browser, page: Path) -> No
     browser.press("ArrowRight")
     browser.evaluate("document.querySelector('.canvas:not([hidden]) a').focus()")
     browser.press("Enter")
-    browser.wait(f"{CHOSEN} !== 'overview'")
+    browser.wait(f"({CHOSEN}) !== 'overview'")
     browser.click("#tab-kernels")
     canvas = "document.querySelector('.canvas[data-view=kernels]')"
     before = browser.evaluate(f"{canvas}.querySelector('svg').clientWidth")
@@ -127,6 +127,7 @@ def test_on_a_phone_a_line_leads_to_the_panel_of_what_was_chosen(browser: Browse
     assert browser.evaluate("document.querySelector('#mini').hidden")
     browser.click(".canvas[data-view=kernels] [data-key=contract_add]")
     browser.wait("!document.querySelector('#mini').hidden")
+    assert browser.evaluate("scrollY") == 0
     assert "contract_add" in browser.evaluate("document.querySelector('#mini').innerText")
     browser.click("#mini")
     browser.wait("document.querySelector('#mini').hidden")
@@ -140,3 +141,10 @@ def test_a_browser_that_cannot_unpack_says_which_command_shows_programs(
     browser.evaluate("delete globalThis.DecompressionStream; location.hash = '#kernel=contract_add'")
     browser.wait("document.querySelector('#about').innerText.includes('tilewright show MODEL --kernel contract_add')")
     assert browser.evaluate(ERRORS) == ""
+
+
+def test_without_scripts_an_address_still_shows_its_panel(browser: Browser, page: Path) -> None:
+    browser.open(page, "#kernel=contract_add:2", scripts=False)
+    shown = "[...document.querySelectorAll('section')].filter(s => s.getClientRects().length).map(s => s.dataset.key)"
+    assert browser.evaluate(shown) == ["contract_add:2"]
+    assert browser.evaluate("document.querySelector('.canvas svg').getBoundingClientRect().height") > 100

@@ -15,9 +15,8 @@ def bar(part: float, kind: str) -> Markup:
     return element("svg", rect, class_="bar", viewBox="0 0 100 10", preserveAspectRatio="none", aria_hidden="true")
 
 
-def bars(rows: Sequence[tuple[str, float | None, str, str]], wide: bool = False) -> Markup:
-    """A row for each: a label, an amount (None for what cannot be), how it reads, and the bar's kind; with long labels,
-    `wide`."""
+def bars(rows: Sequence[tuple[str, float | None, str, str]]) -> Markup:
+    """A row for each: a label, an amount (None for what cannot be), how it reads, and the bar's kind."""
     most = max((amount for _, amount, _, _ in rows if amount is not None), default=0.0) or 1.0
     cells = [
         element(
@@ -28,7 +27,7 @@ def bars(rows: Sequence[tuple[str, float | None, str, str]], wide: bool = False)
         )
         for label, amount, shown, kind in rows
     ]
-    return element("div", *cells, class_="bars wide-labels" if wide else "bars")
+    return element("div", *cells, class_="bars")
 
 
 def took(seconds: float) -> str:

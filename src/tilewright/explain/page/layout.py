@@ -25,9 +25,8 @@ SWEEPS = 8
 PASSING = 10.0
 """The width that an edge has in a row that it passes."""
 
-PULL, YIELD = 0.02, 0.1
-"""How much an edge that comes by from far away pulls a box, where a box in the next row pulls with 1; and how hard it
-stays where it would like to be, where a box does with 1."""
+YIELD = 0.01
+"""How hard an edge that passes a row stays where it would like to be, where a box does with 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,11 +191,10 @@ class _Rows:
         return xs
 
     def _pulled(self, item: int, near: Sequence[int], xs: Sequence[float]) -> float:
-        """Where an item would like to be: a box follows boxes more than edges that pass by, so that chains are straight
+        """Where an item would like to be. A box that boxes are next to follows these alone, so that chains are straight
         beside what skips them."""
-        weights = [PULL if item < self.boxes <= other else 1.0 for other in near]
-        total = sum(weights)
-        return sum(w * xs[o] for w, o in zip(weights, near, strict=True)) / total if near else xs[item]
+        boxes = [other for other in near if other < self.boxes] if item < self.boxes else []
+        return _mean([xs[o] for o in boxes or near], xs[item])
 
     def cuts(self) -> list[int]:
         """How many items of each row have edges to the next."""

@@ -10,7 +10,9 @@ addEventListener("unhandledrejection", (event) => failed(String(event.reason)));
 const $ = (id) => document.getElementById(id);
 const all = (query, within = document) => [...within.querySelectorAll(query)];
 
-// What is chosen.
+// What is chosen. Sections lose the names that show them where no script runs: a browser would scroll to them.
+
+for (const section of all("section[data-key]")) section.removeAttribute("id");
 
 const keyed = new Map();
 for (const one of all("[data-key]")) {
@@ -46,7 +48,7 @@ function choose(first) {
   section.querySelector(".programs").append($("viewer"));
   showPrograms(section.dataset.programs);
   reveal();
-  $("mini").href = "#" + section.id;
+  $("mini").href = location.hash || "#overview";
   $("mini").textContent = key ? `${key} · ${section.querySelector(".value")?.textContent ?? ""} ↓` : "";
   watch(section);
   if (first && key && !wide.matches) section.scrollIntoView();
@@ -68,7 +70,7 @@ let seen = null;
 function watch(section) {
   seen?.disconnect();
   $("mini").hidden = true;
-  if (section.id === "overview") return;
+  if (!section.dataset.key) return;
   seen = new IntersectionObserver(([entry]) => { $("mini").hidden = entry.isIntersecting; }, { rootMargin: "0px 0px -25%" });
   seen.observe(section);
 }

@@ -17,9 +17,7 @@ from tilewright.report.quantities import duration, size
 OVERVIEW = "overview"
 """The section of the whole, and the name of its programs."""
 
-ESTIMATED = (
-    "Peaks and bandwidths are estimates: kernels may lie above them. `tilewright doctor` measures a machine's own."
-)
+ESTIMATED = "Peaks and bandwidths are estimates, which kernels may lie above; tilewright doctor measures them."
 
 
 def panels(facts: Facts) -> list[Markup]:

@@ -39,7 +39,7 @@ def alternatives(name: str, choice: Choice | None) -> list[Markup]:
         return []
     rows = [
         (
-            f"{plan}: {PLANS[plan]}" if plan in PLANS else plan,
+            f"{plan}, chosen" if seconds == choice.seconds else plan,
             None if math.isinf(seconds) else seconds,
             "no template" if math.isinf(seconds) else duration(seconds),
             "strong" if seconds == choice.seconds else "plain",
@@ -49,8 +49,11 @@ def alternatives(name: str, choice: Choice | None) -> list[Markup]:
     others = [kernel for kernel in dict.fromkeys(choice.kernels) if kernel != name]
     together = f" together with {', '.join(others)}" if others else ""
     points = f", {counted(choice.points, 'value')} to store or not" if choice.points else ""
-    said = f"{counted(choice.priced, 'plan')} priced{together}{points}. Dark is what was chosen."
-    return [element("h3", "Alternatives"), bars(rows, wide=True), element("p", said, class_="note")]
+    said = f"{counted(choice.priced, 'plan')} priced{together}{points}."
+    names = [(plan, PLANS[plan]) for plan, _ in choice.alternatives if plan in PLANS]
+    meant = element("dl", *(element("div", element("dt", plan), element("dd", means)) for plan, means in names))
+    more = element("details", element("summary", "what these plans are"), meant)
+    return [element("h3", "Alternatives"), bars(rows), element("p", said, class_="note"), more]
 
 
 def neighbours(beside: Sequence[tuple[Neighbour, str]]) -> list[Markup]:
