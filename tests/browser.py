@@ -48,7 +48,14 @@ class Browser:
         self._folder = tempfile.TemporaryDirectory(prefix="tilewright-browser-", ignore_cleanup_errors=True)
         theirs_in, self._write = os.pipe()
         self._read, theirs_out = os.pipe()
-        flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
+        flags = [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--remote-debugging-pipe",
+            "--disable-dev-shm-usage",
+        ]
         flags += ["--no-first-run", "--disable-background-networking", f"--user-data-dir={self._folder.name}"]
         self._process = _start([program, *flags, "about:blank"], theirs_in, theirs_out)
         self._number, self._buffer, self._session = 0, b"", ""

@@ -55,6 +55,9 @@ def test_a_page_runs_without_errors_and_fits_the_window(
     assert browser.evaluate("document.images.length") == 0
     assert (hue(browser, "body") == "rgb(17, 20, 23)") == dark
     assert browser.evaluate("document.querySelector('.canvas svg').getBoundingClientRect().height") > 100
+    browser.evaluate("for (let n = 0; n < 6; n++) document.querySelector('[data-zoom=in]').click()")
+    assert browser.evaluate("document.querySelector('.canvas svg').clientWidth") > width
+    assert browser.evaluate("document.documentElement.scrollWidth") == width
     shot = browser.screenshot()
     scale = 2 if width == 390 else 1
     assert struct.unpack(">II", shot[16:24]) == (scale * width, scale * height)
@@ -125,6 +128,7 @@ def test_keys_choose_views_kernels_and_sizes(browser: Browser, page: Path) -> No
 def test_on_a_phone_a_line_leads_to_the_panel_of_what_was_chosen(browser: Browser, page: Path) -> None:
     browser.open(page, width=390, height=844)
     assert browser.evaluate("document.querySelector('#mini').hidden")
+    assert browser.evaluate("document.getElementById('kernel=contract_add') === null")  # nothing to scroll to
     browser.click(".canvas[data-view=kernels] [data-key=contract_add]")
     browser.wait("!document.querySelector('#mini').hidden")
     assert browser.evaluate("scrollY") == 0
