@@ -24,7 +24,7 @@ from cli_models import invoke, save_affine, save_rows
 from tilewright.explain.page.document import render
 from tilewright.explain.page.facts import Facts, collect
 from tilewright.explain.page.layout import Spacing, lay_out, spread
-from tilewright.explain.page.markup import VOID, element, shorten
+from tilewright.explain.page.markup import VOID, breakable, element, shorten
 from tilewright.explain.page.pictures import Kind
 from tilewright.report.syntax import styled
 
@@ -287,6 +287,7 @@ def test_places_in_a_row_are_the_closest_that_are_far_enough_apart() -> None:
 def test_markup_escapes_all_but_markup() -> None:
     assert element("p", "a < b", element("b", "&"), class_='x"y') == '<p class="x&quot;y">a &lt; b<b>&amp;</b></p>'
     assert element("a", hidden=True, href=None, data_key="k") == '<a hidden data-key="k"></a>'
+    assert breakable("a_b<") == "a_<wbr>b&lt;"
     assert shorten("abcdefghij", 7) == "abc…hij" and shorten("abc", 7) == "abc"
 
 
@@ -300,7 +301,7 @@ def test_styled_pieces_are_the_text(text: str) -> None:
 
 def test_the_command_writes_a_page_with_measured_times(tmp_path: Path) -> None:
     model, page = save_affine(tmp_path), tmp_path / "page.html"
-    outcome = invoke("show", model, "--html", page, "--size", "n=5", "--threads", 1)
+    outcome = invoke("show", model, "--html", page, "--size", "n=5", "--threads", 1, "--seconds", 0.1)
     assert outcome.code == 0 and outcome.out == ""
     assert f"{page} holds the page" in outcome.err
     text = page.read_text()
@@ -320,6 +321,7 @@ def test_a_page_goes_alone_and_its_options_with_it(tmp_path: Path) -> None:
     model = save_affine(tmp_path)
     assert invoke("show", model, "--html", "p.html", "--stages").err.startswith("--html goes alone")
     assert invoke("show", model, "--size", "n=5").err.startswith("--size goes with --html")
+    assert invoke("show", model, "--seconds", 2).err.startswith("--seconds goes with --html")
     assert invoke("show", model, "--no-measure").err.startswith("--no-measure goes with --html")
 
 

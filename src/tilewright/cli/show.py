@@ -42,6 +42,10 @@ def show(
     measure: Annotated[
         bool, typer.Option("--measure/--no-measure", help="With --html: time kernels, or show predicted times.")
     ] = True,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.0, max=86400.0, help="With --html: how long to measure. [default: 1]"),
+    ] = None,
     inputs: options.Inputs = [],  # noqa: B006
     sizes: options.Sizes = [],  # noqa: B006
     seed: options.Seed = 0,
@@ -68,7 +72,7 @@ def show(
       tilewright show model.onnx --kernel 3 | less
       tilewright show model.onnx --html model.html --threads 1
     """
-    measured = Measured(measure, inputs, sizes, seed)
+    measured = Measured(measure, seconds, inputs, sizes, seed)
     if html is None and (option := measured.option()):
         raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
     if html is not None:

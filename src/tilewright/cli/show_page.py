@@ -21,17 +21,19 @@ from tilewright.target.host import current_host
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Whether calls are measured, and on which inputs, in the words of the options."""
+    """Whether calls are measured, for how long (None: a second), and on which inputs, in the words of the options."""
 
     wanted: bool
+    seconds: float | None
     inputs: Sequence[str]
     sizes: Sequence[str]
     seed: int
 
     def option(self) -> str | None:
         """One of these options that was given, if any was."""
-        given = {"--no-measure": not self.wanted, "--input": self.inputs, "--size": self.sizes, "--seed": self.seed}
-        return next((option for option, value in given.items() if value), None)
+        given = {"--no-measure": not self.wanted, "--seconds": self.seconds is not None, "--input": bool(self.inputs)}
+        given |= {"--size": bool(self.sizes), "--seed": self.seed != 0}
+        return next((option for option, is_given in given.items() if is_given), None)
 
 
 def write_page(model: str, file: str, target: str, threads: int | None, how: How, measured: Measured) -> None:
@@ -45,7 +47,9 @@ def write_page(model: str, file: str, target: str, threads: int | None, how: How
     tell_assumptions(feeds, measured.sizes)
     try:
         with progress("measuring and drawing" if measured.wanted and runs else "drawing"):
-            text = tw.page(executable, feeds.arrays, title=Path(model).stem, measure=measured.wanted and runs)
+            seconds = 1.0 if measured.seconds is None else measured.seconds
+            measure = measured.wanted and runs
+            text = tw.page(executable, feeds.arrays, title=Path(model).stem, seconds=seconds, measure=measure)
     except RuntimeFault as fault:
         mend = "give inputs that it takes with --input, or leave measuring out with --no-measure"
         raise RuntimeFault(fault.what, where=fault.where, why=fault.why, mend=mend) from None

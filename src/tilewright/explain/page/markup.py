@@ -6,8 +6,9 @@ element("a", "x < y", href="#k", class_="on")      <a href="#k" class="on">x &lt
 from __future__ import annotations
 
 import html
+import re
 
-VOID = frozenset({"meta", "br", "rect", "path", "circle", "line", "polyline"})
+VOID = frozenset({"meta", "wbr", "rect", "path", "circle", "line", "polyline"})
 """Elements that hold nothing."""
 
 
@@ -29,7 +30,7 @@ def element(name: str, *children: str | None, **attributes: str | float | bool |
         words.append(shown if value is True else f'{shown}="{_attribute(value)}"')
     opening = f"<{' '.join(words)}>"
     if name in VOID:
-        return Markup(opening if name in ("meta", "br") else f"{opening[:-1]}/>")
+        return Markup(opening if name in ("meta", "wbr") else f"{opening[:-1]}/>")
     return Markup(f"{opening}{join(*children)}</{name}>")
 
 
@@ -45,6 +46,11 @@ def _attribute(value: str | float) -> str:
 def decimal(value: float) -> str:
     """A number as SVG takes it, without needless digits."""
     return f"{value:.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def breakable(name: str) -> Markup:
+    """A name that may be broken behind its underscores."""
+    return Markup(element("wbr").join(html.escape(part) for part in re.split(r"(?<=_)", name)))
 
 
 def shorten(text: str, most: int) -> str:

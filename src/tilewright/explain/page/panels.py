@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tilewright.explain.page.bars import bar, bars, quantity, share, took
 from tilewright.explain.page.drawing import link, place_of, style
 from tilewright.explain.page.facts import Call, Facts
-from tilewright.explain.page.markup import Markup, element, join
+from tilewright.explain.page.markup import Markup, breakable, element, join
 from tilewright.explain.page.pictures import Item, Kind
 from tilewright.explain.page.reasons import alternatives, inside, layouts, neighbours, price
 from tilewright.explain.page.roofline import point_of
@@ -40,7 +40,7 @@ def _section(facts: Facts, call: Call, item: Item, calls: Sequence[Call]) -> Mar
     head = element(
         "header",
         element("a", "×", href=f"#{OVERVIEW}", class_="close", aria_label="back to the overview"),
-        element("h2", call.kernel),
+        element("h2", breakable(call.kernel)),
         element("p", *chips, element("span", place_of(call.main), class_="from")),
         _turns(call, calls) if len(calls) > 1 else None,
     )
@@ -195,7 +195,9 @@ def _row(calls: Sequence[Call], seconds: float, most: float) -> Markup:
     total = math.fsum(b for b in bounds if b is not None)
     return element(
         "tr",
-        element("td", element("a", first.kernel, href=link(first.key)), class_=f"swatch {style(first.template)}"),
+        element(
+            "td", element("a", breakable(first.kernel), href=link(first.key)), class_=f"swatch {style(first.template)}"
+        ),
         element("td", str(len(calls))),
         element("td", duration(seconds)),
         element("td", bar(seconds / most, f"mark {style(first.template)}")),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tilewright.explain.answer import Choice, KernelAnswer, Layout, Neighbour, Reason
 from tilewright.explain.page.bars import bars
 from tilewright.explain.page.drawing import link
-from tilewright.explain.page.markup import Markup, element
+from tilewright.explain.page.markup import Markup, breakable, element
 from tilewright.report.quantities import counted, duration, size
 
 PLANS = {
@@ -67,7 +67,7 @@ def neighbours(beside: Sequence[tuple[Neighbour, str]]) -> list[Markup]:
 
 
 def _neighbour(other: Neighbour, key: str) -> Markup:
-    name = element("a", key, href=link(key)) if key else element("span", other.kernel or "the caller")
+    name = element("a", breakable(key), href=link(key)) if key else element("span", other.kernel or "the caller")
     value = f" {other.value}: {other.type}, {size(other.bytes)}"
     return element("li", name, element("code", value), _reason(other.reason))
 
