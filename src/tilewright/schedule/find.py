@@ -75,6 +75,11 @@ def get_loops(function: Function, block: str) -> Step:
     return Step(function, tuple(loop.var for loop in loops_around(function.body, find_block(function, block))))
 
 
+def get_nests(function: Function) -> Step:
+    """The outermost loops of the program, in order; None in the place of each statement beside them."""
+    return Step(function, tuple([s.var if isinstance(s, For) else None for s in nests(function)]))
+
+
 def get_block(function: Function, name: str) -> Step:
     """The block of this name: that there is one, and only one, is checked here."""
     return Step(function, find_block(function, name).name)

@@ -220,8 +220,26 @@ def _scopes(order: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffe
     return result
 
 
+def inline_all(function: Function, *, once: bool = False) -> Step:
+    """Every local buffer that is defined point by point disappears into its readers, but those that several nests read
+    and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
+    element of them several times: what rows come to, at each point of a row.
+
+    block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
+              =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
+
+    Each is inlined as by inline, which proves what it needs; what it refuses stays.
+    """
+    return inlined_step(function, all_inlined(function, once=once))
+
+
+def inlined_step(function: Function, made: Function) -> Step:
+    """The step of inline_all, from what all_inlined made."""
+    return Step(made, None, () if made is function else ("inline allows each of them",))
+
+
 @lru_cache(maxsize=1 << 4)
-def inline_all(function: Function, *, once: bool = False) -> Function:
+def all_inlined(function: Function, *, once: bool = False) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
     and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
     element of them several times: what rows come to, at each point of a row. The answer is kept: each template for a
