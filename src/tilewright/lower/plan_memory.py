@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.arena import LINE
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const, maximum
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
 
-ALIGNMENT = 64
+ALIGNMENT = LINE
 
 
 @dataclass(frozen=True, slots=True)
