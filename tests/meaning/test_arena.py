@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +16,7 @@ from tilewright.loops.parse import parse_all
 from tilewright.lower import bufferize
 from tilewright.lower.check_memory import check_memory
 from tilewright.lower.plan_memory import Layout
-from tilewright.report.errors import InternalError
+from tilewright.report.errors import InternalError, UserError
 
 KERNELS = """
 func f[n](x: f32[n], y: f32[n]):
@@ -41,7 +39,7 @@ def program(body: str) -> Module:
 def use(module: Module, size: int, late: int = 0) -> ArenaUse:
     main, functions = module.main, {n: f for n, f in module.functions.items() if isinstance(f, Function)}
     assert isinstance(main, Function)
-    return use_of_arena(main, functions, dict.fromkeys(main.symbols, size), itertools.repeat(late))
+    return use_of_arena(main, functions, dict.fromkeys(main.symbols, size), lambda _: late)
 
 
 CHAIN = tw.parse(
@@ -186,3 +184,18 @@ def test_every_program_that_a_test_compiles_is_checked(monkeypatch: pytest.Monke
     with pytest.raises(InternalError, match="pass bufferize failed") as caught:
         tw.compile(CHAIN, level=0)
     assert "the arena is not laid out right" in str(caught.value.why)
+
+
+def test_an_executable_says_what_lies_where() -> None:
+    found = tw.compile(CHAIN, level=0).arena()
+    assert (found.moments, found.faults) == (("exp",) * 3 + ("add",), ())
+    assert [(r.name, r.bytes) for r in found.residents] == [("a", 256), ("b", 256), ("c", 256)]
+    assert found.reserved == found.bound == 768
+
+
+def test_an_arena_of_unknown_size_asks_for_it() -> None:
+    text = "graph main[n](x: f32[n]) -> z:\n  y: f32[n] = exp(x)\n  z: f32[n] = exp(y)\n"
+    executable = tw.compile(tw.parse(text), level=0)
+    assert executable.arena({"n": 20}).bound == 128
+    with pytest.raises(UserError, match="no size is given for n"):
+        executable.arena()

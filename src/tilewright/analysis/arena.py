@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -105,10 +105,10 @@ class _Place(NamedTuple):
 
 
 def use_of_arena(
-    main: Function, functions: Mapping[str, Function], sizes: Mapping[Var, int], late: Iterator[int]
+    main: Function, functions: Mapping[str, Function], sizes: Mapping[Var, int], late: Callable[[Var], int]
 ) -> ArenaUse:
-    """The use of the arena by a program's entry, which calls `functions`, with a size for each of its symbols. What
-    only a call knows is taken from `late`. A run that a check of the program ends has no moments after it."""
+    """The use of the arena by a program's entry, which calls `functions`, with a size for each of its symbols. `late`
+    tells the sizes that only a call knows. A run that a check of the program ends has no moments after it."""
     run = _Run(functions, dict(sizes), late)
     with contextlib.suppress(_Ends):
         run.statement(main.body)
@@ -125,7 +125,7 @@ def use_of_arena(
 class _Run:
     """The state of a run: the values of variables, where buffers lie, and who owns which bytes."""
 
-    def __init__(self, functions: Mapping[str, Function], values: dict[Var, int], late: Iterator[int]) -> None:
+    def __init__(self, functions: Mapping[str, Function], values: dict[Var, int], late: Callable[[Var], int]) -> None:
         self.functions, self.values, self.late = functions, values, late
         self.written: dict[str, frozenset[int]] = {}
         self.places: dict[Buffer, _Place] = {}
@@ -151,7 +151,7 @@ class _Run:
                 elif otherwise is not None:
                     self.statement(otherwise)
             case Let(var, value):
-                self.values[var] = next(self.late) if _loads(value) else self.value(value)
+                self.values[var] = self.late(var) if _loads(value) else self.value(value)
             case Assert(cond):
                 if not _loads(cond) and not self.value(cond):
                     raise _Ends

@@ -31,6 +31,7 @@ from tilewright.runtime.results import check_results, copy_result, match_results
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
+    from tilewright.analysis.arena import ArenaUse
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
@@ -214,6 +215,11 @@ class Executable:
         Raises UserError, with the names there are, for a stage or kernel that does not exist.
         """
         return self._inside.show(after, kernel, explain=explain)
+
+    def arena(self, sizes: Mapping[str, int] | None = None) -> ArenaUse:
+        """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
+        these sizes of symbolic dimensions. UserError where one is missing."""
+        return self._inside.arena(sizes or {})
 
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""
