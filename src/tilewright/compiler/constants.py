@@ -28,7 +28,7 @@ from tilewright.store.pages import Spill, release, rounded
 from tilewright.target import native
 from tilewright.types.tensor import TensorType
 
-SPILLED_BYTES = 64 << 20
+SPILLED_BYTES = 16 << 20
 """Results of fewer bytes in all stay in memory."""
 
 

@@ -221,10 +221,10 @@ class Executable:
         """
         return self._inside.show(after, kernel, explain=explain)
 
-    def arena(self, sizes: Mapping[str, int] | None = None) -> ArenaUse:
+    def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
         """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
-        these sizes of symbolic dimensions. UserError where one is missing."""
-        return self._inside.arena(sizes or {})
+        these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
+        return self._inside.arena(sizes or {}, other)
 
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""

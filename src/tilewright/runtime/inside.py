@@ -97,15 +97,16 @@ class Inside:
         comments = self._comments(function.name, stage.number) if explain else []
         return "\n".join([*comments, str(function)])
 
-    def arena(self, sizes: Mapping[str, int]) -> ArenaUse:
-        """What lies where in the arena during a call of these sizes, by the names of symbols. UserError where one is
-        missing."""
+    def arena(self, sizes: Mapping[str, int], other: int | None) -> ArenaUse:
+        """What lies where in the arena during a call of these sizes, by the names of symbols, `other` for the rest.
+        UserError where one is missing."""
 
         def size(symbol: Var) -> int:
-            if symbol.name not in sizes:
+            found = sizes.get(symbol.name, other)
+            if found is None:
                 names = ", ".join(f"{name}={n}" for name, n in sizes.items()) or "none"
                 raise UserError(f"no size is given for {symbol.name}", why=f"given are {names}", mend="give it, too")
-            return sizes[symbol.name]
+            return found
 
         main = self.module.main
         assert isinstance(main, Function)
