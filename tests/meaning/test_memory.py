@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Iterable, Iterator
+
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +15,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var, as_expr, const
 from tilewright.loops.nodes import Buffer
+from tilewright.lower.place_buffers import Span, most_alive, place_buffers
 from tilewright.lower.plan_memory import ALIGNMENT, Layout, Life, plan_memory, size_in_bytes
 from tilewright.types.scopes import Scope
 
@@ -100,3 +106,61 @@ def test_small_buffers_fill_the_gaps_of_large_ones() -> None:
     layout = plan_memory([Life(large, 0, 1), Life(small, 2, 5), Life(after, 3, 5)], {})
     assert [layout.offsets[b] for b in (large, after, small)] == [const(0), const(0), const(512)]
     assert layout.totals == (const(1024),)
+
+
+spans = st.builds(
+    lambda size, first, more: Span(64 * size, first, first + more),
+    st.integers(0, 9),
+    st.integers(0, 6),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(spans, max_size=6))
+@many
+def test_a_few_buffers_are_placed_as_well_as_can_be(found: list[Span]) -> None:
+    """The oracle tries every order: buffers put down in the order of their offsets in a best layout give one."""
+    best = min(top_of(found, put_down(found, order)) for order in itertools.permutations(range(len(found))))
+    assert most_alive(found) <= best <= top_of(found, place_buffers(found)) <= best * 1.05
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_arenas_of_random_graphs_are_within_a_twentieth_of_the_bound(seed: int) -> None:
+    """Graphs of up to a hundred kernels, whose results are used soon, or by a kernel far behind."""
+    draw = random.Random(seed)
+    found = []
+    for first in range(draw.randint(20, 100)):
+        size, life = (
+            draw.choice((1, 4, 16, 64, draw.randint(1, 100))),
+            draw.choice((1, 1, 1, 2, 4, draw.randint(1, 40))),
+        )
+        found.append(Span(64 * size, first, first + life))
+    places = place_buffers(found)
+    assert all(places[n] + a.bytes <= places[m] or places[m] + b.bytes <= places[n] for n, m, a, b in meeting(found))
+    assert top_of(found, places) <= 1.05 * most_alive(found)
+
+
+def put_down(found: list[Span], order: Iterable[int]) -> list[int]:
+    """Offsets of buffers put down one after the other, each on the lowest byte from which on all are free."""
+    places: dict[int, int] = {}
+    for n in order:
+        taken = [(places[m], places[m] + found[m].bytes) for m in places if alive_together(found[n], found[m])]
+        fits = [
+            at for at in (0, *(end for _, end in taken)) if all(at + found[n].bytes <= a or b <= at for a, b in taken)
+        ]
+        places[n] = min(fits)
+    return [places[n] for n in range(len(found))]
+
+
+def top_of(found: list[Span], places: list[int]) -> int:
+    return max((at + span.bytes for at, span in zip(places, found, strict=True)), default=0)
+
+
+def meeting(found: list[Span]) -> Iterator[tuple[int, int, Span, Span]]:
+    for (n, a), (m, b) in itertools.combinations(enumerate(found), 2):
+        if alive_together(a, b):
+            yield n, m, a, b
+
+
+def alive_together(a: Span, b: Span) -> bool:
+    return any(moment in range(b.first, b.last + 1) for moment in range(a.first, a.last + 1))

@@ -65,8 +65,10 @@ class Stored:
     def find(self) -> Program | None:
         """The program that the store holds, unless its external data changed or the entry does not fit."""
         entry = self.store.map(self.key)
-        if entry is None:
-            return None
+        return None if entry is None else self.program_in(entry)
+
+    def program_in(self, entry: memoryview) -> Program | None:
+        """The program in an entry; None where it, or a file that it refers to, is not what it should be."""
         try:
             bundle = Bundle(entry)
             sources = self._sources(bundle.sources)

@@ -3,8 +3,8 @@
 Sizes may be expressions. Those that follow from the inputs are laid out first; those that depend on a size bound later
 come behind them, in stages, so that each offset is known when it is needed.
 
-    stage 0, constant sizes    best fit: largest first, at the lowest offset where nothing alive at the same time lies
-    symbolic sizes             slots: buffers whose lives do not overlap take turns in one, as large as the largest
+    constant sizes    where a search finds least memory to be needed (place_buffers.py)
+    symbolic sizes    slots: buffers whose lives do not overlap take turns in one, as large as the largest
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.arena import LINE
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const, maximum
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
+from tilewright.lower.place_buffers import Span, place_buffers
 
-ALIGNMENT = 64
+ALIGNMENT = LINE
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,7 @@ def plan_memory(lives: Sequence[Life], bound_at: Mapping[Var, int]) -> Layout:
     end: Expr = const(0)
     for group in grouped:
         fixed = [life for life in group if isinstance(size_in_bytes(life.buffer), Const)]
-        end = end + _best_fit(fixed, end, offsets)
+        end = end + _place_fixed(fixed, end, offsets)
         symbolic = [life for life in group if life not in fixed]
         end = _slots(symbolic, end, offsets)
         totals.append(end)
@@ -79,19 +81,12 @@ def _bytes(life: Life) -> int:
     return int(size.value)
 
 
-def _best_fit(lives: list[Life], start: Expr, offsets: dict[Buffer, Expr]) -> int:
+def _place_fixed(lives: list[Life], start: Expr, offsets: dict[Buffer, Expr]) -> int:
     """Places buffers of constant size from `start` on; returns the bytes they take together."""
-    placed: list[tuple[int, int, Life]] = []
-    for life in sorted(lives, key=lambda x: (-_bytes(x), x.first)):
-        size = _bytes(life)
-        at = 0
-        for begin, finish, _ in sorted((p for p in placed if p[2].overlaps(life)), key=lambda p: p[0]):
-            if at + size <= begin:
-                break
-            at = max(at, finish)
-        placed.append((at, at + size, life))
-        offsets[life.buffer] = start + at
-    return max((finish for _, finish, _ in placed), default=0)
+    spans = [Span(_bytes(life), life.first, life.last) for life in lives]
+    places = place_buffers(spans)
+    offsets.update((life.buffer, start + at) for life, at in zip(lives, places, strict=True))
+    return max((at + span.bytes for at, span in zip(places, spans, strict=True)), default=0)
 
 
 def _slots(lives: list[Life], start: Expr, offsets: dict[Buffer, Expr]) -> Expr:

@@ -31,6 +31,7 @@ from tilewright.runtime.results import check_results, copy_result, match_results
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
+    from tilewright.analysis.arena import ArenaUse
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
@@ -80,13 +81,11 @@ class Executable:
         self.compile_seconds = seconds
         self.cached = cached
         self._look = look
-        self.program = program
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
         self._entry = self._native.entry
         self._faults = program.faults
-        constants = [c.ctypes.data for c in program.constants]
-        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
+        self.refer_to(program)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -95,6 +94,13 @@ class Executable:
         dynamic = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
         self._threads = _ThreadState()
+
+    def refer_to(self, program: Program) -> None:
+        """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
+        for one, instead of this process's own memory. For whoever made the executable, before it is called."""
+        self.program = program
+        constants = [c.ctypes.data for c in program.constants]
+        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -214,6 +220,11 @@ class Executable:
         Raises UserError, with the names there are, for a stage or kernel that does not exist.
         """
         return self._inside.show(after, kernel, explain=explain)
+
+    def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
+        """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
+        these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
+        return self._inside.arena(sizes or {}, other)
 
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""
