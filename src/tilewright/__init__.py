@@ -18,6 +18,7 @@ from tilewright.report.version import VERSION as __version__
 if TYPE_CHECKING:
     from tilewright.api.compile import compile
     from tilewright.api.programs import build, evaluate, parse
+    from tilewright.explain.why import why
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
@@ -35,6 +36,7 @@ _HOME = {
     "load": "tilewright.runtime.artefact",
     "parse": "tilewright.api.programs",
     "save": "tilewright.runtime.artefact",
+    "why": "tilewright.explain.why",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",
     "Function": "tilewright.loops.nodes",
@@ -68,6 +70,7 @@ __all__ = [
     "load",
     "parse",
     "save",
+    "why",
 ]
 
 

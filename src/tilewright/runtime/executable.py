@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
-    from tilewright.runtime.inside import Inside
+    from tilewright.runtime.inside import Inside, Origin
 
 Array = np.ndarray[Any, Any]
 
@@ -212,6 +212,12 @@ class Executable:
         """What each kernel holds and is expected to take, and what else was priced when operators were put together.
         UserError where there was nothing to plan, as for what `build` compiles."""
         return self._inside.plan
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the program was compiled from, and how; None for what `build` compiles. UserError for what was loaded
+        from a file."""
+        return self._inside.origin
 
     def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
         """The program as text after a stage (the last, unless named), or one kernel of it by number or name. With
