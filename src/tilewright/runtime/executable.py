@@ -191,6 +191,10 @@ class Executable:
         """The program after the last pass."""
         return self._inside.module
 
+    def after(self, stage: str) -> Module:
+        """The program after a pass, by its name among `stages`. UserError for one that did not run."""
+        return self._inside.after(stage)
+
     @property
     def stages(self) -> tuple[str, ...]:
         """What `show(after=…)` takes, in order."""

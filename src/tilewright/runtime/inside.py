@@ -75,6 +75,10 @@ class Inside:
         """The program after the last pass."""
         return self._stages.record.stages[-1].program
 
+    def after(self, stage: str) -> Module:
+        """The program after a pass. UserError for one that did not run."""
+        return self._stages.record.after(stage).program
+
     @property
     def kernels(self) -> tuple[str, ...]:
         """The names of the kernels, in the order they are first called."""
