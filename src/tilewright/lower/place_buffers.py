@@ -38,11 +38,15 @@ def most_alive(spans: Sequence[Span]) -> int:
     return most
 
 
-def place_buffers(spans: Sequence[Span]) -> list[int]:
-    """An offset for each buffer: those alive at the same time lie apart."""
+def place_buffers(spans: Sequence[Span], placed: Sequence[tuple[Span, int]] = ()) -> list[int]:
+    """An offset for each buffer: those alive at the same time lie apart, and above those `placed` before, with their
+    offsets, that are alive with them."""
     numbers = range(len(spans))
-    beside = [[m for m in numbers if m != n and _meet(spans[n], spans[m])] for n in numbers]
-    bound = most_alive(spans)
+    beside = _Beside(
+        [[m for m in numbers if m != n and _meet(spans[n], spans[m])] for n in numbers],
+        [max((at + other.bytes for other, at in placed if _meet(span, other)), default=0) for span in spans],
+    )
+    bound = max(most_alive([*spans, *(span for span, _ in placed)]), _top(*zip(*placed, strict=True)) if placed else 0)
     orders = [[n for _, n in sorted((key(span), n) for n, span in enumerate(spans))] for key in ORDERS]
     found = [(_place(spans, beside, order), order) for order in orders]
     best = min(found, key=lambda one: _top(spans, one[0]))[0]
@@ -51,6 +55,14 @@ def place_buffers(spans: Sequence[Span]) -> list[int]:
             break
         best = _search(spans, beside, order, offsets, best, bound)
     return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """For each buffer the numbers of those alive at the same time, and the end of those that have a place below it."""
+
+    numbers: Sequence[Sequence[int]]
+    floors: Sequence[int]
 
 
 ORDERS: tuple[Callable[[Span], tuple[int, ...]], ...] = (
@@ -64,7 +76,7 @@ ORDERS: tuple[Callable[[Span], tuple[int, ...]], ...] = (
 
 def _search(
     spans: Sequence[Span],
-    beside: Sequence[Sequence[int]],
+    beside: _Beside,
     order: list[int],
     offsets: list[int],
     best: list[int],
@@ -86,12 +98,13 @@ def _search(
     return best
 
 
-def _place(spans: Sequence[Span], beside: Sequence[Sequence[int]], order: Sequence[int]) -> list[int]:
+def _place(spans: Sequence[Span], beside: _Beside, order: Sequence[int]) -> list[int]:
     """Each buffer, in this order, at the lowest offset that is free all its life."""
     offsets = [-1] * len(spans)
     for n in order:
-        at, size = 0, spans[n].bytes
-        for begin, end in sorted((offsets[m], offsets[m] + spans[m].bytes) for m in beside[n] if offsets[m] >= 0):
+        at, size = beside.floors[n], spans[n].bytes
+        taken = [(offsets[m], offsets[m] + spans[m].bytes) for m in beside.numbers[n] if offsets[m] >= 0]
+        for begin, end in sorted(taken):
             if at + size <= begin:
                 break
             at = max(at, end)
