@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,8 @@ class Executable:
         self._native = NativeCode(program.code, program.target)
         self._entry = self._native.entry
         self._faults = program.faults
-        self.refer_to(program)
+        self.program = program
+        self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -98,9 +100,8 @@ class Executable:
     def refer_to(self, program: Program) -> None:
         """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
         for one, instead of this process's own memory. For whoever made the executable, before it is called."""
-        self.program = program
-        constants = [c.ctypes.data for c in program.constants]
-        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
+        self.program = replace(self.program, constants=program.constants)
+        self._constant_pointers = _addresses(program.constants)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -324,3 +325,9 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
+
+
+def _addresses(constants: Sequence[Array]) -> Any:
+    """The addresses of constants as a program takes them."""
+    places = [constant.ctypes.data for constant in constants]
+    return (ctypes.c_void_p * max(len(places), 1))(*places)
