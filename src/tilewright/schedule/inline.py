@@ -182,7 +182,7 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
     used: set[Var | Buffer] = {load.buffer for load in loads(found.store)}
     for e in (found.store.value, *found.store.indices):
         used |= variables_of(e) - axes
-    scopes = _scopes(order, {found.buffer, *used})
+    scopes = _scopes(path_to(function.body, found.block), {found.buffer, *used})
     holder = scopes.pop(found.buffer)
     inside = set(statements(holder))
     paths = [path_to(function.body, s) for s in readers]
@@ -207,16 +207,18 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
                 raise refusal(function, what, reader, why=why)
 
 
-def _scopes(order: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
-    """The statement inside which each of these variables and local buffers is known."""
+def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
+    """The statement inside which each of these variables and local buffers, which are known at the end of a path from
+    the body down, is known."""
     result: dict[Var | Buffer, Stmt] = {}
-    for s in order:
+    for s in path:
         if isinstance(s, For) and s.var in names:
             result[s.var] = s
         for child in s.body if isinstance(s, Seq) else (s,):
-            name = child.buffer if isinstance(child, Alloc | View) else child.var if isinstance(child, Let) else None
-            if name in names:
-                result.setdefault(name, s)
+            if isinstance(child, Alloc | View | Let):
+                name = child.var if isinstance(child, Let) else child.buffer
+                if name in names:
+                    result.setdefault(name, s)
     return result
 
 
