@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	clean
+	bench-memory clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -64,6 +64,10 @@ bench-plans: $(PEER)
 # Minutes. Products and networks in f32 and in bf16: make bench-precision ARGS='--only BERT'
 bench-precision: $(PEER)
 	$(BIN)/python -m benchmarks.precision $(ARGS)
+
+# Minutes. The arena and its bound, and what processes hold that compile and run: make bench-memory ARGS=--quick
+bench-memory: $(PEER)
+	$(BIN)/python -m benchmarks.memory $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 from hypothesis import settings
+
+from tilewright.compiler import apart, constants, pipeline
+from tilewright.graph.nodes import Module
+from tilewright.lower.check_memory import check_memory
 
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())
@@ -11,3 +17,21 @@ settings.register_profile("long", settings())
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stress-seconds", dest="stress_seconds", default=5, help="how long threads call at once")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def checked_layouts() -> Iterator[None]:
+    """Every program that a test compiles in its process has a right layout of memory, for several sizes."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((pipeline, "bufferize"), (apart, "bufferize"), (pipeline, "wrap"), (constants, "wrap")):
+            patch.setattr(module, name, _checked(getattr(module, name)))
+        yield
+
+
+def _checked(make: Callable[..., Module]) -> Callable[..., Module]:
+    def checked(*arguments: object) -> Module:
+        made = make(*arguments)
+        check_memory(made)
+        return made
+
+    return checked

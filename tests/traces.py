@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
@@ -15,8 +16,8 @@ from strategies import pick
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function
-from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function
+from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import PRIMITIVES, Schedule
 from tilewright.target.instructions import INSTRUCTIONS
 
@@ -101,6 +102,15 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "dim": _one_of(0, 1),
     "offset": _one_of(0, 1),
     "dtype": _one_of("f64", "i64", "i32"),
+    "lanes": _one_of(4, 8, 2),
+    "along": _one_of(0, 1, 2),
+    "across": _one_of(0, 1),
+    "vectors": _one_of(1, 2, 3),
+    "count": _one_of(2, 3, 1),
+    "blocks_of": _one_of(2, 4),
+    "part": _one_of(3, 4, 2),
+    "once": _one_of(True, False),
+    "locals_first": _one_of(True, False),
 }
 """What is drawn for a parameter of this name."""
 
@@ -187,6 +197,23 @@ def _moved(draw: Draw, f: Function, forward: bool) -> list[Any]:
     return list(pick(draw, pairs)) if pairs else _in_nest(draw, f)
 
 
+def _nest(draw: Draw, f: Function) -> list[Any]:
+    """A loop that nothing is around."""
+    return [pick(draw, [s.var for s in nests(f) if isinstance(s, For)] or [_loop(draw, f)])]
+
+
+def _two_nests(draw: Draw, f: Function) -> list[Any]:
+    """Neighbours, where there are any."""
+    pairs = [(a.var, b.var) for a, b in pairwise(nests(f)) if isinstance(a, For) and isinstance(b, For)]
+    return list(pick(draw, pairs)) if pairs else _nest(draw, f)
+
+
+def _pieces(draw: Draw, f: Function) -> list[Any]:
+    """Each nest a piece that stays as it is."""
+    parts = [[b.name for b in blocks(s)] for s in nests(f) if not isinstance(s, Alloc)]
+    return [parts, [""] * len(parts)]
+
+
 SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "reorder": _reorder,
     "fuse": _fuse,
@@ -199,6 +226,10 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "pad_sum": _masked,
     "compute_at": lambda draw, f: _moved(draw, f, True),
     "reverse_compute_at": lambda draw, f: _moved(draw, f, False),
+    **dict.fromkeys(("vectorize_points", "sum_in_lanes", "tile_registers"), _nest),
+    "merge_loops": _two_nests,
+    "sum_in_parts": _summed,
+    "schedule_pieces": _pieces,
     "get_loop": lambda draw, f: [_loop(draw, f).name],
     "get_block": lambda draw, f: [pick(draw, _blocks(f)).name],
     **dict.fromkeys(

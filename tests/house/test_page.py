@@ -320,7 +320,7 @@ def test_a_page_for_another_machine_has_predicted_times(tmp_path: Path) -> None:
 def test_a_page_goes_alone_and_its_options_with_it(tmp_path: Path) -> None:
     model = save_affine(tmp_path)
     assert invoke("show", model, "--html", "p.html", "--stages").err.startswith("--html goes alone")
-    assert invoke("show", model, "--size", "n=5").err.startswith("--size goes with --html")
+    assert invoke("show", model, "--size", "n=5").err.startswith("--size goes with --memory or --html")
     assert invoke("show", model, "--seconds", 2).err.startswith("--seconds goes with --html")
     assert invoke("show", model, "--no-measure").err.startswith("--no-measure goes with --html")
 

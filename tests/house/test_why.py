@@ -14,7 +14,10 @@ from cli_models import invoke, save_affine
 from tilewright.explain.answer import CHEAPER, CONSTANT, DEARER, INPUT, NO_TEMPLATE, RESULT, Answer, KernelAnswer
 from tilewright.explain.program import PlannedGraph
 from tilewright.explain.why import explainer
+from tilewright.loops.same import same
+from tilewright.plan import defaults
 from tilewright.plan.fusion.memo import TEMPLATES, refusals, take
+from tilewright.plan.pieces import products
 from tilewright.target.host import current_host
 
 NET = """
@@ -226,6 +229,93 @@ def test_the_plan_is_priced_as_it_was_chosen(net: tw.Executable) -> None:
         assert isinstance(graph, PlannedGraph)
         for part in graph.plan.parts:
             assert graph.priced(part).seconds(part.selection.cut) == part.selection.seconds
+
+
+KERNELS = {
+    "attention": """
+graph main[n](q: f32[n, 16], k: f32[n % 5 + 2, 16], v: f32[n % 5 + 2, 16]) -> y:
+  s: f32[n, n % 5 + 2] = contract(q, k, spec="ik,jk->ij")
+  m: f32[n, 1] = reduce(s, kind=max, axes=(1,), keepdims=true)
+  d: f32[n, n % 5 + 2] = sub(s, m)
+  e: f32[n, n % 5 + 2] = exp(d)
+  t: f32[n, 1] = reduce(e, kind=sum, axes=(1,), keepdims=true)
+  p: f32[n, n % 5 + 2] = div(e, t)
+  y: f32[n, 16] = contract(p, v, spec="ij,jk->ik")
+""",
+    "winograd": """
+graph main(x: f32[1, 16, 28, 28]) -> y:
+  y: f32[1, 36, 16, 49] = winograd_input(x, size=4, tiles=(7, 7), low=(1, 1))
+""",
+    "depthwise": """
+graph main(x: f32[1, 8, 30, 30], f: f32[8, 3, 3]) -> y:
+  y: f32[1, 8, 28, 28] = contract(x, f, spec="n c s0+k0 s1+k1, c k0 k1 -> n c s0 s1", sizes=(("s0", 28), ("s1", 28)))
+""",
+    "dots": """
+graph main(x: u8[24, 64], w: i8[64, 32]) -> y:
+  y: i32[24, 32] = contract(x, w, spec="ik,kj->ij", dtype=i32)
+""",
+    "contraction": """
+graph main[n](x: f32[n, 40], w: f32[40, 32], b: f32[32]) -> y:
+  h: f32[n, 32] = contract(x, w, spec="ik,kj->ij")
+  a: f32[n, 32] = add(h, b)
+  y: f32[n, 32] = relu(a)
+""",
+    "turned": """
+graph main(x: f32[96, 7]) -> y:
+  w: f32[96, 128] = constant(name=@w)
+  y: f32[128, 7] = contract(w, x, spec="kj,ki->ji")
+""",
+    "nests": """
+graph main(x: f32[70, 90]) -> y, z:
+  y: f32[90] = reduce(x, kind=sum, axes=(0,))
+  z: f32[90, 70] = transpose(x, perm=(1, 0))
+""",
+    "row": """
+graph main[n](x: f32[n, 50]) -> y:
+  m: f32[n, 1] = reduce(x, kind=max, axes=(1,), keepdims=true)
+  d: f32[n, 50] = sub(x, m)
+  e: f32[n, 50] = exp(d)
+  s: f32[n, 1] = reduce(e, kind=sum, axes=(1,), keepdims=true)
+  y: f32[n, 50] = div(e, s)
+""",
+    "multi aggregate": """
+graph main(x: f32[2000, 500]) -> least, most, all:
+  e: f32[2000, 500] = exp(x)
+  least: f32[] = reduce(e, kind=min, axes=(0, 1))
+  most: f32[] = reduce(e, kind=max, axes=(0, 1))
+  all: f32[] = reduce(e, kind=sum, axes=(0, 1))
+""",
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_schedule_replays_as_python_and_as_json(name: str) -> None:
+    """On the kernel before the pass `schedule` it gives the program after it, whatever template made it."""
+    assert name in templates_that_replay(compiled(KERNELS[name]))
+
+
+def test_pieces_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(function: tw.Function, target: tw.Target) -> None:
+        if len(products(function)) > 1:
+            raise tw.UserError("cannot do it", why="a test")
+
+    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    assert "pieces" in templates_that_replay(compiled(KERNELS["attention"]))
+
+
+def templates_that_replay(exe: tw.Executable) -> set[str]:
+    """The templates of kernels, of which each is checked."""
+    found: set[str] = set()
+    for number in range(len(exe.kernels)):
+        kernel = only(tw.why(exe, str(number)))
+        before, after = (exe.show(after=stage, kernel=number) for stage in ("own-states", "schedule"))
+        assert kernel.schedule and before != after
+        python, saved = (tw.Schedule(tw.parse(before)) for _ in range(2))  # type: ignore[arg-type]
+        exec(kernel.schedule, {"s": python})
+        saved.replay(tw.Trace.from_json(tw.Trace.from_python(kernel.schedule).to_json()))
+        assert same(python.func, tw.parse(after)) and same(saved.func, python.func)  # type: ignore[arg-type]
+        found |= {kernel.scheduled_by, kernel.template}
+    return found
 
 
 def test_measured_times_are_set_against_predicted_ones() -> None:

@@ -19,7 +19,7 @@ from tilewright.plan import contraction_choice
 from tilewright.plan.contraction import find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_schedule import schedule_contraction
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target, native
 from tilewright.target.host import Cache
 
@@ -85,7 +85,7 @@ def small(target: Target) -> Target:
 
 
 def choice_of(function: Function) -> Choice:
-    found = find_contraction(inline_all(function))
+    found = find_contraction(all_inlined(function))
     assert found is not None
     choice = choose(found, small(native()))
     assert choice is not None
@@ -180,7 +180,7 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
 def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """196 panels are fourteen groups: two threads share seven of twice the size less evenly."""
     monkeypatch.undo()
-    found = find_contraction(inline_all(Case(24, 3136, 72, False, near=True, cut=False).function()))
+    found = find_contraction(all_inlined(Case(24, 3136, 72, False, near=True, cut=False).function()))
     assert found is not None
     choice = choose(found, Target.parse("x86-64-v3"))
     assert choice is not None and (choice.tile.columns, choice.block_panels) == (16, 14)

@@ -17,7 +17,7 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.contraction import find_contraction
 from tilewright.plan.contraction_phases import in_phases
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
@@ -103,7 +103,7 @@ func windows(
 def test_phases_are_contiguous(step: int, phases: bool) -> None:
     function = tw.parse(PADDED.replace("STEP", str(step)))
     assert isinstance(function, Function)
-    s = Schedule(inline_all(function))
+    s = Schedule(all_inlined(function))
     before = find_contraction(s.func)
     assert before is not None
     after = in_phases(s, before, Target.parse("x86-64-v3"))

@@ -20,7 +20,7 @@ from tilewright.plan import contraction_turned
 from tilewright.plan.contraction import find_contraction
 from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.contraction_turned import turn
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
@@ -117,13 +117,13 @@ func product(x: f32[{depth}, {positions}], w: f32[{outputs}, {depth}]{scope}, y:
     ],
 )
 def test_choice(outputs: int, depth: int, positions: int, turned: bool) -> None:
-    found = find_contraction(inline_all(product(outputs, depth, positions)))
+    found = find_contraction(all_inlined(product(outputs, depth, positions)))
     assert found is not None
     assert (turn(found, V3) is not None) == turned
 
 
 def test_only_constants_are_turned() -> None:
-    found = find_contraction(inline_all(product(512, 2048, 49, scope="")))
+    found = find_contraction(all_inlined(product(512, 2048, 49, scope="")))
     assert found is not None
     assert turn(found, V3) is None
 
@@ -132,7 +132,7 @@ def test_results_are_turned_on_the_stack() -> None:
     """A panel of results takes as much of the stack as its positions need, with the outputs next to each other."""
     made = schedule_contraction(product(512, 2048, 49), V3)
     assert made is not None
-    found = turn(find_contraction(inline_all(product(512, 2048, 49))), V3)  # type: ignore[arg-type]
+    found = turn(find_contraction(all_inlined(product(512, 2048, 49))), V3)  # type: ignore[arg-type]
     assert found is not None
     tile = found[1]
     local = {b.scope: b.shape for b in allocations(made.func.body) if b.scope in (Scope.STACK, Scope.REGISTER)}

@@ -22,7 +22,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.plan import defaults
 from tilewright.plan.depthwise_schedule import schedule_depthwise
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
@@ -173,7 +173,7 @@ def test_steps_replay(name: str) -> None:
     target = Target.parse("x86-64-v3")
     (kernel,) = kernels(TILED[name], target)
     (s,) = scheduled(TILED[name], target)
-    again = Schedule(inline_all(kernel))
+    again = Schedule(all_inlined(kernel))
     again.replay(s.trace)
     assert same(again.func, s.func)
 

@@ -29,7 +29,7 @@ from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_schedule import apply_choice
 from tilewright.plan.contraction_turned import turn
 from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -125,7 +125,7 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     made, loops = compiled(name, target)
     (planned,) = kernels(made, "plan")
     (scheduled,) = kernels(made, "schedule")
-    plain = inline_all(planned)
+    plain = all_inlined(planned)
     found = find_contraction(plain)
     assert found is not None
     tile = chosen_tile(plain, found, Target.parse(target))

@@ -14,10 +14,10 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.plan.rows import whole_rows
 from tilewright.schedule.cache_write import cache_write
 from tilewright.schedule.nests import fuse, jam, split
 from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
+from tilewright.schedule.rows import whole_rows
 
 MAP = """
 func double[n](x: f32[n, 6], y: f32[n, 6]):

@@ -14,6 +14,7 @@ from tilewright.lower.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Origin
+from tilewright.store.pages import release
 
 
 def compile_file(stored: Stored, threads: int, start: float) -> Executable:
@@ -21,12 +22,19 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     compiled since `start`."""
     file = open_model(stored.path)
     compiled = produce(fix_dimensions(read(file), stored.sizes), stored.target, stored.switches)
+    files = file.files()
     folder = os.path.dirname(os.path.abspath(stored.path))
-    sources = [Source(_relative(f.path, folder, n), f.data) for n, f in enumerate(file.files())]
+    sources = [Source(_relative(f.path, folder, n), f.data, "" if n else stored.sha256) for n, f in enumerate(files)]
+    for source in files:
+        release(source.data)
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
     compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
-    stored.store.put(stored.key, *encode([executable.program], sources, executable.program.provenance))
+    entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
+    kept = None if entry is None else stored.program_in(entry)
+    if kept is not None:
+        executable.refer_to(kept)
+        compiled.let_go()
     return executable
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from tilewright.cli import options
+from tilewright.cli.arena_table import arena_record, arena_text, read_sizes
 from tilewright.cli.highlight import highlight
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
@@ -19,6 +21,14 @@ from tilewright.runtime.executable import Executable
 
 WHOLE = ("llvm", "assembly")
 """The last stages, which are no programs of ours any more."""
+
+ALONE = {
+    "--html": "the page has all stages of all kernels, and the plan",
+    "--stages": "it lists what --after and --kernel may name",
+    "--plan": "it lists the kernels of the whole program",
+    "--memory": "it lists the buffers of the whole program",
+}
+"""The options that show something else than a program, and why they go with none."""
 
 
 def show(
@@ -35,6 +45,9 @@ def show(
         bool,
         typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="List what lies where in the arena during a call, and how long.")
+    ] = False,
     html: Annotated[
         str | None,
         typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),
@@ -46,7 +59,7 @@ def show(
         float | None,
         typer.Option("--seconds", min=0.0, max=86400.0, help="With --html: how long to measure. [default: 1]"),
     ] = None,
-    inputs: options.Inputs = [],  # noqa: B006
+    inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
     sizes: options.Sizes = [],  # noqa: B006
     seed: options.Seed = 0,
     as_json: options.Json = False,
@@ -69,29 +82,25 @@ def show(
       tilewright show model.onnx --after plan
       tilewright show model.onnx --plan
       tilewright show model.onnx --plan --dim sequence=1
+      tilewright show model.onnx --memory --size batch=8
       tilewright show model.onnx --kernel 3 | less
       tilewright show model.onnx --html model.html --threads 1
     """
+    asked = {"--html": html is not None, "--stages": stages, "--plan": plan, "--memory": memory}
+    _require_one([option for option, given in asked.items() if given], text=bool(after or kernel or assembly))
     measured = Measured(measure, seconds, inputs, sizes, seed)
-    if html is None and (option := measured.option()):
-        raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
+    _require_use(asked, as_json, measured)
+    how = How(level, off, dims, precision)
     if html is not None:
-        if after or kernel or assembly or plan or stages or as_json:
-            raise UserError("--html goes alone", why="the page has all stages of all kernels, and the plan")
-        write_page(model, html, target, threads, How(level, off, dims, precision), measured)
+        write_page(model, html, target, threads, how, measured)
         return 0
-    if stages and (after or kernel or assembly or plan):
-        raise UserError("--stages goes alone", why="it lists what --after and --kernel may name")
-    if plan and (after or kernel or assembly):
-        raise UserError("--plan goes alone", why="it lists the kernels of the whole program")
-    if as_json and not plan:
-        raise UserError("--json goes with --plan", why="all else is the text of programs")
     if assembly and after:
         raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
     after = "assembly" if assembly else after
+    chosen = read_sizes(sizes)
     if kernel and after in WHOLE:
         raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
-    executable = compile_model(model, target, threads, How(level, off, dims, precision))
+    executable = compile_model(model, target, threads, how)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))
@@ -99,9 +108,29 @@ def show(
     if plan:
         print(json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan))
         return 0
+    if memory:
+        use = executable.arena(chosen, other=1)
+        print(json.dumps(arena_record(use), indent=2) if as_json else arena_text(use))
+        return 0
     text = executable.show(after=after, kernel=kernel, explain=True)
     print(highlight(text) if is_coloured() else text)
     return 0
+
+
+def _require_one(asked: Sequence[str], *, text: bool) -> None:
+    """At most one thing can be shown."""
+    if len(asked) + text > 1:
+        raise UserError(f"{asked[0]} goes alone", why=ALONE[asked[0]])
+
+
+def _require_use(asked: Mapping[str, bool], as_json: bool, measured: Measured) -> None:
+    """Refuses options that would change nothing about what is shown."""
+    if as_json and not (asked["--plan"] or asked["--memory"]):
+        raise UserError("--json goes with --plan or --memory", why="all else is the text of programs, or a page")
+    if measured.sizes and not (asked["--memory"] or asked["--html"]):
+        raise UserError("--size goes with --memory or --html", why="all else is the same for all sizes")
+    if not asked["--html"] and (option := measured.option()):
+        raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
 
 
 def _kernels(executable: Executable) -> list[str]:

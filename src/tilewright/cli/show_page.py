@@ -30,9 +30,9 @@ class Measured:
     seed: int
 
     def option(self) -> str | None:
-        """One of these options that was given, if any was."""
+        """One of these options that was given, if any was; sizes are of use to others, too."""
         given = {"--no-measure": not self.wanted, "--seconds": self.seconds is not None, "--input": bool(self.inputs)}
-        given |= {"--size": bool(self.sizes), "--seed": self.seed != 0}
+        given |= {"--seed": self.seed != 0}
         return next((option for option, is_given in given.items() if is_given), None)
 
 

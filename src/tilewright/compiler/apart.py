@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.module import Unit, generate_unit, join
 from tilewright.compiler.compiled import Compiled, constant_order, interface_of
-from tilewright.compiler.constants import run_functions
+from tilewright.compiler.constants import put_down_made, run_functions
 from tilewright.compiler.legalise import GRAPH, legalise
 from tilewright.compiler.pipeline import lower, own_symbols, pipeline
 from tilewright.compiler.processes import useful_processes
@@ -51,7 +51,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     choices = Choices()
     passes = pipeline(target, choices, switches)
     planned = [p.name for p in passes].index("plan") + 1
-    program = run_passes(module, passes[:planned], level=GRAPH)
+    program = put_down_made(run_passes(module, passes[:planned], level=GRAPH), module)
     kernels = [f for f in program.functions.values() if isinstance(f, Function)]
     largest = sorted(kernels, key=lambda f: -len(f.body.inside()))  # so that no process begins a long one at the end
     found = dict(zip(largest, workers.run(largest, lambda f: make_kernel(f, target)), strict=True))

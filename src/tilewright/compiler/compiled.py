@@ -49,6 +49,10 @@ class Compiled:
     origin: Origin | None = None
     again: Callable[[], Compiled] | None = None
 
+    def let_go(self) -> None:
+        """Forgets the constants, which somebody else has; stages that are kept keep theirs."""
+        self.module = self.module.with_constants({})
+
 
 def interface_of(graph: GraphFunction) -> Interface:
     """What the executable of a graph function will take and return."""

@@ -1,7 +1,13 @@
-"""What kernels compute from constants alone, run once while compiling."""
+"""What kernels compute from constants alone, run once while compiling.
+
+Much of it is as large as the model's weights, so each piece of a large model goes to a file of the store as soon as it
+is made, and what it was made of leaves memory where it lies in a file, too.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,22 +16,71 @@ import numpy as np
 from tilewright.compiler.compiled import finish, link
 from tilewright.compiler.legalise import legalise
 from tilewright.compiler.processes import most_processes
+from tilewright.graph.nodes import Module
 from tilewright.loops.evaluate_copies import evaluate_copies
+from tilewright.loops.nodes import Buffer
 from tilewright.lower.hoist_constants import Array, Task
 from tilewright.lower.wrap import wrap
 from tilewright.report.settings import Show
 from tilewright.runtime.interface import Interface, Port
+from tilewright.store import Store
+from tilewright.store.pages import Spill, release, rounded
 from tilewright.target import native
 from tilewright.types.tensor import TensorType
+
+SPILLED_BYTES = 16 << 20
+"""Results of fewer bytes in all stay in memory."""
 
 
 def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     """Runs each loops function once on its inputs, and returns their outputs. Those that copy elements are evaluated,
     by a few threads, since copies wait for memory; all others are compiled for this machine, together."""
-    with ThreadPoolExecutor(most_processes()) as threads:
-        copied = list(threads.map(lambda task: evaluate_copies(*task), tasks))
-    compiled = iter(_run_compiled([task for task, made in zip(tasks, copied, strict=True) if made is None]))
-    return [next(compiled) if made is None else made for made in copied]
+    with _spill(tasks) as spill, ThreadPoolExecutor(most_processes()) as threads:
+
+        def copied(task: Task) -> tuple[Array, ...] | None:
+            made = evaluate_copies(*task)
+            return None if made is None else _put_down(task, made, spill)
+
+        found = list(threads.map(copied, tasks))
+        others = [task for task, made in zip(tasks, found, strict=True) if made is None]
+        compiled = iter([_put_down(*pair, spill) for pair in zip(others, _run_compiled(others), strict=True)])
+        return [next(compiled) if made is None else made for made in found]
+
+
+def put_down_made(module: Module, given: Module) -> Module:
+    """The module with the constants that passes have made of those of the module `given` in a file, where they are
+    large."""
+    known = {id(_owner(array)) for array in given.constants.values()}
+    made = {name: array for name, array in module.constants.items() if id(_owner(array)) not in known}
+    with _room(sum(rounded(array.nbytes) for array in made.values())) as spill:
+        if spill is None:
+            return module
+        return module.with_constants({**module.constants, **{name: spill.keep(array) for name, array in made.items()}})
+
+
+def _owner(array: Array) -> object:
+    """What an array is a view of in the end."""
+    found: object = array
+    while isinstance(found, np.ndarray) and found.base is not None:
+        found = found.base
+    return found
+
+
+def _spill(tasks: Sequence[Task]) -> Spill | contextlib.nullcontext[None]:
+    """Room for all results in a file, where they are large."""
+    results = [_type_of(b) for function, inputs in tasks for b in function.params[len(inputs) :]]
+    return _room(sum(rounded(math.prod(t.static_shape() or ()) * t.dtype.bytes) for t in results))
+
+
+def _room(size: int) -> Spill | contextlib.nullcontext[None]:
+    return (Store.default().spill(size) if size >= SPILLED_BYTES else None) or contextlib.nullcontext()
+
+
+def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple[Array, ...]:
+    """The results of a task in the file; what they were made of is not needed for the moment."""
+    for array in task[1]:
+        release(array)
+    return made if spill is None else tuple([spill.keep(array) for array in made])
 
 
 def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
@@ -36,7 +91,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     arrays: list[Array] = []
     results: list[tuple[Array, ...]] = []
     for function, inputs in tasks:
-        types = [TensorType(b.dtype, b.shape) for b in function.params]
+        types = [_type_of(b) for b in function.params]
         made = [np.empty(t.static_shape() or (), t.dtype.numpy) for t in types[len(inputs) :]]
         ports += [Port(f"p{len(ports) + n}", t) for n, t in enumerate(types)]
         arrays += [*inputs, *made]
@@ -45,3 +100,7 @@ def _run_compiled(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
     compiled = finish(module, Interface(tuple(ports), (), ()), legalise(machine), machine, Show())
     link(compiled, machine, 0.0)(*arrays)
     return results
+
+
+def _type_of(buffer: Buffer) -> TensorType:
+    return TensorType(buffer.dtype, buffer.shape)

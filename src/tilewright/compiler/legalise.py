@@ -9,6 +9,7 @@ from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.nodes import Function
+from tilewright.lower.check_memory import check_memory
 from tilewright.lower.expand_math import expand_math
 from tilewright.lower.flatten_buffers import flatten_buffers
 from tilewright.lower.full_masks import full_masks
@@ -22,8 +23,15 @@ from tilewright.lower.unroll import unroll
 from tilewright.lower.vectorize import vectorize
 from tilewright.target import Target
 
+
+def verify_program(module: Module) -> None:
+    """Checks the laws of loops, and that the entry's arena is laid out right."""
+    verify_module(module)
+    check_memory(module)
+
+
 GRAPH: Level[Module] = Level("graph", str, verify_module)
-LOOPS: Level[Module] = Level("loops", str, verify_module)
+LOOPS: Level[Module] = Level("loops", str, verify_program)
 
 
 def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:

@@ -32,7 +32,7 @@ def explain_kernel(program: ProgramFacts, place: Place) -> KernelAnswer:
     """The facts of a kernel at a place where the program calls it."""
     kernel, graph = place.kernel, place.graph
     cost = kernel.cost
-    *_, decision = program.schedule(place.name)
+    _, schedule, decision = program.schedule(place.name)
     part = graph.part_of(kernel)
     return KernelAnswer(
         name=place.name,
@@ -48,7 +48,7 @@ def explain_kernel(program: ProgramFacts, place: Place) -> KernelAnswer:
         layouts=layouts(program, place),
         scheduled_by=UNSCHEDULED if decision is None else decision.template,
         refusals=() if decision is None else tuple(map(str, decision.refusals)),
-        schedule="" if decision is None or decision.trace is None else str(decision.trace),
+        schedule=str(schedule.trace),
         assumed=tuple(sorted({v.name for n in kernel.nodes for v in _sizes(n)})),
     )
 

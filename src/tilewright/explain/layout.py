@@ -47,14 +47,15 @@ class Copy:
 
 def layouts(program: ProgramFacts, place: Place) -> tuple[Layout, ...]:
     """The buffers of a kernel: its parameters, then those that its schedule makes."""
-    defined, made, decision = program.schedule(place.name)
-    copies = _copies(defined, None if decision is None else decision.trace)
+    defined, schedule, _ = program.schedule(place.name)
+    made = schedule.func
+    copies = _copies(defined, schedule.trace)
     values = (*place.kernel.reads(), *place.kernel.outputs)
     steps = _lane_steps(made)
     rows = [_parameter(program, place, b, v, steps, copies) for b, v in zip(defined.params, values, strict=False)]
     local = [b for b in allocations(made.body) if b.name not in {p.name for p in defined.params}]
     known = {p.name for p in defined.params if p.scope is Scope.CONSTANT}
-    return (*rows, *(_local(b, copies, steps, known) for b in dict.fromkeys(local)))
+    return (*rows, *dict.fromkeys(_local(b, copies, steps, known) for b in local))
 
 
 def _parameter(
@@ -174,11 +175,9 @@ def _movements(place: Place, value: Value) -> list[Node]:
     ]
 
 
-def _copies(defined: Function, trace: Trace | None) -> dict[str, Copy]:
+def _copies(defined: Function, trace: Trace) -> dict[str, Copy]:
     """What buffers the steps of a trace made, and out of which."""
     found: dict[str, Copy] = {}
-    if trace is None:
-        return found
     schedule = Schedule(defined)
     for step in trace.steps:
         names = {b.name for b in _buffers(schedule.func)}

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from tilewright.explain.program import Place, ProgramFacts, is_constant, nodes_of
 from tilewright.frontends.onnx.external import clip
-from tilewright.graph.nodes import GraphFunction, Node
+from tilewright.graph.nodes import Node
 from tilewright.plan.fusion.dataflow import is_free
 from tilewright.report.errors import UserError
 
@@ -46,8 +46,9 @@ def find(program: ProgramFacts, asked: str) -> Found:
     if kind in PREFIXES and rest:
         found = PREFIXES[kind](program, rest)
     else:
-        found = [f for look in KINDS.values() for f in look(program, asked)]
-    distinct = {(frozenset(f.nodes), f.place.name if f.place and not f.nodes else ""): f for f in reversed(found)}
+        found = [f for look in (_operators, _model_values, _kernels) for f in look(program, asked)]
+        found = found or _planned_values(program, asked)
+    distinct = {frozenset(f.nodes) or f.source or f.name: f for f in reversed(found)}
     if not distinct:
         raise _unknown(program, asked)
     if len(distinct) > 1:
@@ -84,17 +85,28 @@ def _nodes_from(program: ProgramFacts, source: str) -> tuple[Node, ...]:
 
 
 def _values(program: ProgramFacts, name: str) -> list[Found]:
+    return _model_values(program, name) or _planned_values(program, name)
+
+
+def _model_values(program: ProgramFacts, name: str) -> list[Found]:
+    """A value of the model's file, a result or an input."""
     made = program.origin.names().get(name)
     found = _operators(program, made) if made is not None else []
     if found:
         return [Found(f"value:{name}", f"value of {f.source}", f.nodes, source=f.source) for f in found]
     graph = program.before.graph
     results = dict(zip(graph.result_names, graph.results, strict=True))
-    if name in results and results[name] in (makers := _makers(graph)):
+    makers = {v: n for n in graph.nodes for v in n.outputs}
+    if results.get(name) in makers:
         return [Found(f"value:{name}", "result of the model", (makers[results[name]],))]
     readers = tuple(n for n in graph.nodes if any(v.name == name for v in n.inputs if v in graph.params))
     if any(v.name == name for v in graph.params):
         return [Found(f"value:{name}", "input of the model", readers, parameter=True)]
+    return []
+
+
+def _planned_values(program: ProgramFacts, name: str) -> list[Found]:
+    """A value of a planned graph, as its text calls it."""
     for planned in program.graphs.values():
         for node in planned.function.nodes:
             if any(planned.name(v) == name for v in node.outputs):
@@ -111,10 +123,6 @@ def _numbered(program: ProgramFacts, name: str) -> list[Found]:
     return [Found(f"operator:{number}", nodes[number].op.name, (nodes[number],))] if number < len(nodes) else []
 
 
-def _makers(graph: GraphFunction) -> dict[object, Node]:
-    return {v: n for n in graph.nodes for v in n.outputs}
-
-
 def last_name(source: str) -> str:
     """The name in `Conv 'conv1'`, behind the arrow where it is a value's: the last one in quotation marks."""
     quoted = LAST_QUOTED.search(source)
@@ -124,15 +132,14 @@ def last_name(source: str) -> str:
 LAST_QUOTED = re.compile(r"""('([^'\\]|\\.)*'|"([^"\\]|\\.)*")$""")
 
 
-KINDS: dict[str, Callable[[ProgramFacts, str], list[Found]]] = {
+PREFIXES: dict[str, Callable[[ProgramFacts, str], list[Found]]] = {
     "node": _operators,
     "value": _values,
     "kernel": _kernels,
+    "operator": _numbered,
 }
-"""What a name may be, in the order in which things of one meaning are called by it."""
-
-PREFIXES = {**KINDS, "operator": _numbered}
-"""What may be asked for by its kind: plain numbers are those of kernels."""
+"""What may be asked for by its kind. Without a prefix, a planned graph's own names come last, and numbers are
+kernels."""
 
 
 def _unknown(program: ProgramFacts, asked: str) -> UserError:

@@ -18,7 +18,7 @@ from tilewright.graph.symbolic import Call, Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.defaults import scheduled
+from tilewright.plan.defaults import schedule
 from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernel import Kernel
@@ -28,6 +28,7 @@ from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.whole import WHOLE
 from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 
@@ -100,7 +101,7 @@ class ProgramFacts:
         }
         self.names = [name for name, f in self.kernels.functions.items() if isinstance(f, Function)]
         self.places = self._places()
-        self._scheduled: dict[str, tuple[Function, Function, Decision | None]] = {}
+        self._scheduled: dict[str, tuple[Function, Schedule, Decision | None]] = {}
 
     def _places(self) -> list[Place]:
         """The kernels of all graphs, in the order of the plans."""
@@ -119,17 +120,17 @@ class ProgramFacts:
                 found.append(Place(kernel, graph, name, self.names.index(name), turns[name]))
         return found
 
-    def schedule(self, name: str) -> tuple[Function, Function, Decision | None]:
-        """A kernel as the plan defines it, as it is scheduled, and how it came to that; no decision where schedules are
+    def schedule(self, name: str) -> tuple[Function, Schedule, Decision | None]:
+        """A kernel as the plan defines it, its schedule, and how it came to that; no decision where schedules are
         switched off."""
         if name not in self._scheduled:
             kernel = self.kernels.functions[name]
             assert isinstance(kernel, Function)
             defined = own_symbols(kernel)
             if self.origin.switches.wants("schedule", SCHEDULED):
-                self._scheduled[name] = (defined, *scheduled(defined, self.origin.target))
+                self._scheduled[name] = (defined, *schedule(defined, self.origin.target))
             else:
-                self._scheduled[name] = defined, defined, None
+                self._scheduled[name] = defined, Schedule(defined), None
         return self._scheduled[name]
 
     @cached_property

@@ -43,7 +43,6 @@ class Explainer:
 
     def __init__(self, executable: Executable) -> None:
         self.program = facts_of(executable.origin)
-        self._executable = executable
 
     def find(self, name: str) -> Found:
         """What a name stands for. UserError where that is nothing, or several things."""

@@ -20,8 +20,9 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.register_tiles import known
-from tilewright.schedule.inline import inline_all
+from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.nests import extent_of
+from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
 
@@ -90,9 +91,14 @@ def plain_contraction(function: Function) -> tuple[Function, Contraction] | None
     with columns to vectorize. The answer is kept: several templates begin with it."""
     if sum(b.reduce != () for b in blocks(function.body)) != 1:
         return None
-    plain = inline_all(function)
+    plain = all_inlined(function)
     found = find_contraction(plain)
     return None if found is None else (plain, found)
+
+
+def begun(function: Function, plain: Function) -> Schedule:
+    """The schedule of a function that begins with what plain_contraction made of it."""
+    return Schedule.after(function, inline_all, inlined_step(function, plain))
 
 
 def find_contraction(function: Function) -> Contraction | None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
-from tilewright.plan.contraction import Contraction, plain_contraction
+from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
@@ -42,10 +42,10 @@ def schedule_contraction(function: Function, target: Target, attempts: Attempts 
     turned = turn(contraction, target)
     if turned is not None:
         attempts = attempts or Attempts()
-        made = attempts.schedule("turned", lambda: schedule_turned(Schedule(plain), *turned, target))
+        made = attempts.schedule("turned", lambda: schedule_turned(begun(function, plain), *turned, target))
         if made is not None:  # an epilogue may not be movable: it may be tiled as it lies all the same
             return made
-    s = Schedule(plain)
+    s = begun(function, plain)
     found = in_phases(s, contraction, target)
     choice = choose(found, target) if found is not None else None
     if found is None or choice is None:

@@ -18,7 +18,6 @@ from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
-from tilewright.schedule.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +37,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The template that scheduled a kernel, those that had refused it, in the order they were tried, and the steps of
-    the schedule, where they are all of it."""
+    """The template that scheduled a kernel, and those that had refused it, in the order they were tried."""
 
     template: str
     refusals: tuple[Refusal, ...] = ()
-    trace: Trace | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -68,22 +65,26 @@ class Attempts:
         try:
             made = make()
         except UserError as error:
-            step = error.step if isinstance(error, Refused) else ""
-            self._refusals.append(Refusal(template, step, _line(error.what), _line(error.why or "")))
+            self.refuse(template, error)
             self._template = None
             return None
         if made is not None and self._template is None:
             self._template = template
         return made
 
+    def refuse(self, template: str, error: UserError) -> None:
+        """Writes down that a template did not get to its schedule, or to all of it."""
+        step = error.step if isinstance(error, Refused) else ""
+        self._refusals.append(Refusal(template, step, _line(error.what), _line(error.why or "")))
+
     @property
     def refusals(self) -> tuple[Refusal, ...]:
         """The templates that refused the kernel so far."""
         return tuple(self._refusals)
 
-    def decision(self, otherwise: str, trace: Trace | None = None) -> Decision:
+    def decision(self, otherwise: str) -> Decision:
         """What was decided; `otherwise` is how kernels are scheduled for which no template made a schedule."""
-        return Decision(self._template or otherwise, self.refusals, trace)
+        return Decision(self._template or otherwise, self.refusals)
 
 
 def _line(text: str) -> str:

@@ -1,49 +1,54 @@
 """The default schedule of a kernel.
 
-inline        every local value that is defined point by point
-cache_write   accumulations into an argument run in a local buffer
-compute_at    local buffers shrink into the loop that reads them
-then, for each loop nest: register tiles, lanes along a reduce axis, or plain vectors of points
-"""
+inline_all             every local value that is defined point by point
+cache_write            accumulations into an argument run in a local buffer
+pull_producers         local buffers shrink into the loop that reads them
+sum_in_parts           long sums to one place, for threads to share
+decompose_reductions   sums begin in blocks of their own
+join_sums              sums that read the same run in one loop
+then, for each loop nest: tile_registers, sum_in_lanes or vectorize_points; and merge_loops
+
+Kernels of some shapes have templates instead (schedules of contractions, attentions, …). Whatever made it, a schedule
+is the trace of its steps: replayed on the kernel it gives the same program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from tilewright.expr import dtypes
-from tilewright.loops.decompose import decompose
+from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, statements
-from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store, seq
+from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store
 from tilewright.plan.attention_schedule import schedule_attention
 from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.decision import Attempts, Decision
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
-from tilewright.plan.joint_sums import join_sums
-from tilewright.plan.local_buffers import pull_producers
-from tilewright.plan.partial_sums import in_parts
+from tilewright.plan.partial_sums import sum_long_in_parts
 from tilewright.plan.pieces import in_pieces
-from tilewright.plan.rows import block_long_sums, reduces_contiguously, schedule_rows, whole_rows
-from tilewright.plan.spatial import schedule_points
-from tilewright.plan.tiles import schedule_tile
+from tilewright.plan.tiles import tile_for
 from tilewright.plan.winograd_schedule import schedule_winograd
 from tilewright.report.errors import UserError
-from tilewright.schedule.cache_write import Obstacle, write_through, written_elements
-from tilewright.schedule.compact import compact
 from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.inline import inline_all
 from tilewright.schedule.merge import merge_neighbours
 from tilewright.schedule.nests import has_branches
+from tilewright.schedule.points import holds_points
 from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.rows import prepared, reduces_contiguously
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 NESTS = "nests"
 """What decisions call kernels that are scheduled nest by nest."""
+
+SUM_BLOCK = 32
+"""Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +64,17 @@ class _Template:
 
 def default_schedule(function: Function, target: Target) -> Function:
     """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
-    return scheduled(function, target)[0]
+    return schedule(function, target)[0].func
 
 
 def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
     """The function scheduled for `target`, and how it came to its schedule."""
+    made, decision = schedule(function, target)
+    return made.func, decision
+
+
+def schedule(function: Function, target: Target) -> tuple[Schedule, Decision]:
+    """The schedule of a function for `target`, whose trace makes it of the function again, and how it was chosen."""
     attempts = Attempts()
     for template in (
         _Template("attention", lambda: schedule_attention(function, target), whole=True, alone=True),
@@ -75,72 +86,104 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
     ):
         made = attempts.schedule(template.name, template.schedule)
         if made is not None:
-            done = made.func if template.whole else _around_tiles(made.func, target)
-            return done, attempts.decision(NESTS, made.trace if done is made.func else None)
+            if not template.whole:
+                _around_tiles(made, target, attempts)
+            return made, attempts.decision(NESTS)
         if template.alone and attempts.refusals:
-            return in_pieces(function, attempts.refusals, lambda piece: scheduled(piece, target))
-    return _by_nests(function, target), attempts.decision(NESTS)
+            return in_pieces(function, attempts.refusals, lambda piece: schedule(piece, target))
+    return _by_nests(function, target, attempts), attempts.decision(NESTS)
 
 
-def _by_nests(function: Function, target: Target) -> Function:
+def _by_nests(function: Function, target: Target, attempts: Attempts) -> Schedule:
     """The schedule of kernels that no template is for."""
-    function = inline_all(function, once=any(b.reduce for b in blocks(function.body)))
-    function = _accumulate_locally(function)
-    function = pull_producers(function)
-    function = in_parts(function)
-    function = decompose(function)
-    joined = join_sums(nests(function))
-    made = [nest if isinstance(nest, Alloc) else _schedule_nest(nest, target) for nest in joined]
-    return function.replace(body=seq(*merge_neighbours(made)))
+    s = Schedule(function)
+    s.inline_all(once=any(b.reduce for b in blocks(function.body)))
+    _accumulate_locally(s)
+    s.pull_producers()
+    sum_long_in_parts(s)
+    s.decompose_reductions()
+    s.join_sums()
+    made = [_or_as_it_is(attempts, v, partial(_schedule_nest, s, v, nest, target)) for v, nest in _nests(s)]
+    _merge(s, made)
+    return s
 
 
-def _around_tiles(function: Function, target: Target) -> Function:
+def _nests(s: Schedule) -> list[tuple[Var, For]]:
+    """The nests of a program, which the trace then knows by their outermost loops."""
+    found = [nest for nest in nests(s.func) if isinstance(nest, For)]
+    if found:
+        s.get_nests()
+    return [(nest.var, nest) for nest in found]
+
+
+def _merge(s: Schedule, made: list[Var | None], locals_first: bool = False) -> None:
+    """Neighbouring nests become one, those that are one loop."""
+    loops = [loop for loop in made if loop is not None]
+    if len(loops) > 1:
+        s.merge_loops(*loops, **({"locals_first": True} if locals_first else {}))
+
+
+def _around_tiles(s: Schedule, target: Target, attempts: Attempts) -> None:
     """The nests beside a tiled contraction: vectors of points, in its outermost loop where each iteration keeps to
     itself, with no more of a buffer than an iteration needs."""
-    made: list[Stmt] = []
-    for nest in nests(function):
-        plain = isinstance(nest, For) and all(s.kind is LoopKind.SERIAL for s in statements(nest) if isinstance(s, For))
-        made.append(schedule_points(nest, _lanes(nest, target)) if plain else nest)
-    places = [*(s for s in made if isinstance(s, Alloc)), *(s for s in made if not isinstance(s, Alloc))]
-    merged = merge_neighbours(places)
-    if len(merged) == len(places):
-        return function.replace(body=seq(*made))
-    function = function.replace(body=seq(*merged))
-    for alloc in [s for s in merged if isinstance(s, Alloc)]:
-        with suppress(UserError):
-            function = compact(function, alloc.buffer.name).function
-    return function
+    beside = [nest for nest in nests(s.func) if not isinstance(nest, Alloc)]
+    if not any(isinstance(n, For) and _is_plain(n) for n in beside) and len(merge_neighbours(beside)) == len(beside):
+        return
+    made: list[Var | None] = []
+    for loop, nest in _nests(s):
+        step = partial(s.vectorize_points, loop, lanes=_lanes(nest, target))
+        made.append(_or_as_it_is(attempts, loop, step) if _is_plain(nest) else loop)
+    before = s.func
+    _merge(s, made, locals_first=True)
+    if s.func is not before:
+        for name in [nest.buffer.name for nest in nests(s.func) if isinstance(nest, Alloc)]:
+            with suppress(UserError):
+                s.compact(name)
 
 
-def _accumulate_locally(function: Function) -> Function:
+def _is_plain(nest: For) -> bool:
+    """Whether a nest is points in loops that nothing was said of."""
+    return all(s.kind is LoopKind.SERIAL for s in statements(nest) if isinstance(s, For)) and holds_points(nest)
+
+
+def _accumulate_locally(s: Schedule) -> None:
     """Accumulations straight into an argument get a local buffer."""
-    for nest in nests(function):
+    for nest in nests(s.func):
         inside = blocks(nest)
         if len(inside) == 1 and inside[0].reduce and isinstance(inside[0].body, Store):
             buffer, points = inside[0].body.buffer, tuple(a.var for a in inside[0].spatial)
             if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer} and inside[0].body.indices == points:
-                stored = written_elements(function, nest, buffer)
-                if not isinstance(stored, Obstacle):
-                    function, _ = write_through(function, nest, buffer, stored)
-    return function
+                with suppress(UserError):
+                    s.cache_write(inside[0].name)
 
 
-def _schedule_nest(nest: Stmt, target: Target) -> Stmt:
+def _or_as_it_is(attempts: Attempts, loop: Var, step: Callable[[], Var | None]) -> Var | None:
+    """The outermost loop of a nest after a step, where it holds all of the nest. A nest stays as it is whose iterations
+    are not known to be independent, and that is written down."""
+    try:
+        return step()
+    except UserError as error:
+        attempts.refuse(NESTS, error)
+        return loop
+
+
+def _schedule_nest(s: Schedule, loop: Var, nest: For, target: Target) -> Any:
     """Register tiles where an output axis of an accumulation vectorizes; else row by row, or point by point."""
     lanes = _lanes(nest, target)
     if has_branches(nest) or any(not isinstance(b.body, Store) for b in blocks(nest)):
-        return nest
+        return loop
     reducing = [b for b in blocks(nest) if b.reduce]
     if any(accumulation(b) is None for b in reducing):
-        return nest
-    if reducing:
-        nest = whole_rows(nest)
-        if reduces_contiguously(nest, lanes):
-            return schedule_tile(nest, lanes, target) or schedule_rows(nest, lanes)
-        nest = block_long_sums(nest)
-        tiled = schedule_tile(nest, lanes, target) or schedule_tile(nest, max(lanes // 2, 2), target)
-        return tiled or schedule_rows(nest, lanes)
-    return schedule_points(nest, lanes)
+        return loop
+    if not reducing:
+        return s.vectorize_points(loop, lanes=lanes) if holds_points(nest) else loop
+    block = 0 if reduces_contiguously(prepared(nest, 0), lanes) else SUM_BLOCK
+    long = {"blocks_of": block} if block else {}
+    for width in (lanes, max(lanes // 2, 2))[: 1 + len(long)]:
+        tile = tile_for(prepared(nest, block), width, target)
+        if tile is not None:
+            return s.tile_registers(loop, lanes=width, **tile, **long)
+    return s.sum_in_lanes(loop, lanes=lanes, **long)
 
 
 def _lanes(nest: Stmt, target: Target) -> int:

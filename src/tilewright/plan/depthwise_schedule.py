@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function
-from tilewright.plan.contraction import plain_contraction
+from tilewright.plan.contraction import begun, plain_contraction
 from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
 from tilewright.plan.register_tiles import UNKNOWN, known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
@@ -36,12 +36,13 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     """The schedule of a kernel with one such convolution, of sizes known to the compiler; None for any other."""
     start = plain_contraction(function)
     windows = None if start is None else find_windows(*start)
-    return None if start is None or windows is None else apply_choice(start[0], windows, choose(windows, target))
+    if start is None or windows is None:
+        return None
+    return apply_choice(begun(function, start[0]), windows, choose(windows, target))
 
 
-def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:
+def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    s = Schedule(function)
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
     whole = None
     if w.width < choice.lanes and last == w.last and _stays_along_columns(s, w):

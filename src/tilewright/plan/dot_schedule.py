@@ -21,7 +21,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.contraction import Contraction, Operand, plain_contraction
+from tilewright.plan.contraction import Contraction, Operand, begun, plain_contraction
 from tilewright.plan.contraction_choice import MANY, rows_in_cache
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
@@ -82,7 +82,7 @@ def schedule_dots(function: Function, target: Target) -> Schedule | None:
     if not all(_is_epilogue(b, found) for b in blocks(plain.body) if b is not found.block):
         return None
     plan = _plan(found, target)
-    return None if plan is None else _apply(Schedule(plain), plan)
+    return None if plan is None else _apply(begun(function, plain), plan)
 
 
 def _is_epilogue(block: Block, found: Contraction) -> bool:

@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.contraction import Contraction, plain_contraction
+from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, vectorize_last
 from tilewright.plan.dot_choice import Dot, choose_dot
@@ -42,7 +42,7 @@ def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
     plan = _plan(found, target)
     if plan is None or not all(_is_beside(b, found) for b in blocks(plain.body)):
         return None
-    return _apply(Schedule(plain), plan)
+    return _apply(begun(function, plain), plan)
 
 
 def choose_window_tile(positions: int, channels: int, terms: int, dot: Dot, target: Target) -> RegisterTile:

@@ -1,11 +1,4 @@
-"""Sums of many terms to one place: in parts, which threads share, each from the neutral element on.
-
-    for k in 0..n, l in 0..m:                       for ko in 0..ceil(n/C):
-      block sum(reduce vk = k, reduce vl = l):        for ki in 0..min(C, n - ko*C), l in 0..m:
-        init: t[] = 0.0                         =>      block sum.partial(…):
-        t[] += x[vk, vl]                                  init: t.partial[vko] = 0.0
-                                                          t.partial[vko] += x[vko*C + vki, vl]
-                                                    for ko2: t[] += t.partial[ko2]
+"""Sums of many terms to one place: how long the parts are that threads share; `sum_in_parts` makes them.
 
 The parts depend on sizes alone, so that a result is the same for any number of threads.
 """
@@ -18,11 +11,10 @@ from contextlib import suppress
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around
-from tilewright.loops.nodes import For, Function
+from tilewright.loops.nodes import For
 from tilewright.report.errors import UserError
-from tilewright.schedule.loops import reorder, split
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.rfactor import rfactor
+from tilewright.schedule.schedule import Schedule
 
 PART = 1 << 14
 """The fewest terms of a part: a few microseconds, several times what a fork costs."""
@@ -37,18 +29,17 @@ FEW = 16
 """A loop of fewer iterations is not cut where one inside it has more."""
 
 
-def in_parts(function: Function) -> Function:
-    """The function with long sums to one place as sums of partial sums. What cannot be proved to be one stays."""
-    for name in [b.name for b in blocks(function.body) if b.reduce]:
-        (block,) = [b for b in blocks(function.body) if b.name == name]
-        around = loops_around(function.body, block)
+def sum_long_in_parts(s: Schedule) -> None:
+    """Long sums to one place become sums of partial sums. What cannot be proved to be one stays."""
+    for name in [b.name for b in blocks(s.func.body) if b.reduce]:
+        (block,) = [b for b in blocks(s.func.body) if b.name == name]
+        around = loops_around(s.func.body, block)
         summed = [loop for loop in around if loop.var in summed_loops(block)]
         if summed and all(loop in summed or extent_of(loop) == Const(1, loop.var.dtype) for loop in around):
             chosen = _cut_at(summed)
             if chosen is not None:
                 with suppress(UserError):
-                    function = _parted(function, name, *chosen, summed[0].var)
-    return function
+                    s.sum_in_parts(name, *chosen)
 
 
 def _cut_at(loops: list[For]) -> tuple[Var, int] | None:
@@ -71,12 +62,3 @@ def _cut_at(loops: list[For]) -> tuple[Var, int] | None:
 def _size(loop: For) -> int | None:
     extent = extent_of(loop)
     return int(extent.value) if isinstance(extent, Const) else None
-
-
-def _parted(function: Function, block: str, cut: Var, part: int, first: Var) -> Function:
-    step = split(function, cut, part, tail="clip")
-    assert isinstance(step.made, tuple)
-    outer = step.made[0]
-    assert isinstance(outer, Var)
-    function = rfactor(step.function, block, outer).function
-    return function if cut is first else reorder(function, outer, first).function

@@ -8,18 +8,17 @@ would have as a kernel, and all that one piece makes for another in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from tilewright.analysis.accesses import accesses
-from tilewright.loops.edit import blocks, loads, substitute_buffers
-from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
+from tilewright.loops.edit import blocks, loads
+from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt
 from tilewright.plan.contraction import contraction_of
 from tilewright.plan.decision import Decision, Refusal
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.inline import inline
-from tilewright.types.scopes import Scope
+from tilewright.schedule.pieces import piece_functions
+from tilewright.schedule.schedule import Schedule
 
 PIECES = "pieces"
 """What decisions call such a kernel."""
@@ -31,29 +30,26 @@ def products(function: Function) -> list[str]:
 
 
 def in_pieces(
-    function: Function, refused: Sequence[Refusal], schedule: Callable[[Function], tuple[Function, Decision]]
-) -> tuple[Function, Decision]:
+    function: Function, refused: Sequence[Refusal], schedule: Callable[[Function], tuple[Schedule, Decision]]
+) -> tuple[Schedule, Decision]:
     """The function with each piece scheduled by itself, and what was decided: who refused the whole, or a piece."""
-    function = _without_numbers(function)
-    parts = _parts(function)
-    local = [s.buffer for s in nests(function) if isinstance(s, Alloc)]
-    shared = {b: b.replace(scope=Scope.ARGUMENT) for b in local if sum(_touches(part, b) for part in parts) > 1}
-    back = {argument: b for b, argument in shared.items()}
-    made: list[Stmt] = [Alloc(b) for b in shared]
-    refusals = list(refused)
-    for part in parts:
-        done, decision = schedule(_function(function, part, local, shared))
-        made.append(substitute_buffers(done.body, back))
+    s = Schedule(function)
+    _inline_numbers(s)
+    pieces = [[b.name for nest in part for b in blocks(nest)] for part in _parts(s.func)]
+    refusals, traces = list(refused), []
+    for piece in piece_functions(s.func, pieces):
+        made, decision = schedule(piece)
+        traces.append(str(made.trace))
         refusals += decision.refusals
-    return function.replace(body=seq(*made)), Decision(PIECES, tuple(refusals))
+    s.schedule_pieces(pieces, traces)
+    return s, Decision(PIECES, tuple(refusals))
 
 
-def _without_numbers(function: Function) -> Function:
-    """The function with blocks that read nothing inlined: each piece computes such numbers itself."""
-    for name in [b.name for b in blocks(function.body) if not b.reduce and not [*loads(b)]]:
+def _inline_numbers(s: Schedule) -> None:
+    """Blocks that read nothing are inlined: each piece computes such numbers itself."""
+    for name in [b.name for b in blocks(s.func.body) if not b.reduce and not [*loads(b)]]:
         with suppress(UserError):
-            function = inline(function, name).function
-    return function
+            s.inline(name)
 
 
 def _parts(function: Function) -> list[list[Stmt]]:
@@ -76,21 +72,3 @@ def _parts(function: Function) -> list[list[Stmt]]:
         joined = [*(s for p in mine for s in p), nest]
         parts = [(n, p) for n, p in parts if p not in mine] + [(at, joined)]
     return [p for _, p in sorted(parts, key=lambda part: part[0])]
-
-
-def _touches(part: Sequence[Stmt], buffer: Buffer) -> bool:
-    return any(a.buffer is buffer for s in part for a in accesses(s))
-
-
-def _function(
-    function: Function, part: Sequence[Stmt], local: Sequence[Buffer], shared: Mapping[Buffer, Buffer]
-) -> Function:
-    """The function of a piece: what other pieces read or make are arguments."""
-    touched = list(dict.fromkeys(a.buffer for s in part for a in accesses(s)))
-    stored = {b for s in part for b in stored_buffers(s)}
-    own = [b for b in touched if b in local and b not in shared]
-    given = [b for b in touched if b not in own]
-    order = [b for b in given if b not in stored] + [b for b in given if b in stored]
-    body = substitute_buffers(seq(*(Alloc(b) for b in own), *part), shared)
-    params = tuple(shared.get(b, b) for b in order)
-    return function.replace(params=params, body=body, outputs=sum(b in stored for b in given))

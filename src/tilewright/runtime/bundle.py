@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.codegen.abi import VERSION, FaultMessage
 from tilewright.expr.dtypes import DTYPES, from_numpy
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.parse import parse
 from tilewright.expr.text import show
 from tilewright.report.errors import UserError
@@ -26,19 +26,32 @@ from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.program import Array, Program, Site
 from tilewright.store import Damaged, Json, parts_of, unpack
 from tilewright.store.checksum import checksum
+from tilewright.store.pages import release
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
+
+_READ_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that constants may lie in: its path relative to the model's folder ("" for the model itself) and bytes."""
+    """A file that constants may lie in: its path relative to the model's folder ("" for the model itself), its bytes,
+    and their SHA-256 where it is known."""
 
     path: str
     data: Any
+    sha256: str = ""
 
     def digest(self) -> str:
-        return hashlib.sha256(self.data).hexdigest()
+        """The SHA-256 of the bytes. No more than a part of a mapped file is in memory for it."""
+        if self.sha256:
+            return self.sha256
+        state, view = hashlib.sha256(), memoryview(self.data)
+        for start in range(0, len(view), _READ_BYTES):
+            part = view[start : start + _READ_BYTES]
+            state.update(part)
+            release(part)
+        return state.hexdigest()
 
     def array(self) -> Array:
         return np.frombuffer(self.data, np.uint8)
@@ -83,6 +96,7 @@ class _Constants:
             return {**row, "source": found[0], "offset": found[1]}
         data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.nbytes else memoryview(b"")
         key = (array.nbytes, checksum(data))
+        release(data)
         if key not in self._known:
             self._known[key] = f"constant {len(self._known)}"
             self.blobs[self._known[key]] = data
@@ -132,10 +146,15 @@ def _site(site: Site, interface: Interface) -> list[Json]:
 
 def _read_site(row: Sequence[Any], symbols: Mapping[str, Var]) -> Site:
     kernel, template, operators, source, flops, moved, predicted = row
-    work = [None if e is None else parse(e, symbols) for e in (flops, moved)]
+    work = [None if e is None else _read_number(e, symbols) for e in (flops, moved)]
     held, origin = (tuple(str(name) for name in part) for part in (operators, source))
     seconds = None if predicted is None else float(predicted)
     return Site(str(kernel), str(template), held, origin, work[0], work[1], seconds)
+
+
+def _read_number(text: str, symbols: Mapping[str, Var]) -> Expr:
+    """A number of operations or bytes; where all sizes are known, which is often, it is written out."""
+    return const(int(text)) if text.isdecimal() and text.isascii() else parse(text, symbols)
 
 
 class Bundle:

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from tilewright.runtime.results import check_results, copy_result, match_results
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
+    from tilewright.analysis.arena import ArenaUse
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
@@ -80,13 +82,12 @@ class Executable:
         self.compile_seconds = seconds
         self.cached = cached
         self._look = look
-        self.program = program
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
         self._entry = self._native.entry
         self._faults = program.faults
-        constants = [c.ctypes.data for c in program.constants]
-        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
+        self.program = program
+        self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -95,6 +96,12 @@ class Executable:
         dynamic = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
         self._threads = _ThreadState()
+
+    def refer_to(self, program: Program) -> None:
+        """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
+        for one, instead of this process's own memory. For whoever made the executable, before it is called."""
+        self.program = replace(self.program, constants=program.constants)
+        self._constant_pointers = _addresses(program.constants)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -225,6 +232,11 @@ class Executable:
         """
         return self._inside.show(after, kernel, explain=explain)
 
+    def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
+        """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
+        these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
+        return self._inside.arena(sizes or {}, other)
+
     def _enter(self, pointers: Any, sizes: Any) -> None:
         """Calls native code; again with a larger arena when it asks for one."""
         state = self._threads
@@ -313,3 +325,9 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
+
+
+def _addresses(constants: Sequence[Array]) -> Any:
+    """The addresses of constants as a program takes them."""
+    places = [constant.ctypes.data for constant in constants]
+    return (ctypes.c_void_p * max(len(places), 1))(*places)

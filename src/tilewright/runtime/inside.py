@@ -11,8 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.analysis.arena import ArenaUse, use_of_arena
 from tilewright.core.passes import Record
 from tilewright.core.switches import Switches
+from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import CallFunction, Function
@@ -120,6 +122,22 @@ class Inside:
         function = self._kernel(stage.program, kernel, stage.name)
         comments = self._comments(function.name, stage.number) if explain else []
         return "\n".join([*comments, str(function)])
+
+    def arena(self, sizes: Mapping[str, int], other: int | None) -> ArenaUse:
+        """What lies where in the arena during a call of these sizes, by the names of symbols, `other` for the rest.
+        UserError where one is missing."""
+
+        def size(symbol: Var) -> int:
+            found = sizes.get(symbol.name, other)
+            if found is None:
+                names = ", ".join(f"{name}={n}" for name, n in sizes.items()) or "none"
+                raise UserError(f"no size is given for {symbol.name}", why=f"given are {names}", mend="give it, too")
+            return found
+
+        main = self.module.main
+        assert isinstance(main, Function)
+        functions = {name: f for name, f in self.module.functions.items() if isinstance(f, Function)}
+        return use_of_arena(main, functions, {symbol: size(symbol) for symbol in main.symbols}, size)
 
     def _comments(self, kernel: str, number: int) -> list[str]:
         """How a kernel came to its schedule, where a stage of this number is not before that."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, loops_inside, statements
@@ -75,6 +76,11 @@ def get_loops(function: Function, block: str) -> Step:
     return Step(function, tuple(loop.var for loop in loops_around(function.body, find_block(function, block))))
 
 
+def get_nests(function: Function) -> Step:
+    """The outermost loops of the program, in order; None in the place of each statement beside them."""
+    return Step(function, tuple([s.var if isinstance(s, For) else None for s in nests(function)]))
+
+
 def get_block(function: Function, name: str) -> Step:
     """The block of this name: that there is one, and only one, is checked here."""
     return Step(function, find_block(function, name).name)
@@ -101,9 +107,10 @@ def nests(function: Function) -> tuple[Stmt, ...]:
     return function.body.body if isinstance(function.body, Seq) else (function.body,)
 
 
-def stored_buffers(stmt: Stmt) -> set[Buffer]:
-    """The buffers that a statement stores to."""
-    return {s.buffer for s in statements(stmt) if isinstance(s, Store)}
+@lru_cache(maxsize=1 << 11)
+def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, stores to."""
+    return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
 
 
 def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:

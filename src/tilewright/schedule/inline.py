@@ -182,7 +182,7 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
     used: set[Var | Buffer] = {load.buffer for load in loads(found.store)}
     for e in (found.store.value, *found.store.indices):
         used |= variables_of(e) - axes
-    scopes = _scopes(order, {found.buffer, *used})
+    scopes = _scopes(path_to(function.body, found.block), {found.buffer, *used})
     holder = scopes.pop(found.buffer)
     inside = set(statements(holder))
     paths = [path_to(function.body, s) for s in readers]
@@ -207,21 +207,41 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
                 raise refusal(function, what, reader, why=why)
 
 
-def _scopes(order: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
-    """The statement inside which each of these variables and local buffers is known."""
+def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
+    """The statement inside which each of these variables and local buffers, which are known at the end of a path from
+    the body down, is known."""
     result: dict[Var | Buffer, Stmt] = {}
-    for s in order:
+    for s in path:
         if isinstance(s, For) and s.var in names:
             result[s.var] = s
         for child in s.body if isinstance(s, Seq) else (s,):
-            name = child.buffer if isinstance(child, Alloc | View) else child.var if isinstance(child, Let) else None
-            if name in names:
-                result.setdefault(name, s)
+            if isinstance(child, Alloc | View | Let):
+                name = child.var if isinstance(child, Let) else child.buffer
+                if name in names:
+                    result.setdefault(name, s)
     return result
 
 
+def inline_all(function: Function, *, once: bool = False) -> Step:
+    """Every local buffer that is defined point by point disappears into its readers, but those that several nests read
+    and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
+    element of them several times: what rows come to, at each point of a row.
+
+    block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
+              =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
+
+    Each is inlined as by inline, which proves what it needs; what it refuses stays.
+    """
+    return inlined_step(function, all_inlined(function, once=once))
+
+
+def inlined_step(function: Function, made: Function) -> Step:
+    """The step of inline_all, from what all_inlined made."""
+    return Step(made, None, () if made is function else ("inline allows each of them",))
+
+
 @lru_cache(maxsize=1 << 4)
-def inline_all(function: Function, *, once: bool = False) -> Function:
+def all_inlined(function: Function, *, once: bool = False) -> Function:
     """The function with local buffers that are defined point by point inlined: all but those that several nests read
     and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
     element of them several times: what rows come to, at each point of a row. The answer is kept: each template for a

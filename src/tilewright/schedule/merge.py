@@ -1,4 +1,4 @@
-"""merge: neighbouring loops over the same iterations become one.
+"""merge_loops: neighbouring loops over the same iterations become one.
 
     for i in 0..n: A(i)                   for i in 0..n:
     for j in 0..n: B(j)         =>          A(i)
@@ -10,6 +10,7 @@ So what A leaves of a row is still in cache when B comes to it, and threads are 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from tilewright.analysis.accesses import Access, accesses
 from tilewright.core.walk import substitute
@@ -17,7 +18,32 @@ from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, statements, substitute_expressions
-from tilewright.loops.nodes import Alloc, Assert, Buffer, CallFunction, For, Stmt, View, While, seq
+from tilewright.loops.nodes import Alloc, Assert, Buffer, CallFunction, For, Function, Stmt, View, While, seq
+from tilewright.schedule.find import nests
+from tilewright.schedule.step import Step
+from tilewright.schedule.top import top_nest
+
+
+def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> Step:
+    """Those of these loops of the top level that are neighbours become one, where they have the same bounds and kind
+    and each iteration keeps to itself. With `locals_first` local buffers are allocated before them, so that they are no
+    neighbours of allocations.
+
+    for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
+              =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
+    """
+    wanted = {top_nest(function, loop, f"cannot merge loop {loop.name}") for loop in loops}
+    parts = list(nests(function))
+    if locals_first:
+        parts = [*(s for s in parts if isinstance(s, Alloc)), *(s for s in parts if not isinstance(s, Alloc))]
+    made: list[Stmt] = []
+    for asked, group in groupby(parts, wanted.__contains__):
+        neighbours = list(group)
+        made += merge_neighbours(neighbours) if asked else neighbours
+    if len(made) == len(parts):
+        return Step(function)
+    evidence = "what two of them touch, and one stores, they touch in the same iteration"
+    return Step(function.replace(body=seq(*made)), None, (evidence,))
 
 
 def merge_neighbours(parts: Sequence[Stmt]) -> list[Stmt]:

@@ -1,4 +1,4 @@
-"""decompose_reduction: the init of a block gets a place of its own.
+"""decompose_reduction, decompose_reductions: the init of a block, or of each, gets a place of its own.
 
 for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
   init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
@@ -14,7 +14,7 @@ from tilewright.analysis.dependences import carried
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.loops.decompose import decompose_block, init_nest, summed_loops, variables_of
+from tilewright.loops.decompose import decompose, decompose_block, init_nest, summed_loops, variables_of
 from tilewright.loops.edit import (
     fresh_copy,
     loops_around,
@@ -64,6 +64,17 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
     made = function.replace(body=replace(function.body, target, seq(init, body)))
     evidence = f"nothing that {target.var.name} holds touches what {name} stores before it would have run there"
     return Step(made, name, (evidence,))
+
+
+def decompose_reductions(function: Function) -> Step:
+    """The init of every block becomes a block, BLOCK.init, right before the outermost loop that the block sums over:
+    what `init` means.
+
+    for i, k: block sum: init: y[vi] = 0; y[vi] += x[vi, vk]
+              =>      for i: block sum.init: y[vi] = 0; for k: block sum: y[vi] += x[vi, vk]
+    """
+    made = decompose(function)
+    return Step(made, None, () if made is function else ("that is what init means",))
 
 
 def _require_place(function: Function, block: Block, target: For, around: Sequence[For], what: str) -> None:

@@ -14,7 +14,7 @@ Each method is a primitive of this package: a pure function that checks that the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Concatenate, ParamSpec
 
@@ -24,12 +24,28 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
+from tilewright.report.quantities import counted
 from tilewright.schedule import annotate as notes
 from tilewright.schedule import cache as caches
 from tilewright.schedule import cache_write as cache_writes
 from tilewright.schedule import compact as compaction
 from tilewright.schedule import compute_at as producers
-from tilewright.schedule import find, index_map, kinds, layout, loops, padding, scopes
+from tilewright.schedule import (
+    find,
+    index_map,
+    joint_sums,
+    kinds,
+    layout,
+    local_buffers,
+    loops,
+    merge,
+    padding,
+    partial_sums,
+    points,
+    rows,
+    scopes,
+    tiles,
+)
 from tilewright.schedule import inline as inlining
 from tilewright.schedule import pad_sum as sums
 from tilewright.schedule import reduction as reductions
@@ -41,6 +57,7 @@ from tilewright.schedule import tensorize as tensors
 from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
+from tilewright.schedule.pieces import piece_functions, require_order, step_of_pieces
 from tilewright.schedule.step import Made, Refused, Step
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
 
@@ -68,6 +85,28 @@ def primitive(function: Callable[Concatenate[Function, P], Step]) -> Callable[..
     return method
 
 
+def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces: Sequence[str]) -> Step:
+    """The nests of a program in pieces, which are given by the names of their blocks, each scheduled as a program of
+    its own by a trace, as it prints. What several pieces touch lies in memory between them; they run in the order
+    given.
+
+    for i, j, k: block s: …; for i, j: block p: …      =>      the nest of s by one schedule, that of p by another
+
+    Legal where each nest is in one piece, the order keeps what pieces read behind what makes it, and each trace fits.
+    """
+    parts = piece_functions(function, pieces)
+    if len(parts) != len(traces):
+        why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
+        raise UserError(f"cannot schedule {function.name} in pieces", why=why, mend="give one trace for each piece")
+    require_order(function, parts)
+    made: list[Function] = []
+    for part, text in zip(parts, traces, strict=True):
+        piece = Schedule(part)
+        piece.replay(Trace.from_python(text))
+        made.append(piece.func)
+    return step_of_pieces(function, pieces, made)
+
+
 class Schedule:
     """A program under schedule: `func` is the program as it stands, `trace` the steps that led to it."""
 
@@ -92,6 +131,16 @@ class Schedule:
         """The steps so far."""
         return Trace(tuple(self._steps))
 
+    @staticmethod
+    def after(function: Function, primitive: Callable[..., Step], step: Step) -> Schedule:
+        """The schedule of a function to which a primitive without arguments was applied already: `step` is its
+        first."""
+        s = Schedule(function)
+        if step.function is not function:
+            s._record(primitive, {}, step)
+            s._function = step.function
+        return s
+
     def replay(self, trace: Trace) -> None:
         """Applies the steps of a trace. Raises UserError, naming the step, where one does not fit this program."""
         loops: dict[str, Var] = {name: var for var, name in self._names.items()}
@@ -114,6 +163,7 @@ class Schedule:
 
     get_loop = primitive(find.get_loop)
     get_loops = primitive(find.get_loops)
+    get_nests = primitive(find.get_nests)
     get_block = primitive(find.get_block)
     get_producers = primitive(find.get_producers)
     get_consumers = primitive(find.get_consumers)
@@ -134,38 +184,56 @@ class Schedule:
     cache_write = primitive(cache_writes.cache_write)
     stage = primitive(staging.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
+    decompose_reductions = primitive(reductions.decompose_reductions)
     rfactor = primitive(factors.rfactor)
+    sum_in_parts = primitive(partial_sums.sum_in_parts)
+    join_sums = primitive(joint_sums.join_sums)
+    sum_in_lanes = primitive(rows.sum_in_lanes)
+    tile_registers = primitive(tiles.tile_registers)
+    vectorize_points = primitive(points.vectorize_points)
+    merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)
     pad = primitive(padding.pad)
     pad_sum = primitive(sums.pad_sum)
     compute_at = primitive(producers.compute_at)
+    pull_producers = primitive(local_buffers.pull_producers)
     reverse_compute_at = primitive(consumers.reverse_compute_at)
     inline = primitive(inlining.inline)
+    inline_all = primitive(inlining.inline_all)
     reverse_inline = primitive(consumers_inline.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)
     compact = primitive(compaction.compact)
     set_scope = primitive(scopes.set_scope)
     storage_align = primitive(scopes.storage_align)
+    schedule_pieces = primitive(schedule_pieces)
 
     def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
-        refused nothing stays, not even the lines by which the trace would have come to know its loops."""
+        refused, or that had nothing to do, nothing stays, not even the lines by which the trace would have come to know
+        its loops."""
         given = _bind(function, arguments, options)
         steps, names = len(self._steps), len(self._names)
         try:
             given = {name: self._handles(name, value, function) for name, value in given.items()}
             step = self._checked(function, given)
+            if step.function is self._function and step.made is None and not step.evidence:
+                self._forget(steps, names)
+                return None
             self._record(function, given, step)
         except TilewrightError as error:
             refused = Refused.of(error, self._written(function, given)) if isinstance(error, UserError) else error
-            del self._steps[steps:]
-            for var in list(self._names)[names:]:
-                del self._names[var]
+            self._forget(steps, names)
             raise refused from None
         self._function = step.function
         return step.made
+
+    def _forget(self, steps: int, names: int) -> None:
+        """The trace as it was when it had so many steps, and knew so many loops."""
+        del self._steps[steps:]
+        for var in list(self._names)[names:]:
+            del self._names[var]
 
     def _checked(self, function: Callable[..., Step], given: dict[str, Any]) -> Step:
         """What a primitive makes of the program, after the checks that all primitives share."""

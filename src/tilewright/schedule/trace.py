@@ -9,6 +9,7 @@ Loops are called by the names of what earlier steps returned; blocks and buffers
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 from collections.abc import Sequence
@@ -85,6 +86,14 @@ class Trace:
         return json.dumps({"format": FORMAT, "steps": rows}, indent=1)
 
     @staticmethod
+    def from_python(text: str) -> Trace:
+        """The trace that prints as this text. Raises UserError for anything that is none."""
+        try:
+            return Trace(tuple(_statement(s) for s in ast.parse(text).body))
+        except (ValueError, SyntaxError, RecursionError) as error:
+            raise UserError("this is no text of a trace", why=str(error), mend="take str(trace)") from None
+
+    @staticmethod
     def from_json(text: str) -> Trace:
         """The trace of a JSON document. Raises UserError for anything that is none."""
         try:
@@ -107,6 +116,38 @@ def _step(row: Any) -> TraceStep:
     return TraceStep(row["primitive"], arguments, options, made, bool(row["several"]))
 
 
+def _statement(line: ast.stmt) -> TraceStep:
+    """A step of a trace as Python: `a, b = s.name(…)` or `s.name(…)`."""
+    targets: tuple[str | None, ...] = ()
+    several = False
+    call = line.value if isinstance(line, ast.Assign | ast.Expr) else None
+    if isinstance(line, ast.Assign) and len(line.targets) == 1:
+        (target,) = line.targets
+        several = isinstance(target, ast.Tuple)
+        named = target.elts if isinstance(target, ast.Tuple) else [target]
+        targets = tuple(None if n.id == "_" else n.id for n in named if isinstance(n, ast.Name))
+    match call:
+        case ast.Call(ast.Attribute(ast.Name("s"), name), arguments, options) if all(o.arg for o in options):
+            given = tuple(_argument(a) for a in arguments)
+            return TraceStep(name, given, tuple((str(o.arg), _argument(o.value)) for o in options), targets, several)
+    raise ValueError(f"line {line.lineno} is no step of a schedule s")
+
+
+def _argument(node: ast.expr) -> Value:
+    match node:
+        case ast.Name(name):
+            return LoopName(name)
+        case ast.List(parts):
+            return tuple(_argument(p) for p in parts)
+        case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
+            return float(text)
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
+            return -number
+        case ast.Constant(str() | int() | float() | bool() | None as value):
+            return value
+    raise ValueError(f"line {node.lineno} has an argument that no step takes")
+
+
 def _encode(value: Value) -> Any:
     if isinstance(value, LoopName):
         return {"loop": value.name}
@@ -127,6 +168,8 @@ def _python(value: Value) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(_python(v) for v in value)
         return f"[{inner}]"
+    if isinstance(value, str) and "\n" in value and '"""' not in f'{value}"' and "\\" not in value:
+        return f'"""{value}"""'
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)
     if isinstance(value, float) and not math.isfinite(value):

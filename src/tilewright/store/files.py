@@ -91,7 +91,7 @@ def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], las
     file is on the disk before it takes the name, and others may read it. Raises OSError."""
     part = place.parent / f"{prefix}.{secrets.token_hex(4)}.part"
     try:
-        with _unnamed(place.parent) or _named(part) as file:
+        with unnamed_file(place.parent) or _named(part) as file:
             write(file)
             file.flush()
             if lasting:
@@ -106,7 +106,7 @@ def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], las
         raise
 
 
-def _unnamed(folder: Path) -> BinaryIO | None:
+def unnamed_file(folder: Path) -> BinaryIO | None:
     """A file in a folder that has no name yet; None where there are no such files."""
     try:
         return os.fdopen(os.open(folder, os.O_TMPFILE | os.O_RDWR, 0o600), "w+b")

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import BinaryIO
 
 from .checksum import Checksum, checksum
+from .pages import release
 
 MAGIC = b"TWENTRY\0"
 VERSION = 2
@@ -40,6 +41,7 @@ def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview]) 
     for part in parts:
         total.update(part)
         length += file.write(part)
+        release(part)
     file.seek(start)
     file.write(frame(key, length, total.digest()))
     file.seek(0, os.SEEK_END)

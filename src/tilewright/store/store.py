@@ -22,11 +22,13 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 from ..report.errors import InternalError
-from .files import write_aside
+from .files import unnamed_file, write_aside
 from .frame import FRAME_SIZE, find_fault, write_framed
 from .keys import is_key
+from .pages import Spill
 
 DEFAULT_LIMIT = 2 << 30
 """Bytes that a store may hold unless told otherwise."""
@@ -117,20 +119,35 @@ class Store:
 
         Older entries make room. A payload that alone exceeds the limit is not kept.
         """
+        return self.put_mapped(key, *payload) is not None
+
+    def put_mapped(self, key: str, *payload: bytes | memoryview) -> memoryview | None:
+        """Like `put`; what was written as `map` gives it, None where it was not kept. Nothing of it is read."""
         _check_key(key)
         size = FRAME_SIZE + sum(memoryview(part).nbytes for part in payload)
         if size > self.limit_bytes or not self._open_to_write():
-            return False
+            return None
         try:
             self._evict(self.limit_bytes - size, spare=key)
-            self._write(key, payload)
+            return self._write(key, payload)
         except OSError as fault:
             self._writable = False
             self._warn(
                 fault.strerror or str(fault), "free space there, or set TILEWRIGHT_STORE to a folder you may write"
             )
-            return False
-        return True
+            return None
+
+    def spill(self, size: int) -> Spill | None:
+        """Room for so many bytes in a file of the folder that has no name, and leaves nothing behind; None where there
+        is none."""
+        file = unnamed_file(self.path) if self.path is not None and self._open_to_write() else None
+        if file is None:
+            return None
+        try:
+            return Spill(file, size)
+        except (OSError, ValueError):
+            file.close()
+            return None
 
     def entries(self) -> tuple[Entry, ...]:
         """All entries, the least recently used first. Contents are not read."""
@@ -173,9 +190,17 @@ class Store:
                 path.unlink(missing_ok=True)
         return sound
 
-    def _write(self, key: str, payload: Iterable[bytes | memoryview]) -> None:
+    def _write(self, key: str, payload: Iterable[bytes | memoryview]) -> memoryview:
         assert self.path is not None
-        write_aside(self.path / f"{key}.entry", key, lambda file: write_framed(file, key, payload))
+        written: list[memoryview] = []
+
+        def write(file: BinaryIO) -> None:
+            write_framed(file, key, payload)
+            file.flush()
+            written.append(memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))[FRAME_SIZE:])
+
+        write_aside(self.path / f"{key}.entry", key, write)
+        return written[0]
 
     def _evict(self, budget: int, spare: str) -> None:
         """Drop the least recently used entries until all but `spare` take at most `budget` bytes."""

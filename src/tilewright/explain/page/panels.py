@@ -195,9 +195,7 @@ def _row(calls: Sequence[Call], seconds: float, most: float) -> Markup:
     total = math.fsum(b for b in bounds if b is not None)
     return element(
         "tr",
-        element(
-            "td", element("a", breakable(first.kernel), href=link(first.key)), class_=f"swatch {style(first.template)}"
-        ),
+        element("td", element("a", breakable(first.kernel), href=link(first.key)), class_=style(first.template)),
         element("td", str(len(calls))),
         element("td", duration(seconds)),
         element("td", bar(seconds / most, f"mark {style(first.template)}")),

@@ -7,19 +7,16 @@ is what is read. Files are mapped read-only, once each; nothing is read before a
 
 from __future__ import annotations
 
-import mmap as memory_map
 import os
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
-from mmap import mmap
 
 from tilewright.report.errors import UserError
-from tilewright.store.files import READ_FLAGS, Buffer, MappedFile, map_descriptor, unreadable
+from tilewright.store.files import READ_FLAGS, MappedFile, map_descriptor, unreadable
 
 _KEYS = ("location", "offset", "length", "checksum")
 _MAX_DIGITS = 19
-_MADV_DONTNEED = getattr(memory_map, "MADV_DONTNEED", None)
 _MEND_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
 _MEND_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
 
@@ -54,12 +51,6 @@ def reference(entries: Sequence[tuple[str, str]], where: str) -> Reference:
 def clip(text: str) -> str:
     """A name from a file, quoted and short enough for a message."""
     return repr(text if len(text) <= 80 else text[:77] + "...")
-
-
-def release(data: Buffer) -> None:
-    """Give the pages read so far back to the system's file cache; they come back when they are read again."""
-    if isinstance(data, mmap) and _MADV_DONTNEED is not None:
-        data.madvise(_MADV_DONTNEED)
 
 
 class ExternalFiles:

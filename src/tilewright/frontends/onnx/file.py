@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.frontends.onnx.external import ExternalFiles, clip, reference, release
+from tilewright.frontends.onnx.external import ExternalFiles, clip, reference
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.frontends.onnx.structure import bad_text, check_opset, check_structure, scopes, tensors
 from tilewright.frontends.onnx.tensors import (
@@ -39,6 +39,7 @@ from tilewright.frontends.onnx.tensors import (
 from tilewright.frontends.onnx.wire import OWN_FILE, damaged, skeleton
 from tilewright.report.errors import UserError
 from tilewright.store.files import MappedFile, map_file
+from tilewright.store.pages import release
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

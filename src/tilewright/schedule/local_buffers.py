@@ -1,5 +1,5 @@
-"""Where the local buffers of a kernel are computed: in the innermost loop that needs no point of them twice. There they
-shrink to what one iteration needs, and live in registers or on the stack where they fit."""
+"""pull_producers: local buffers are computed in the innermost loop that needs no point of them twice. There they shrink
+to what one iteration needs, and live in registers or on the stack where they fit."""
 
 from __future__ import annotations
 
@@ -12,15 +12,28 @@ from tilewright.report.errors import UserError
 from tilewright.schedule.compact import compacted
 from tilewright.schedule.compute_at import computed_at
 from tilewright.schedule.find import nests, stored_buffers
+from tilewright.schedule.step import Step
 from tilewright.types.scopes import Scope
 
 STACK_BYTES = 16 * 1024
 """Buffers up to this size live on the stack; larger ones, and those of symbolic size, in the arena."""
 
 
-def pull_producers(function: Function) -> Function:
+def pull_producers(function: Function) -> Step:
     """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, where
-    that is legal: not further in, where it would be computed again and again."""
+    that is legal: not further in, where it would be computed again and again. There it is as small as it can be, and in
+    a register or on the stack where it is small enough for that.
+
+    alloc t: f32[n, 1]; for i: block t(vi = i): t[vi, 0] = …; for i, j: block y(vi = i, vj = j): y[vi, vj] = t[vi, 0]
+              =>      for i: alloc t: f32[1, 1] in register; block t: t[0, 0] = …; for j: block y: y[i, vj] = t[0, 0]
+
+    Each is moved by compute_at and shrunk by compact, which prove what they need; what they refuse stays as it is.
+    """
+    made = _all_pulled(function)
+    return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
+
+
+def _all_pulled(function: Function) -> Function:
     for buffer in reversed([s.buffer for s in nests(function) if isinstance(s, Alloc)]):
         readers = [n for n in nests(function) if buffer not in stored_buffers(n) and _reads(n, buffer)]
         producer = _producer(function, buffer)

@@ -1,4 +1,5 @@
-"""Sums over the same points, which read something in common, in one loop: each element is loaded once for all of them.
+"""join_sums: sums over the same points, which read something in common, in one loop: each element is loaded once for
+all of them.
 
 a = 0                                       a = 0
 for k in 0..n: a = a + x[k] * y[k]          b = 0
@@ -12,12 +13,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.loops.edit import blocks, loads, statements
-from tilewright.loops.nodes import Alloc, Buffer, For, Seq, Stmt, seq
-from tilewright.schedule.find import stored_buffers
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, Seq, Stmt, seq
+from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.merge import merge_neighbours
+from tilewright.schedule.step import Step
 
 
-def join_sums(parts: Sequence[Stmt]) -> list[Stmt]:
+def join_sums(function: Function) -> Step:
+    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
+    other makes. What the later loop needs comes before the earlier one.
+
+    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
+              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
+    """
+    parts = list(nests(function))
+    made = joined_sums(parts)
+    if len(made) == len(parts):
+        return Step(function)
+    return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
+
+
+def joined_sums(parts: Sequence[Stmt]) -> list[Stmt]:
     """The statements, which run one after the other, with such loops joined where neither needs what the other makes.
     What the later loop needs comes before the earlier one."""
     made = list(parts)
@@ -46,7 +62,7 @@ def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
     if len(merged) > 1 or not isinstance(merged[0], For):
         return None
     inside = merged[0].body
-    body = seq(*join_sums(inside.body)) if isinstance(inside, Seq) else inside
+    body = seq(*joined_sums(inside.body)) if isinstance(inside, Seq) else inside
     return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
 
 
@@ -63,9 +79,9 @@ def _depend(one: Stmt, other: Stmt) -> bool:
     return bool(_made(one) & _touched(other) or _touched(one) & _made(other))
 
 
-def _made(stmt: Stmt) -> set[Buffer]:
+def _made(stmt: Stmt) -> frozenset[Buffer]:
     return stored_buffers(stmt) | {s.buffer for s in statements(stmt) if isinstance(s, Alloc)}
 
 
-def _touched(stmt: Stmt) -> set[Buffer]:
+def _touched(stmt: Stmt) -> frozenset[Buffer]:
     return _made(stmt) | {ld.buffer for ld in loads(stmt)}

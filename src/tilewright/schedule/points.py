@@ -1,4 +1,4 @@
-"""Nests of independent points: flattened where memory is contiguous, vectorized, marked parallel.
+"""vectorize_points: nests of independent points are flattened where memory is contiguous, vectorized, marked parallel.
 
     for j, l: y[j, l] = x[l, j]      =>      for jo, lo, jm: { unroll ji in 0..4, vectorize li in 0..8: y[…] = x[…] }
 
@@ -8,12 +8,14 @@ so that a cache line is used up while it is near, and four vectors are loaded, o
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Const, const
+from tilewright.analysis.movement import moving_accesses, step, vector_cost
+from tilewright.expr.nodes import Const, Var, const
 from tilewright.loops.edit import replace
-from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
-from tilewright.plan.accesses import moving_accesses, step, vector_cost
+from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
+from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.top import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
 
 LINE = 16
 """Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""
@@ -22,13 +24,41 @@ SIDE = 4
 """So many vectors with lanes apart are loaded or stored together."""
 
 
-def schedule_points(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
+def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
+    """A nest of independent points runs in vectors along the loop that is most contiguous, and its outermost loop of
+    several iterations in parallel; where lanes lie apart in memory, in blocks. Loops over what lies in one piece become
+    one before. Returns the outermost loop, where that holds all of the nest.
+
+    for i in 0..n, j in 0..8: block e(vi = i, vj = j): y[vi, vj] = exp(x[vi, vj])
+              =>      parallel ijo in 0..n:
+                        vectorize iji in 0..8: block e(…): y[ijo, iji] = exp(x[ijo, iji])
+
+    Legal where no iteration touches what another one stores, and loops lie in each other with nothing between.
+    """
+    nest = top_nest(function, loop, what := f"cannot vectorize the points of nest {loop.name}")
+    require_lanes(function, nest, lanes, what)
+    require_plain(function, nest, what)
+    if not holds_points(nest):
+        why = "an iteration of one of its loops may touch what another one stores, or something is between its loops"
+        mend = "split a loop of it that is independent, and vectorize that"
+        raise refusal(function, what, nest, why=why, mend=mend)
+    evidence = require_apart(function, nest, perfect_nest(nest)[0], what)
+    made = points_in_vectors(nest, lanes)
+    return Step(with_nest(function, nest, made), outermost(made), evidence)
+
+
+def holds_points(nest: Stmt) -> bool:
+    """Whether a nest is loops over independent points, with nothing between the loops."""
+    loops, _ = perfect_nest(nest)
+    return bool(loops) and all(is_spatial(loop) for loop in loops)
+
+
+def points_in_vectors(nest: Stmt, lanes: int, parallel: bool = True) -> Stmt:
     """The nest with its most contiguous loop vectorized and the outermost loop of several iterations parallel, if
     asked."""
-    loops, body = perfect_nest(nest)
-    if not loops or not all(is_spatial(loop) for loop in loops):
+    if not holds_points(nest):
         return nest
-    loops, body = flatten(loops, body)
+    loops, body = flatten(*perfect_nest(nest))
     best = _vector_loop(loops, lanes)
     turned = _turned_loop(loops, best, lanes)
     around = [loop for loop in loops if loop is not best and loop is not turned]

@@ -1,0 +1,288 @@
+"""What lies where in the arena during a call: the program's entry is run for given sizes, without its arithmetic.
+
+    reserve 3072                            moment 0  f   writes h at 0..1024
+    alloc h: f32[256] in arena at 0         moment 1  g   reads h, writes t at 1024..2048
+    alloc t: f32[256] in arena at 1024      moment 2  k   reads t
+    call f(x, h)
+    call g(h, t)                            h is alive in moments 0 and 1, t in 1 and 2:
+    call k(t, y)                            the bound is 2048, the arena has 3072 bytes
+
+Each call of a kernel is a moment. What a moment writes is alive from then on to the last moment that reads it. The most
+bytes alive in one moment are a bound: no layout does with fewer. A run also is a check of the layout, and of the lives
+that it was planned with: each byte has an owner, the buffer last written there, and a kernel that reads a buffer must
+find all of it still its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tilewright.core.walk import preorder
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    If,
+    Let,
+    Load,
+    Publish,
+    Reserve,
+    Seq,
+    Stmt,
+    Store,
+    View,
+)
+from tilewright.report.errors import InternalError
+
+LINE = 64
+"""Buffers begin at multiples of a cache line, and take whole ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resident:
+    """A buffer of the arena: where it lies, and the moments, first and last, of each of its lives. In a loop it may
+    have several: a step that writes all of it begins another one."""
+
+    name: str
+    offset: int
+    bytes: int
+    lives: tuple[tuple[int, int], ...]
+
+    @property
+    def lines(self) -> int:
+        """Its size in bytes with the rest of its last cache line."""
+        return -(-self.bytes // LINE) * LINE
+
+
+@dataclass(frozen=True, slots=True)
+class ArenaUse:
+    """A run: the bytes reserved in all, what each moment calls, the buffers, and what is wrong with the layout."""
+
+    reserved: int
+    moments: tuple[str, ...]
+    residents: tuple[Resident, ...]
+    faults: tuple[str, ...]
+
+    def alive(self) -> list[int]:
+        """The bytes alive in each moment."""
+        changes = [0] * (len(self.moments) + 1)
+        for resident in self.residents:
+            for first, last in resident.lives:
+                changes[first] += resident.lines
+                changes[last + 1] -= resident.lines
+        found, now = [], 0
+        for change in changes[:-1]:
+            now += change
+            found.append(now)
+        return found
+
+    @property
+    def bound(self) -> int:
+        """The most bytes alive in one moment: an arena cannot be smaller."""
+        return max(self.alive(), default=0)
+
+
+class _Ends(Exception):
+    """A check of the program fails for these sizes, and ends the call."""
+
+
+class _Place(NamedTuple):
+    """Bytes of the arena, and whose they are: a view has those of its source."""
+
+    owner: Buffer
+    begin: int
+    end: int
+
+
+def use_of_arena(
+    main: Function, functions: Mapping[str, Function], sizes: Mapping[Var, int], late: Callable[[Var], int]
+) -> ArenaUse:
+    """The use of the arena by a program's entry, which calls `functions`, with a size for each of its symbols. `late`
+    tells the sizes that only a call knows. A run that a check of the program ends has no moments after it."""
+    run = _Run(main, functions, dict(sizes), late)
+    with contextlib.suppress(_Ends):
+        run.statement(main.body)
+        for buffer in run.published:
+            run.read(buffer)
+    residents = [
+        Resident(buffer.name, place.begin, place.end - place.begin, tuple((a, b) for a, b in run.lives[buffer]))
+        for buffer, place in run.places.items()
+        if buffer in run.lives
+    ]
+    return ArenaUse(run.reserved, tuple(run.moments), tuple(residents), tuple(run.faults))
+
+
+class _Run:
+    """The state of a run: the values of variables, where buffers lie, and who owns which bytes."""
+
+    def __init__(
+        self, main: Function, functions: Mapping[str, Function], values: dict[Var, int], late: Callable[[Var], int]
+    ) -> None:
+        self.functions, self.values, self.late = functions, values, late
+        self.uses = Counter(b for s in statements(main.body) for b in _used(s))
+        self.written: dict[str, frozenset[int]] = {}
+        self.places: dict[Buffer, _Place] = {}
+        self.owners: list[_Place] = []
+        self.lives: dict[Buffer, list[list[int]]] = {}
+        self.moments: list[str] = []
+        self.faults: list[str] = []
+        self.published: list[Buffer] = []
+        self.reserved = 0
+
+    def statement(self, s: Stmt) -> None:
+        match s:
+            case Seq(body):
+                for inner in body:
+                    self.statement(inner)
+            case For():
+                for n in range(self.number(s.begin), self.number(s.end)):
+                    self.values[s.var] = n
+                    self.statement(s.body)
+            case If(cond, then, otherwise):
+                if self.value(cond):
+                    self.statement(then)
+                elif otherwise is not None:
+                    self.statement(otherwise)
+            case Let(var, value):
+                self.values[var] = self.late(var) if _loads(value) else self.value(value)
+            case Assert(cond):
+                if not _loads(cond) and not self.value(cond):
+                    raise _Ends
+            case Reserve(size):
+                self.reserved = max(self.reserved, self.number(size))
+            case Alloc(buffer, offset) if offset is not None:
+                self.place(buffer, self.number(offset))
+            case View(buffer, source, offset) if source in self.places:
+                begin = self.places[source].begin
+                begin += 0 if offset is None else self.number(offset) * buffer.dtype.bytes
+                self.places[buffer] = _Place(self.places[source].owner, begin, begin + self.bytes_of(buffer))
+            case CallFunction():
+                self.call(s)
+            case Publish(buffer):
+                self.published.append(buffer)
+            case View():
+                return
+            case _:
+                raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")
+
+    def number(self, e: Expr) -> int:
+        return int(self.value(e))
+
+    def value(self, e: Expr) -> Any:
+        return e.value if isinstance(e, Const) else evaluate(e, self.values)
+
+    def bytes_of(self, buffer: Buffer) -> int:
+        return buffer.dtype.bytes * math.prod(self.number(extent) for extent in buffer.shape)
+
+    def place(self, buffer: Buffer, begin: int) -> None:
+        place = self.places[buffer] = _Place(buffer, begin, begin + self.bytes_of(buffer))
+        if begin < 0 or begin % LINE or place.end > self.reserved:
+            room = f"{self.reserved} bytes in lines of {LINE} are reserved"
+            self.faults.append(f"{buffer.name} lies at {begin} to {place.end}, and {room}")
+
+    def call(self, s: CallFunction) -> None:
+        """A moment. Whatever is passed is there all the while: what is written lies apart from all else."""
+        self.moments.append(s.callee)
+        written = self.written_by(s.callee)
+        passed = [b for b in s.arguments if b in self.places]
+        made = {b for n, b in enumerate(s.arguments) if n in written and b in self.places}
+        if not self.functions[s.callee].body.inside():  # compiled apart: what is passed to it alone is its own memory
+            made |= {b for b in passed if self.uses[b] == 1}
+        for buffer in passed:
+            if buffer not in made:
+                self.read(buffer)
+        for n, buffer in enumerate(passed):
+            for other in passed[n + 1 :]:
+                if (buffer in made or other in made) and _overlap(self.places[buffer], self.places[other]):
+                    self.faults.append(f"{s.callee} is passed {buffer.name} and {other.name}, which overlap")
+        for buffer in made:
+            self.write(buffer)
+
+    def read(self, buffer: Buffer) -> None:
+        """A use of what a buffer holds: all of it must be there."""
+        owner, begin, end = self.places[buffer]
+        if begin == end:
+            return
+        now = len(self.moments) - 1
+        at = begin
+        for other in self.owners:
+            if other.owner is owner and other.begin <= at < other.end:
+                at = other.end
+        if at < end:
+            lost = [o.owner.name for o in self.owners if o.begin <= at < o.end]
+            why = f"{lost[0]} was written there" if lost else "nobody wrote it"
+            self.faults.append(f"moment {now} {self.moments[now]} reads {buffer.name}: {why}")
+        lives = self.lives.setdefault(owner, [[now, now]])
+        lives[-1][1] = now
+
+    def write(self, buffer: Buffer) -> None:
+        """Makes the bytes of a buffer its own. All of a buffer that is no view begins a life of it."""
+        owner, begin, end = self.places[buffer]
+        if begin == end:
+            return
+        now = len(self.moments) - 1
+        lives = self.lives.setdefault(owner, [])
+        whole = self.places[owner]
+        if not lives or (begin, end) == (whole.begin, whole.end):
+            lives.append([now, now])
+        lives[-1][1] = now
+        kept = []
+        for other in self.owners:
+            if other.begin < begin:
+                kept.append(other._replace(end=min(other.end, begin)))
+            if other.end > end:
+                kept.append(other._replace(begin=max(other.begin, end)))
+        self.owners = sorted([*kept, _Place(owner, begin, end)], key=lambda place: place.begin)
+
+    def written_by(self, name: str) -> frozenset[int]:
+        """The numbers of the parameters that a function stores to, or hands on to one that does."""
+        if name not in self.written:
+            self.written[name] = frozenset()
+            self.written[name] = _written_by(self.functions[name], self.written_by)
+        return self.written[name]
+
+
+def _written_by(function: Function, called: Callable[[str], frozenset[int]]) -> frozenset[int]:
+    memory: dict[Buffer, Buffer] = {}
+    found: set[Buffer] = set()
+    for s in statements(function.body):
+        match s:
+            case View(buffer, source):
+                memory[buffer] = memory.get(source, source)
+            case Store(buffer):
+                found.add(memory.get(buffer, buffer))
+            case CallFunction(callee, _, arguments):
+                found.update(memory.get(arguments[n], arguments[n]) for n in called(callee))
+    outputs = range(len(function.params) - function.outputs, len(function.params))
+    return frozenset(n for n, p in enumerate(function.params) if n in outputs or p in found)
+
+
+def _used(s: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that a statement of the entry passes on."""
+    match s:
+        case CallFunction():
+            return s.arguments
+        case View():
+            return (s.source,)
+        case Publish():
+            return (s.buffer,)
+    return ()
+
+
+def _loads(e: Expr) -> bool:
+    return any(isinstance(node, Load) for node in preorder(e))
+
+
+def _overlap(a: _Place, b: _Place) -> bool:
+    return max(a.begin, b.begin) < min(a.end, b.end)

@@ -1,0 +1,120 @@
+"""Where buffers of known sizes lie: a search for a small arena, guided by a bound.
+
+Buffers are placed one after the other, each at the lowest offset where nothing alive at the same time lies; some order
+of the buffers gives the smallest arena there is. The search begins with orders that are good for most programs (large
+ones first, long lives first, …). As long as the best arena is larger than the bound, the buffer that lies at the top of
+the last one moves ahead in its order. Buffers that are in each other's way come to be placed early, while there is room
+to choose, and large programs reach the bound in a few moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+MOVES = 60
+"""How often the search changes each order that it began with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A buffer to be placed: its bytes, and the first and the last moment it is alive in."""
+
+    bytes: int
+    first: int
+    last: int
+
+
+def most_alive(spans: Sequence[Span]) -> int:
+    """The most bytes alive in one moment: no arena is smaller."""
+    changes: dict[int, int] = {}
+    for span in spans:
+        changes[span.first] = changes.get(span.first, 0) + span.bytes
+        changes[span.last + 1] = changes.get(span.last + 1, 0) - span.bytes
+    now = most = 0
+    for moment in sorted(changes):
+        now += changes[moment]
+        most = max(most, now)
+    return most
+
+
+def place_buffers(spans: Sequence[Span], placed: Sequence[tuple[Span, int]] = ()) -> list[int]:
+    """An offset for each buffer: those alive at the same time lie apart, and above those `placed` before, with their
+    offsets, that are alive with them."""
+    numbers = range(len(spans))
+    beside = _Beside(
+        [[m for m in numbers if m != n and _meet(spans[n], spans[m])] for n in numbers],
+        [max((at + other.bytes for other, at in placed if _meet(span, other)), default=0) for span in spans],
+    )
+    bound = max(most_alive([*spans, *(span for span, _ in placed)]), _top(*zip(*placed, strict=True)) if placed else 0)
+    orders = [[n for _, n in sorted((key(span), n) for n, span in enumerate(spans))] for key in ORDERS]
+    found = [(_place(spans, beside, order), order) for order in orders]
+    best = min(found, key=lambda one: _top(spans, one[0]))[0]
+    for offsets, order in found:
+        if _top(spans, best) <= bound:
+            break
+        best = _search(spans, beside, order, offsets, best, bound)
+    return best
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """For each buffer the numbers of those alive at the same time, and the end of those that have a place below it."""
+
+    numbers: Sequence[Sequence[int]]
+    floors: Sequence[int]
+
+
+ORDERS: tuple[Callable[[Span], tuple[int, ...]], ...] = (
+    lambda span: (-span.bytes, span.first),
+    lambda span: (-span.bytes * (span.last - span.first + 1),),
+    lambda span: (span.first - span.last, -span.bytes),
+    lambda span: (span.first, -span.bytes),
+)
+"""Large ones first, what takes most room and time first, long lives first, and as they come."""
+
+
+def _search(
+    spans: Sequence[Span],
+    beside: _Beside,
+    order: list[int],
+    offsets: list[int],
+    best: list[int],
+    bound: int,
+) -> list[int]:
+    """The best placement met on the way from an order and its offsets, `best` unless there is a better one."""
+    order = list(order)
+    for _ in range(MOVES):
+        top = _top(spans, offsets)
+        place = next(k for k, n in enumerate(order) if offsets[n] + spans[n].bytes == top)
+        if place == 0:
+            break
+        order.insert(place // 2, order.pop(place))
+        offsets = _place(spans, beside, order)
+        if _top(spans, offsets) < _top(spans, best):
+            best = offsets
+        if _top(spans, best) <= bound:
+            break
+    return best
+
+
+def _place(spans: Sequence[Span], beside: _Beside, order: Sequence[int]) -> list[int]:
+    """Each buffer, in this order, at the lowest offset that is free all its life."""
+    offsets = [-1] * len(spans)
+    for n in order:
+        at, size = beside.floors[n], spans[n].bytes
+        taken = [(offsets[m], offsets[m] + spans[m].bytes) for m in beside.numbers[n] if offsets[m] >= 0]
+        for begin, end in sorted(taken):
+            if at + size <= begin:
+                break
+            at = max(at, end)
+        offsets[n] = at
+    return offsets
+
+
+def _top(spans: Sequence[Span], offsets: Sequence[int]) -> int:
+    return max((at + span.bytes for at, span in zip(offsets, spans, strict=True)), default=0)
+
+
+def _meet(a: Span, b: Span) -> bool:
+    return a.first <= b.last and b.first <= a.last

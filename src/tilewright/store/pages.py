@@ -1,0 +1,101 @@
+"""Pages of mapped files, which count as memory of a process only while it looks at them.
+
+    release(array)                          what was read of a mapped file need not stay in memory
+    with store.spill(1 << 30) as spill:
+        kept = spill.keep(array)            the same numbers, in a file without a name; `array` may be dropped
+
+Released pages come back when they are read again; the system keeps what it can in its file cache.
+"""
+
+from __future__ import annotations
+
+import mmap as memory_map
+import os
+import threading
+from mmap import ACCESS_READ, PAGESIZE, mmap
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+_DONTNEED: int | None = getattr(memory_map, "MADV_DONTNEED", None)
+"""The advice; None on systems that take none."""
+
+Array = np.ndarray[Any, Any]
+
+
+def release(data: object) -> None:
+    """Takes the pages that an array, or a view of bytes, has in a mapped file out of this process's memory. Nothing
+    happens to memory of another kind, nor to mappings that can be written, whose pages may have no other place."""
+    mapped = _mapping(data)
+    if mapped is None or _DONTNEED is None:
+        return
+    whole = np.frombuffer(mapped, np.uint8)
+    part = data if isinstance(data, np.ndarray) else np.frombuffer(data, np.uint8)  # type: ignore[call-overload]
+    start = _address(part) - _address(whole)
+    first, last = -(-start // PAGESIZE) * PAGESIZE, (start + part.nbytes) // PAGESIZE * PAGESIZE
+    if part.flags.c_contiguous and first < last:
+        mapped.madvise(_DONTNEED, first, last - first)
+
+
+def _mapping(data: object) -> mmap | None:
+    """The mapping that all of an array's memory is, where it is one that is only read."""
+    while not isinstance(data, mmap):
+        if isinstance(data, np.ndarray):
+            data = data.base
+        elif isinstance(data, memoryview):
+            data = data.obj
+        else:
+            return None
+    return data if memoryview(data).readonly else None
+
+
+def _address(array: Array) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+class Spill:
+    """Room for arrays in a file, which is gone when the last of them is. Threads may keep arrays at the same time."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        """Raises OSError where the file cannot be so large."""
+        os.ftruncate(file.fileno(), size)
+        self._file = file
+        self._map = mmap(file.fileno(), size, access=ACCESS_READ)
+        self._end = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Spill:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """No more arrays are kept; those that are stay."""
+        self._file.close()
+
+    def keep(self, array: Array) -> Array:
+        """The array, read-only, in the file; the array itself where it has no room there."""
+        size = array.nbytes
+        with self._lock:
+            start = self._end
+            if not size or not array.flags.c_contiguous or start + size > len(self._map):
+                return array
+            self._end += rounded(size)
+        try:
+            _write(self._file.fileno(), array.reshape(-1).view(np.uint8).data, start)
+        except OSError:  # the disk is full
+            return array
+        return np.frombuffer(self._map, array.dtype, array.size, start).reshape(array.shape)
+
+
+def rounded(size: int) -> int:
+    """A number of bytes with the rest of its last page: what an array takes in a spill."""
+    return -(-size // PAGESIZE) * PAGESIZE
+
+
+def _write(file: int, data: memoryview, at: int) -> None:
+    while data:
+        count = os.pwrite(file, data, at)
+        data, at = data[count:], at + count

@@ -1,0 +1,172 @@
+"""Weights are held once: what compiling makes of them goes to files, and executables read what the store has."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from cli_models import save_product
+from tilewright.compiler import constants
+from tilewright.compiler.constants import put_down_made
+from tilewright.runtime.executable import Executable
+from tilewright.store import Store, digest
+from tilewright.store.pages import Spill, release
+
+WIDTH = 64
+FEEDS = {"x": np.linspace(-1, 1, WIDTH, dtype=np.float32).reshape(1, WIDTH)}
+KEY = digest(name="a")
+
+
+@pytest.fixture(autouse=True)
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+    return Store.default()
+
+
+# Executables
+
+
+def files_behind(exe: Executable) -> set[str]:
+    """The inodes of the files that an executable's constants lie in; "0" is memory of the process."""
+    found = set()
+    spans = [line.split(maxsplit=5) for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()]
+    for array in exe.program.constants:
+        for span, _, _, _, inode, *_ in spans:
+            begin, end = (int(part, 16) for part in span.split("-"))
+            if begin <= array.ctypes.data < end:
+                found.add(inode)
+    return found
+
+
+def test_what_was_just_compiled_reads_the_entry_like_what_is_found_later(tmp_path: Path, store: Store) -> None:
+    model = save_product(tmp_path, WIDTH)
+    compiled, found = tw.compile(model), tw.compile(model)
+    assert (compiled.cached, found.cached) == (False, True)
+    entries = {str(path.stat().st_ino) for path in (tmp_path / "store").glob("*.entry")}
+    assert files_behind(compiled) == files_behind(found)
+    assert files_behind(found) <= entries and files_behind(found)
+    (first,), (second,) = compiled.run(FEEDS).values(), found.run(FEEDS).values()
+    assert np.array_equal(first, second)
+
+
+def test_without_a_store_weights_stay_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", "off")
+    monkeypatch.setattr(constants, "SPILLED_BYTES", 0)
+    model = save_product(tmp_path, WIDTH)
+    exe = tw.compile(model)
+    assert not (tmp_path / "store").exists()
+    assert files_behind(exe) == {"0"} and np.isfinite(next(iter(exe.run(FEEDS).values()))).all()
+
+
+def test_packed_weights_of_a_large_model_lie_in_a_file_without_a_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = np.random.default_rng(0).normal(size=(WIDTH, WIDTH)).astype(np.float32)
+    text = f"""
+graph main(x: f32[1, {WIDTH}]) -> y:
+  w: f32[{WIDTH}, {WIDTH}] = constant(name=@w)
+  y: f32[1, {WIDTH}] = contract(x, w, spec="ik,kj->ij")
+"""
+    product = tw.parse(text)
+    assert isinstance(product, tw.GraphFunction)
+    module = tw.Module({"main": product}, {"w": weights}, "main")
+    plain = tw.compile(module)
+    monkeypatch.setattr(constants, "SPILLED_BYTES", 1)
+    spilled = tw.compile(module)
+    assert files_behind(plain) == {"0"} != files_behind(spilled)
+    assert list((tmp_path / "store").iterdir()) == []
+    assert np.array_equal(plain(*FEEDS.values())[0], spilled(*FEEDS.values())[0])
+    assert spilled.program.code == plain.program.code
+
+
+def test_only_what_passes_made_is_put_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "SPILLED_BYTES", 1)
+    given, made = np.arange(12.0), np.arange(5.0)
+    before = tw.Module({}, {"a": given}, "main")
+    after = put_down_made(before.with_constants({"a": given.reshape(3, 4), "b": made}), before)
+    assert np.shares_memory(after.constants["a"], given)
+    assert not np.shares_memory(after.constants["b"], made) and np.array_equal(after.constants["b"], made)
+
+
+# The store
+
+
+def test_what_is_put_is_mapped_at_once(store: Store) -> None:
+    mapped = store.put_mapped(KEY, b"one", b"two")
+    assert mapped == b"onetwo" == store.map(KEY) and mapped.readonly
+    store.clear()
+    assert mapped == b"onetwo"
+    assert Store(None).put_mapped(KEY, b"one") is None
+
+
+def test_a_spill_keeps_arrays_of_many_threads_and_leaves_nothing_behind(tmp_path: Path, store: Store) -> None:
+    arrays = [np.full((n % 7, 300), n, np.int32) for n in range(40)]
+    spill = store.spill(sum(max(array.nbytes, 1) + mmap.PAGESIZE for array in arrays))
+    assert spill is not None
+    with spill, ThreadPoolExecutor(8) as threads:
+        kept = list(threads.map(spill.keep, arrays))
+    for array, other in zip(arrays, kept, strict=True):
+        assert np.array_equal(array, other) and array.dtype == other.dtype
+        assert not array.size or not (other.flags.writeable or np.shares_memory(array, other))
+    assert list((tmp_path / "store").iterdir()) == []
+    assert Store(None).spill(8) is None
+
+
+def test_a_spill_without_room_leaves_arrays_as_they_are(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    spill = store.spill(8192)
+    assert spill is not None
+    large, small = np.zeros(2000), np.zeros(2)
+    assert spill.keep(large) is large
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with spill:
+        assert spill.keep(small) is small
+
+
+def resident_of_files() -> int:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("RssFile"))
+
+
+def test_released_pages_leave_memory_and_come_back(tmp_path: Path) -> None:
+    path, size = tmp_path / "file", 16 << 20
+    np.arange(size // 8).tofile(path)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = np.frombuffer(mapped, np.int64)
+    total = int(whole.sum())
+    before = resident_of_files()
+    release(whole[: size // 16])
+    half = resident_of_files()
+    release(memoryview(mapped))
+    after = resident_of_files()
+    assert before - half > size // 3 and half - after > size // 3
+    assert int(whole.sum()) == total
+
+
+def test_what_is_not_only_read_is_never_released(tmp_path: Path) -> None:
+    """A private copy of a page has no other place, and so has memory of the process."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(8192))
+    with path.open("rb") as file:
+        private = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), np.uint8)
+    own = np.zeros(1 << 20, np.uint8)
+    for array in (private, own):
+        array[:] = 7
+        release(array)
+        assert (array == 7).all()
+
+
+def test_a_spill_needs_a_file_of_that_size(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("w+b") as file, pytest.raises((OSError, ValueError)):
+        Spill(file, 1 << 62)

@@ -1,0 +1,335 @@
+"""Steps that schedule whole nests, as default schedules take them: programs before and after, with the steps and why
+they are legal; that both compute the same, in the evaluator and in machine code; that text of a trace reads back; and
+what each says where it may not be applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from golden_files import check, check_folder
+from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+
+import tilewright as tw
+from tilewright.loops.evaluate import evaluate
+from tilewright.loops.nodes import Function
+from tilewright.loops.parse import parse
+from tilewright.loops.same import same
+from tilewright.plan.defaults import scheduled as default
+from tilewright.report.errors import UserError
+from tilewright.target import Target
+
+Array = np.ndarray[Any, Any]
+
+POINTS = """
+func points[n](x: f32[n, 3, 16], y: f32[3, n, 16]):
+  for i in 0..n, j in 0..3, k in 0..16:
+    block copy(vi = i, vj = j, vk = k):
+      y[vj, vi, vk] = x[vi, vj, vk] * 2.0
+"""
+TURNED = """
+func turned(x: f32[20, 33], y: f32[33, 20]):
+  for i in 0..20, j in 0..33:
+    block turn(vi = i, vj = j):
+      y[vj, vi] = x[vi, vj]
+"""
+ROWS = """
+func rows[n](x: f32[n, 5, 8], y: f32[n, 5, 8]):
+  alloc m: f32[n] in arena
+  for i in 0..n, j in 0..5, k in 0..8:
+    block most(vi = i, reduce vj = j, reduce vk = k):
+      init: m[vi] = -inf
+      m[vi] = max(m[vi], x[vi, vj, vk])
+  alloc e: f32[n, 5, 8] in arena
+  for i in 0..n, j in 0..5, k in 0..8:
+    block shift(vi = i, vj = j, vk = k):
+      e[vi, vj, vk] = x[vi, vj, vk] - m[vi]
+  for i in 0..n, j in 0..5, k in 0..8:
+    block twice(vi = i, vj = j, vk = k):
+      y[vi, vj, vk] = e[vi, vj, vk] * 2.0
+"""
+COLUMNS = """
+func columns(x: f32[7, 70], w: f32[70, 20], y: f32[7, 20]):
+  for i in 0..7, j in 0..20:
+    alloc t: f32[1] in register
+    block t.init():
+      t[0] = 0.0
+    for k in 0..70:
+      block t(reduce vk = k, vi = i, vj = j):
+        t[0] += x[vi, vk] * w[vk, vj]
+    block y(vi = i, vj = j):
+      y[vi, vj] = t[0]
+"""
+SUMS = """
+func sums[n](x: f32[n, 4], y: f32[n, 4], a: f32[], b: f32[]):
+  for k in 0..n, l in 0..4:
+    block one(reduce vk = k, reduce vl = l):
+      init: a[] = 0.0
+      a[] += x[vk, vl]
+  for k in 0..n, l in 0..4:
+    block two(reduce vk = k, reduce vl = l):
+      init: b[] = 0.0
+      b[] += x[vk, vl] * y[vk, vl]
+"""
+PRODUCTS = """
+func products(q: f32[6, 4], k: f32[4, 9], v: f32[9, 5], o: f32[6, 5]):
+  alloc s: f32[6, 9] in arena
+  for i in 0..6, j in 0..9, l in 0..4:
+    block s(vi = i, vj = j, reduce vl = l):
+      init: s[vi, vj] = 0.0
+      s[vi, vj] += q[vi, vl] * k[vl, vj]
+  for i in 0..6, j in 0..5, l in 0..9:
+    block o(vi = i, vj = j, reduce vl = l):
+      init: o[vi, vj] = 0.0
+      o[vi, vj] += s[vi, vl] * v[vl, vj]
+"""
+BETWEEN = """
+func between(x: f32[6, 16], w: f32[8, 16], y: f32[6, 8]):
+  for i in 0..6, ko in 0..2, j in 0..8, ki in 0..8:
+    block dot(vi = i, vj = j, reduce vk = ko*8 + ki):
+      y[vi, vj] += x[vi, vk] * w[vj, vk]
+"""
+PREFIX = """
+func prefix(x: f32[17]):
+  for i in 0..16:
+    block next(vi = i):
+      x[vi + 1] = x[vi + 1] + x[vi]
+"""
+
+CASES: dict[str, tuple[str, Steps]] = {}
+case = case_collector(CASES)
+
+
+@case("vectorize-points", POINTS)
+def vectorize_points(s: tw.Schedule) -> None:
+    """What lies in one piece stays whole: the last loop is the one that is contiguous in both arrays."""
+    s.vectorize_points("i", lanes=8)
+
+
+@case("vectorize-points-turned", TURNED)
+def vectorize_points_turned(s: tw.Schedule) -> None:
+    """Blocks of both loops, since lanes lie apart in one array whichever is taken."""
+    s.vectorize_points("i", lanes=8)
+
+
+@case("rows", ROWS)
+def rows(s: tw.Schedule) -> None:
+    """All steps of a kernel of rows."""
+    s.inline_all(once=True)
+    s.pull_producers()
+    s.decompose_reductions()
+    nest, *_ = s.get_nests()
+    s.sum_in_lanes(nest, lanes=8)
+
+
+@case("rows-with-loops-between", BETWEEN)
+def rows_with_loops_between(s: tw.Schedule) -> None:
+    """A loop over terms lies outside of one over points: rows are what lies outside of both."""
+    s.sum_in_lanes("i", lanes=4)
+
+
+@case("tile-registers", COLUMNS)
+def tile_registers(s: tw.Schedule) -> None:
+    """Two rows of two vectors, with smaller tiles for the rows and columns that are left over."""
+    s.tile_registers("i", lanes=4, along=1, vectors=2, across=0, count=2)
+
+
+@case("sums-in-blocks", SUMS)
+def sums_in_blocks(s: tw.Schedule) -> None:
+    s.decompose_reductions()
+    s.join_sums()
+    nest = next(v for v in s.get_nests() if v is not None)
+    s.sum_in_lanes(nest, lanes=4, blocks_of=8)
+
+
+@case("sums-in-parts", SUMS)
+def sums_in_parts(s: tw.Schedule) -> None:
+    """The loop that is cut may lie inside: the loop over parts is outermost all the same."""
+    s.sum_in_parts("one", s.get_loops("one")[0], 3)
+    s.sum_in_parts("two", s.get_loops("two")[1], 2)
+
+
+@case("merge-loops", ROWS)
+def merge_loops(s: tw.Schedule) -> None:
+    """Nests are neighbours once allocations are out of the way; a loop that is not named stays."""
+    _, most, _, shift, twice = s.get_nests()
+    s.merge_loops(shift, twice)
+    s.merge_loops(most, shift, locals_first=True)
+
+
+@case("pieces", PRODUCTS)
+def pieces(s: tw.Schedule) -> None:
+    """Each product by a trace of its own; what lies between them is an argument of both."""
+    first = 'i, j, l = s.get_loops("s")\ns.reorder(i, l, j)\ns.vectorize(j)'
+    s.schedule_pieces([["s"], ["o"]], [first, ""])
+
+
+@pytest.fixture(autouse=True)
+def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
+
+
+def scheduled(name: str) -> tuple[Function, tw.Schedule]:
+    text, steps = CASES[name]
+    before = parse(text)
+    assert isinstance(before, Function)
+    s = tw.Schedule(before)
+    steps(s)
+    return before, s
+
+
+def results(run: Callable[[list[Array]], object], function: Function, n: int) -> list[Array]:
+    """Small whole numbers, of which sums are the same in any order."""
+    random = np.random.default_rng(n)
+    shapes = [[n if str(d) == "n" else int(str(d)) for d in p.shape] for p in function.params]
+    arrays = [np.asarray(random.integers(-4, 5, shape), np.float32) for shape in shapes]
+    run(arrays)
+    return arrays
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_programs(request: pytest.FixtureRequest, name: str) -> None:
+    before, s = scheduled(name)
+    check_program(request, f"nests/{name}.loops", before, s)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_stay(name: str) -> None:
+    before, s = scheduled(name)
+    kernel = tw.build(s.func, threads=2)
+    for n in (0, 1, 13):
+        expected = results(lambda arrays: evaluate(before, arrays), before, n)
+        for run in (lambda arrays: evaluate(s.func, arrays), lambda arrays: kernel(*arrays)):
+            for a, b in zip(results(run, before, n), expected, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_replay(name: str) -> None:
+    before, s = scheduled(name)
+    check_replay(before, s)
+    read = tw.Trace.from_python(str(s.trace))
+    assert str(read) == str(s.trace)
+    again = tw.Schedule(before)
+    again.replay(read)
+    assert same(again.func, s.func)
+
+
+def test_a_nest_that_no_step_takes_stays_and_is_written_down() -> None:
+    before = parse(PREFIX)
+    assert isinstance(before, Function)
+    made, decision = default(before, Target.parse("x86-64-v3"))
+    assert same(made, before)
+    assert [str(r) for r in decision.refusals] == [
+        "nests refused at s.vectorize_points(i, lanes=8): cannot vectorize the points of nest i: the distance is 1: "
+        "1 iteration of i after one that stores x[i + 1], another loads x[i]"
+    ]
+
+
+def test_steps_with_nothing_to_do_leave_no_trace() -> None:
+    s = tw.Schedule(parse(TURNED))  # type: ignore[arg-type]
+    s.inline_all()
+    s.pull_producers()
+    s.decompose_reductions()
+    s.join_sums()
+    s.merge_loops("i")
+    assert not s.trace.steps and str(s.func) == str(parse(TURNED))
+
+
+@pytest.mark.parametrize("text", ["x = 1", "s.split(", "t.split(i, 2)", "s.split(i, 2 + 2)", "s.split(*x)", "s.f(**x)"])
+def test_text_that_is_no_trace(text: str) -> None:
+    with pytest.raises(UserError, match="this is no text of a trace"):
+        tw.Trace.from_python(text)
+
+
+WRONG: list[tuple[str, Steps]] = []
+
+
+wrong = collector(WRONG)
+
+
+@wrong(PREFIX)
+def points_that_depend_on_each_other(s: tw.Schedule) -> object:
+    return s.vectorize_points("i", lanes=8)
+
+
+@wrong(POINTS)
+def a_loop_inside(s: tw.Schedule) -> object:
+    return s.vectorize_points("k", lanes=8)
+
+
+@wrong(POINTS)
+def lanes_that_no_vector_has(s: tw.Schedule) -> object:
+    return s.vectorize_points("i", lanes=6)
+
+
+@wrong(POINTS)
+def loops_that_are_vectors_already(s: tw.Schedule) -> object:
+    s.vectorize("k")
+    return s.vectorize_points("i", lanes=8)
+
+
+@wrong(ROWS)
+def sums_that_are_not_decomposed(s: tw.Schedule) -> object:
+    return s.sum_in_lanes(s.get_loops("most")[0], lanes=8)
+
+
+@wrong(COLUMNS)
+def columns_that_are_no_loop(s: tw.Schedule) -> object:
+    return s.tile_registers("i", lanes=8, along=2, vectors=1)
+
+
+@wrong(POINTS)
+def a_tile_without_sums(s: tw.Schedule) -> object:
+    return s.tile_registers("i", lanes=8, along=0, vectors=1)
+
+
+@wrong("func f(x: f32[8], y: f32[8]):\n  for i in 0..8:\n    y[i] = x[i]")
+def statements_outside_blocks(s: tw.Schedule) -> object:
+    return s.vectorize_points("i", lanes=8)
+
+
+@wrong(SUMS)
+def parts_of_a_loop_that_is_not_summed(s: tw.Schedule) -> object:
+    return s.sum_in_parts("one", s.get_loops("two")[0], 3)
+
+
+@wrong(PRODUCTS)
+def a_piece_that_lacks_a_nest(s: tw.Schedule) -> object:
+    return s.schedule_pieces([["s"]], [""])
+
+
+@wrong(PRODUCTS)
+def pieces_in_another_order(s: tw.Schedule) -> object:
+    return s.schedule_pieces([["o"], ["s"]], ["", ""])
+
+
+@wrong(PRODUCTS)
+def a_trace_too_few(s: tw.Schedule) -> object:
+    return s.schedule_pieces([["s"], ["o"]], [""])
+
+
+@wrong(PRODUCTS)
+def a_trace_that_does_not_fit(s: tw.Schedule) -> object:
+    return s.schedule_pieces([["s"], ["o"]], ["", 's.unroll("j")\ns.vectorize("z")'])
+
+
+@pytest.mark.parametrize("n", range(len(WRONG)))
+def test_refusals(request: pytest.FixtureRequest, n: int) -> None:
+    text, steps = WRONG[n]
+    program = parse(text)
+    assert isinstance(program, Function)
+    with pytest.raises(UserError) as raised:
+        steps(tw.Schedule(program))
+    check(request, f"nests/refused-{_name(steps)}.txt", str(raised.value))
+
+
+def test_every_file_belongs_to_a_test(request: pytest.FixtureRequest) -> None:
+    refused = {f"refused-{_name(s)}.txt" for _, s in WRONG}
+    check_folder(request, "nests", {*refused, *(f"{name}.loops" for name in CASES)})
+
+
+def _name(steps: Steps) -> str:
+    return getattr(steps, "__name__", "").replace("_", "-")
