@@ -15,6 +15,9 @@ from dataclasses import dataclass
 MOVES = 60
 """How often the search changes each order that it began with."""
 
+PUT_DOWN = 12_000
+"""How many buffers it puts down for each of these orders: large programs get fewer moves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -84,7 +87,7 @@ def _search(
 ) -> list[int]:
     """The best placement met on the way from an order and its offsets, `best` unless there is a better one."""
     order = list(order)
-    for _ in range(MOVES):
+    for _ in range(min(MOVES, PUT_DOWN // len(spans))):
         top = _top(spans, offsets)
         place = next(k for k, n in enumerate(order) if offsets[n] + spans[n].bytes == top)
         if place == 0:
