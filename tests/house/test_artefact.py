@@ -295,5 +295,6 @@ def test_what_does_not_go_with_a_compiled_file(tmp_path: Path, words: tuple[str,
 
 
 def test_compile_refuses_a_place_before_it_compiles(tmp_path: Path) -> None:
-    outcome = invoke("compile", str(tmp_path / "no.onnx"), "-o", str(tmp_path / "no" / "x.tw"))
-    assert outcome.code == 2 and outcome.err.startswith(f"cannot write {tmp_path / 'no' / 'x.tw'}\nat:   --output\n")
+    place = tmp_path / "no" / "x.tw"
+    outcome = invoke("compile", str(tmp_path / "no.onnx"), "-o", str(place))
+    assert outcome.code == 2 and outcome.err.startswith(f"cannot write {place}\nat:   --output {place}\n")

@@ -11,6 +11,7 @@ import typer
 import tilewright as tw
 from tilewright.cli import options
 from tilewright.cli.model import How, compile_model
+from tilewright.cli.saving import place_for
 from tilewright.cli.tables import counted, duration, json_text, size
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
@@ -18,7 +19,6 @@ from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
 from tilewright.store import Json
-from tilewright.store.files import find_obstacle
 
 Output = Annotated[
     str | None,
@@ -58,10 +58,7 @@ def compile(
     """
     if is_compiled(model):
         raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
-    place = Path(output) if output is not None else Path(model).with_suffix(".tw")
-    obstacle = find_obstacle(place)
-    if obstacle is not None:
-        raise UserError(f"cannot write {place}", where="--output", why=obstacle, mend="name a file that you may write")
+    place = place_for(output or str(Path(model).with_suffix(".tw")), "--output")
     names = list(dict.fromkeys(targets)) or ["native"]
     made = [compile_model(model, name, how=How(level, off, dims, precision)) for name in names]
     with progress(f"writing {place.name}"):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
@@ -13,13 +12,12 @@ from tilewright.cli import options
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.guard import note
 from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, title
+from tilewright.cli.saving import place_for, save_text
 from tilewright.cli.tables import counted, duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
-from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.store import Json
-from tilewright.store.files import find_obstacle, replace_file
 
 SOURCES = 2
 """A row names so many of the model's operators; of more it tells how many there are."""
@@ -59,15 +57,14 @@ def profile(
       tilewright profile model.onnx --threads 1
       tilewright profile model.onnx --calls --trace timeline.json
     """
-    place = None if trace is None else _place(trace)
+    place = None if trace is None else place_for(trace, "--trace")
     executable = compile_model(model, threads=threads, how=How(level, off, dims, precision))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
         found = executable.profile(feeds.arrays, seconds=seconds)
     if place is not None:
-        text = json.dumps(found.timeline(), separators=(",", ":")).encode()
-        replace_file(place, lambda file: _write(file, text))
+        save_text(place, json.dumps(found.timeline(), separators=(",", ":")))
         note(f"{place} holds the timeline of the fastest call; open it with ui.perfetto.dev")
     if as_json:
         record: dict[str, Json] = {"model": model, "sizes": dict(feeds.sizes)}
@@ -75,19 +72,6 @@ def profile(
     else:
         print(f"{title(model, count_threads(threads))}\n\n{_report(found, calls)}")
     return 0
-
-
-def _place(path: str) -> Path:
-    """Where the timeline goes, if it can be written there; asked before the work."""
-    place = Path(path)
-    obstacle = find_obstacle(place)
-    if obstacle is not None:
-        raise UserError(f"cannot write {path}", where=f"--trace {path}", why=obstacle, mend="name a file of yours")
-    return place
-
-
-def _write(file: BinaryIO, text: bytes) -> None:
-    file.write(text)
 
 
 def _report(found: Profile, calls: bool) -> str:

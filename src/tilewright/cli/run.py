@@ -23,7 +23,7 @@ from tilewright.cli.model import (
     tell_assumptions,
     title,
 )
-from tilewright.cli.saving import check_place, save
+from tilewright.cli.saving import place_for, save
 from tilewright.cli.tables import duration, json_text, number, table
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.frontends.onnx.importer import read
@@ -87,7 +87,7 @@ def run(
             why="it holds machine code, and no graph that could be evaluated",
             mend="give the model it was compiled from",
         )
-    place = None if save_output is None else check_place(save_output)
+    place = None if save_output is None else place_for(save_output, "--save-output", ".npz")
     check_runnable(target)
     executable = compile_model(model, target, threads, How(level, off, dims, precision))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)

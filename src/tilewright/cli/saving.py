@@ -1,11 +1,11 @@
-"""Writing arrays to a .npz file: all of it or nothing, with what was there before left as it was on any failure."""
+"""Writing what was asked for to files: all of it or nothing, what was there before left as it was on any failure."""
 
 from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,20 +15,29 @@ from tilewright.store.files import find_obstacle, replace_file
 Array = np.ndarray[Any, Any]
 
 
-def check_place(path: str) -> Path:
-    """The path, if a file can be written there; asked before the work whose result it shall hold."""
+def place_for(path: str, option: str, ending: str = "") -> Path:
+    """The path that an option gives, if a file can be written there; asked before the work whose result it shall hold.
+    Arrays go to a file of the `ending` that numpy.load looks for."""
     place = Path(path)
-    named = place.suffix == ".npz"
-    why = find_obstacle(place) if named else "numpy.load tells such a file by its name, which ends in .npz"
-    if why is not None:
-        raise UserError(
-            f"cannot write {path}", where=f"--save-output {path}", why=why, mend="write --save-output out.npz"
-        )
+    why = f"numpy.load tells such a file by its name, which ends in {ending}"
+    obstacle = find_obstacle(place) if not ending or place.suffix == ending else why
+    if obstacle is not None:
+        mend = f"write {option} out{ending}" if ending else "name a file that you may write"
+        raise UserError(f"cannot write {path}", where=f"{option} {path}", why=obstacle, mend=mend)
     return place
 
 
+def save_text(place: Path, text: str) -> None:
+    """Writes text, as UTF-8."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(text.encode())
+
+    replace_file(place, write)
+
+
 def save(place: Path, arrays: Mapping[str, Array]) -> None:
-    """Writes the arrays under their names, as numpy.savez does: into a new file, which is renamed when complete."""
+    """Writes the arrays under their names, as numpy.savez does."""
     replace_file(place, lambda file: _write(file, arrays))
 
 
