@@ -29,7 +29,7 @@ from tilewright.explain.page.pictures import Kind
 from tilewright.report.syntax import styled
 
 EVIL = "</script><img src=x onerror=alert(1)>\"'&amp;"
-LEVELS = ["graph", "plan", "schedule", "legal", "llvm", "assembly"]
+LEVELS = ["graph", "plan", "steps", "schedule", "legal", "llvm", "assembly"]
 FEEDS = {"x": np.random.default_rng(1).normal(size=(4, 32)).astype(np.float32)}
 
 
@@ -181,7 +181,8 @@ def test_programs_are_those_of_every_stage_and_coloured_text_is_the_text(exe: tw
 
     for kernel in exe.kernels:
         levels = found[kernel]
-        assert [level for level in levels if level != "steps"] == LEVELS
+        assert list(levels) == LEVELS
+        assert plain(levels["steps"]) == tw.why(exe, f"kernel:{kernel}").kernels[0].schedule != ""
         assert plain(levels["plan"]) == exe.show(after="plan", kernel=kernel)
         assert plain(levels["schedule"]) == exe.show(after="schedule", kernel=kernel)
         assert plain(levels["legal"]).startswith(exe.show(kernel=kernel))

@@ -99,7 +99,14 @@ def test_a_click_in_a_graph_chooses_in_all_views(browser: Browser, page: Path) -
 
 def test_every_level_of_a_program_is_shown(browser: Browser, page: Path) -> None:
     browser.open(page, "#kernel=contract_add")
-    heads = {"graph": "graph ", "plan": "func ", "legal": "func ", "llvm": "target triple", "assembly": "\t.file"}
+    heads = {
+        "graph": "graph ",
+        "plan": "func ",
+        "steps": "s.",
+        "legal": "func ",
+        "llvm": "target triple",
+        "assembly": "\t.file",
+    }
     for level, head in heads.items():
         browser.evaluate(
             f"[...document.querySelectorAll('#levels button')].find(b => b.textContent === '{level}').click()"
