@@ -69,6 +69,18 @@ def test_work_is_that_of_the_sizes_of_the_call(found: Profile) -> None:
     assert all(row.predicted is not None and row.roofline is not None and row.roofline > 0 for row in found.sites)
 
 
+def test_of_a_table_only_the_rows_that_are_taken_count() -> None:
+    graph = tw.parse("""
+graph main(table: f32[1000, 8], at: i64[3]) -> y:
+  rows: f32[3, 8] = take(table, at, axis=0)
+  y: f32[3, 8] = exp(rows)
+""")
+    assert isinstance(graph, tw.GraphFunction)
+    feeds = {"table": np.ones((1000, 8), np.float32), "at": np.array([5, 1, 999])}
+    (row,) = tw.compile(graph).profile(feeds, seconds=0.01).sites
+    assert row.bytes == 2 * 4 * 3 * 8 + 8 * 3
+
+
 def test_threads_take_parts_of_what_is_worth_it(found: Profile) -> None:
     products = next(row for row in found.sites if row.site.template == "contraction")
     assert products.balance is not None and 0 < products.balance <= 1

@@ -11,12 +11,13 @@ import math
 
 from tilewright.analysis.cost import FUNCTION_FLOPS, total_of
 from tilewright.expr.intrinsics import INTRINSICS
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr, const, minimum
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern, TypeContext
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.window import WindowReduceAttributes
+from tilewright.plan.fusion.cost import PARTIAL
 from tilewright.plan.fusion.kernels import Kernel
 
 _PLAIN = frozenset({"sqrt", "floor", "ceil", "trunc", "round", "neg", "abs", "sign", "fma"})
@@ -30,8 +31,16 @@ def flops_of(kernel: Kernel) -> Expr:
 
 def bytes_of(kernel: Kernel) -> Expr:
     """The bytes that a call reads and writes at least."""
-    moved = (*kernel.reads(), *kernel.root.outputs)
-    return total_of([v.type.size * v.type.dtype.bytes for v in moved])
+    written = [v.type.size * v.type.dtype.bytes for v in kernel.root.outputs]
+    return total_of([*(_read(kernel, v) * v.type.dtype.bytes for v in kernel.reads()), *written])
+
+
+def _read(kernel: Kernel, value: Value) -> Expr:
+    """The elements of a value that a kernel reads: of a table that it only takes rows from, no more than it takes."""
+    readers = [node for node in kernel.nodes if value in node.inputs]
+    if any(node.op.name not in PARTIAL or value in node.inputs[1:] for node in readers):
+        return value.type.size
+    return minimum(value.type.size, total_of([_largest(node.outputs) for node in readers]))
 
 
 def _flops(node: Node) -> Expr:
