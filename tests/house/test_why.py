@@ -231,6 +231,50 @@ def test_the_plan_is_priced_as_it_was_chosen(net: tw.Executable) -> None:
             assert graph.priced(part).seconds(part.selection.cut) == part.selection.seconds
 
 
+def test_names_with_unusual_characters() -> None:
+    text = 'graph main(x: f32[64]) -> y:\n  y: f32[64] = exp(x) from "Exp \\"it\'s = odd: name\\""'
+    answer = tw.why(compiled(text), "it's = odd: name")
+    assert answer.what == 'operator Exp "it\'s = odd: name"' and only(answer).name == "exp"
+
+
+def test_layouts_are_those_of_the_program() -> None:
+    text = """
+graph main(x: f32[64, 128]) -> y:
+  w: f32[96, 128] = constant(name=@w)
+  y: f32[64, 96] = contract(x, w, spec="ij,kj->ik")
+"""
+    kernel = only(tw.why(compiled(text), "kernel:contract"))
+    rows = {row.name: row for row in kernel.layouts}
+    assert (rows["x"].role, rows["y"].role, rows["w"].role) == ("operand", "result", "constant")
+    assert rows["w"].order == "transposed by (1, 0)" and "fold-oriented" in rows["w"].why
+    packed = next(row for row in kernel.layouts if row.copy_of == "w")
+    assert "//" in packed.order and packed.steps[0] == 's.cache_read("contract", "w")'
+    assert "computed at compile time" in packed.why and "lanes: stores of neighbours" in packed.why
+    tile = next(row for row in kernel.layouts if row.scope == "register")
+    assert any(step.startswith("s.set_scope(") for step in tile.steps) and tile.role == "local"
+
+
+def test_an_operand_in_phases_has_the_order_of_its_step() -> None:
+    text = """
+graph main(x: f32[1, 3, 32, 32], w: f32[8, 3, 7, 7]) -> y:
+  z: f32[] = full(value=0.0, shape=())
+  p: f32[1, 3, 38, 38] = pad(x, z, low=(0, 0, 3, 3), high=(0, 0, 3, 3))
+  y: f32[1, 8, 16, 16] = contract(p, w, spec="n c i*2+a j*2+b, o c a b -> n o i j", sizes=(("i", 16), ("j", 16)))
+"""
+    kernel = only(tw.why(compiled(text), "y"))
+    (padded,) = (row for row in kernel.layouts if "% 2" in row.order)
+    assert padded.steps[0] == f's.transform_layout("{padded.name}", "{padded.order}")'
+    assert padded.type == "f32[1, 3, 38, 2, 19]"
+
+
+def test_an_attention_is_one_kernel_by_price() -> None:
+    exe = compiled(KERNELS["attention"])
+    kernel = only(tw.why(exe, "0"))
+    assert kernel.template == "attention" and kernel.choice is not None
+    assert kernel.choice.seconds < dict(kernel.choice.alternatives)["by templates"]
+    assert {j.reason.kind for j in kernel.joined} == {CHEAPER}
+
+
 KERNELS = {
     "attention": """
 graph main[n](q: f32[n, 16], k: f32[n % 5 + 2, 16], v: f32[n % 5 + 2, 16]) -> y:

@@ -38,7 +38,8 @@ MOST_RANK = 6
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A buffer that a step made, of which buffer it holds elements, and the map of its layout."""
+    """What steps did to a local buffer: of which buffer it holds elements, where one of them made it, the map of its
+    layout, and the steps."""
 
     of: str
     order: str
@@ -189,10 +190,13 @@ def _copies(defined: Function, trace: Trace) -> dict[str, Copy]:
                 (stores[w] for w in words if w in stores), ""
             )
             found[fresh] = Copy(source, "", (str(step),))
-        for name in words:
-            if name in found and name in names:
-                found[name] = _changed(found[name], step)
+        if step.primitive in CHANGING and words[0] in names:
+            found[words[0]] = _changed(found.get(words[0], Copy("", "", ())), step)
     return found
+
+
+CHANGING = frozenset({"transform_layout", "compact", "set_scope", "storage_align", "widen"})
+"""The steps that change a buffer that is there, their first argument."""
 
 
 def _changed(copy: Copy, step: TraceStep) -> Copy:

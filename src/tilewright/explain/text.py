@@ -106,7 +106,7 @@ def _prices(reason: Reason) -> str:
 
 
 def _layout(row: Layout) -> Iterator[str]:
-    copied = f", made of {row.copy_of}" if row.copy_of else ""
+    copied = f", of {row.copy_of}" if row.copy_of else ""
     yield f"  {row.name}: {row.type} in {row.scope}, {row.role}{copied}: {row.order}"
     if row.why:
         yield f"      {row.why}"

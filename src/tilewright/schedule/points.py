@@ -8,6 +8,8 @@ so that a cache line is used up while it is near, and four vectors are loaded, o
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr.nodes import Const, Var, const
 from tilewright.loops.edit import replace
@@ -47,8 +49,10 @@ def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
     return Step(with_nest(function, nest, made), outermost(made), evidence)
 
 
+@lru_cache(maxsize=1 << 6)
 def holds_points(nest: Stmt) -> bool:
-    """Whether a nest is loops over independent points, with nothing between the loops."""
+    """Whether a nest is loops over independent points, with nothing between the loops. It is kept: who chooses asks
+    before the step does."""
     loops, _ = perfect_nest(nest)
     return bool(loops) and all(is_spatial(loop) for loop in loops)
 
