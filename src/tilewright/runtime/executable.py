@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +86,8 @@ class Executable:
         self._native = NativeCode(program.code, program.target)
         self._entry = self._native.entry
         self._faults = program.faults
-        self.refer_to(program)
+        self.program = program
+        self.refer_to(program.constants)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -95,12 +97,12 @@ class Executable:
         self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
         self._threads = _ThreadState()
 
-    def refer_to(self, program: Program) -> None:
-        """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
-        for one, instead of this process's own memory. For whoever made the executable, before it is called."""
-        self.program = program
-        constants = [c.ctypes.data for c in program.constants]
-        self._constant_pointers = (ctypes.c_void_p * max(len(constants), 1))(*constants)
+    def refer_to(self, constants: Sequence[Array]) -> None:
+        """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
+        file that is mapped, for one. For whoever made the executable, before it is called."""
+        self.program = replace(self.program, constants=tuple(constants))
+        pointers = [c.ctypes.data for c in constants]
+        self._constant_pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
