@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -50,13 +51,19 @@ def layouts(program: ProgramFacts, place: Place) -> tuple[Layout, ...]:
     """The buffers of a kernel: its parameters, then those that its schedule makes."""
     defined, schedule, _ = program.schedule(place.name)
     made = schedule.func
-    copies = _copies(defined, schedule.trace)
+    copies, steps = _movements_of(defined, schedule)
     values = (*place.kernel.reads(), *place.kernel.outputs)
-    steps = _lane_steps(made)
     rows = [_parameter(program, place, b, v, steps, copies) for b, v in zip(defined.params, values, strict=False)]
     local = [b for b in allocations(made.body) if b.name not in {p.name for p in defined.params}]
     known = {p.name for p in defined.params if p.scope is Scope.CONSTANT}
     return (*rows, *dict.fromkeys(_local(b, copies, steps, known) for b in local))
+
+
+@lru_cache(maxsize=1 << 8)
+def _movements_of(defined: Function, schedule: Schedule) -> tuple[dict[str, Copy], dict[str, str]]:
+    """The buffers that a schedule makes, and how lanes move through all; a kernel's many calls are asked for one by
+    one."""
+    return _copies(defined, schedule.trace), _lane_steps(schedule.func)
 
 
 def _parameter(

@@ -97,11 +97,11 @@ class Executable:
         self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
         self._threads = _ThreadState()
 
-    def refer_to(self, program: Program) -> None:
-        """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
-        for one, instead of this process's own memory. For whoever made the executable, before it is called."""
-        self.program = replace(self.program, constants=program.constants)
-        self._constant_pointers = _addresses(program.constants)
+    def refer_to(self, constants: Sequence[Array]) -> None:
+        """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
+        file that is mapped, for one. For whoever made the executable, before it is called."""
+        self.program = replace(self.program, constants=tuple(constants))
+        self._constant_pointers = _addresses(constants)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
