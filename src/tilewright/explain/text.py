@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.explain.answer import Answer, Choice, Joined, KernelAnswer, Layout, Neighbour, Reason
+from tilewright.explain.answer import Answer, Choice, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
 from tilewright.plan.fusion.dataflow import ASSUMED
 from tilewright.report.quantities import counted, duration, size
 
@@ -122,3 +122,6 @@ def _schedule(kernel: KernelAnswer) -> Iterator[str]:
 def lines_of(text: str, indent: int = 2) -> Sequence[str]:
     """The lines of a text, moved in."""
     return [" " * indent + line for line in text.splitlines()]
+
+
+printer[:] = [answer_text]

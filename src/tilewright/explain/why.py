@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import tilewright.explain.text  # noqa: F401  (answers print by it)
 from tilewright.explain.answer import Answer, KernelAnswer, Measured
 from tilewright.explain.kernels import explain_kernel, sources
 from tilewright.explain.names import Found, find
