@@ -17,6 +17,7 @@ demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
 
 test: lint
+	$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -n 2
 
 # The differential tests with many more random programs: minutes instead of seconds.

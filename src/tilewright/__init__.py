@@ -18,6 +18,8 @@ from tilewright.report.version import VERSION as __version__
 if TYPE_CHECKING:
     from tilewright.api.compile import compile
     from tilewright.api.programs import build, evaluate, parse
+    from tilewright.explain.page import page
+    from tilewright.explain.why import why
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
@@ -33,8 +35,10 @@ _HOME = {
     "compile": "tilewright.api.compile",
     "evaluate": "tilewright.api.programs",
     "load": "tilewright.runtime.artefact",
+    "page": "tilewright.explain.page",
     "parse": "tilewright.api.programs",
     "save": "tilewright.runtime.artefact",
+    "why": "tilewright.explain.why",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",
     "Function": "tilewright.loops.nodes",
@@ -66,8 +70,10 @@ __all__ = [
     "compile",
     "evaluate",
     "load",
+    "page",
     "parse",
     "save",
+    "why",
 ]
 
 

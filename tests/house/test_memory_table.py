@@ -58,7 +58,7 @@ def test_a_long_program_has_several_kernels_in_a_column() -> None:
         (["--memory", "--plan"], "--plan goes alone"),
         (["--memory", "--stages"], "--stages goes alone"),
         (["--memory", "--after", "plan"], "--memory goes alone"),
-        (["--size", "n=3"], "--size goes with --memory"),
+        (["--size", "n=3"], "--size goes with --memory or --html"),
         (["--json"], "--json goes with --plan or --memory"),
         (["--memory", "--size", "n=many"], "cannot use --size n=many"),
     ],

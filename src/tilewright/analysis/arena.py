@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -109,7 +110,7 @@ def use_of_arena(
 ) -> ArenaUse:
     """The use of the arena by a program's entry, which calls `functions`, with a size for each of its symbols. `late`
     tells the sizes that only a call knows. A run that a check of the program ends has no moments after it."""
-    run = _Run(functions, dict(sizes), late)
+    run = _Run(main, functions, dict(sizes), late)
     with contextlib.suppress(_Ends):
         run.statement(main.body)
         for buffer in run.published:
@@ -125,8 +126,11 @@ def use_of_arena(
 class _Run:
     """The state of a run: the values of variables, where buffers lie, and who owns which bytes."""
 
-    def __init__(self, functions: Mapping[str, Function], values: dict[Var, int], late: Callable[[Var], int]) -> None:
+    def __init__(
+        self, main: Function, functions: Mapping[str, Function], values: dict[Var, int], late: Callable[[Var], int]
+    ) -> None:
         self.functions, self.values, self.late = functions, values, late
+        self.uses = Counter(b for s in statements(main.body) for b in _used(s))
         self.written: dict[str, frozenset[int]] = {}
         self.places: dict[Buffer, _Place] = {}
         self.owners: list[_Place] = []
@@ -193,6 +197,8 @@ class _Run:
         written = self.written_by(s.callee)
         passed = [b for b in s.arguments if b in self.places]
         made = {b for n, b in enumerate(s.arguments) if n in written and b in self.places}
+        if not self.functions[s.callee].body.inside():  # compiled apart: what is passed to it alone is its own memory
+            made |= {b for b in passed if self.uses[b] == 1}
         for buffer in passed:
             if buffer not in made:
                 self.read(buffer)
@@ -260,6 +266,18 @@ def _written_by(function: Function, called: Callable[[str], frozenset[int]]) -> 
                 found.update(memory.get(arguments[n], arguments[n]) for n in called(callee))
     outputs = range(len(function.params) - function.outputs, len(function.params))
     return frozenset(n for n, p in enumerate(function.params) if n in outputs or p in found)
+
+
+def _used(s: Stmt) -> tuple[Buffer, ...]:
+    """The buffers that a statement of the entry passes on."""
+    match s:
+        case CallFunction():
+            return s.arguments
+        case View():
+            return (s.source,)
+        case Publish():
+            return (s.buffer,)
+    return ()
 
 
 def _loads(e: Expr) -> bool:

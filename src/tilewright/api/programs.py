@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tilewright.ops as _ops  # noqa: F401  (registers the operators)
-from tilewright.artifact.cache import compile_again, compile_file
+from tilewright.artifact.cache import compile_again, compile_file, origin_of
 from tilewright.artifact.stored import Stored
 from tilewright.compiler import compile_module
 from tilewright.compiler.compiled import program_of, stages_of
@@ -64,7 +64,7 @@ def compile_stored(stored: Stored, threads: int, start: float) -> Executable:
 
 def inside_of(stored: Stored) -> Inside:
     """A look inside what came from the store: it is compiled again."""
-    return Inside(lambda: stages_of(compile_again(stored), stored.target))
+    return Inside(lambda: stages_of(compile_again(stored), stored.target), origin=origin_of(stored))
 
 
 def _checked(module: Module) -> Module:

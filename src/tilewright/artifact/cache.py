@@ -9,10 +9,11 @@ from tilewright.artifact.stored import Stored
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
 from tilewright.compiler.pipeline import lower
-from tilewright.frontends.onnx import open_model, read
+from tilewright.frontends.onnx import open_model, read, value_names
 from tilewright.lower.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.inside import Origin
 from tilewright.store.pages import release
 
 
@@ -27,19 +28,29 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     for source in files:
         release(source.data)
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
+    compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:
-        executable.refer_to(kept.constants)
+        executable.refer_to(kept)
         compiled.let_go()
     return executable
 
 
 def compile_again(stored: Stored) -> Compiled:
     """The same in this process alone, with every stage kept."""
-    module = fix_dimensions(read(open_model(stored.path)), stored.sizes)
-    return lower(module, stored.target, stored.switches)
+    return lower(origin_of(stored).read(), stored.target, stored.switches)
+
+
+def origin_of(stored: Stored) -> Origin:
+    """The model that a stored program was compiled from, and how."""
+    return Origin(
+        lambda: fix_dimensions(read(open_model(stored.path)), stored.sizes),
+        stored.target,
+        stored.switches,
+        lambda: value_names(open_model(stored.path)),
+    )
 
 
 def _relative(path: str | None, folder: str, n: int) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import llvmlite.binding as llvm
 
@@ -120,9 +119,15 @@ def _digest_of(path: str, model: Source, store: Store) -> str:
 @cache
 def compiler_version() -> str:
     """Text that differs whenever the compiler may make other code: its files and LLVM's version."""
-    root = Path(__file__).parents[1]
-    state = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        status = path.stat()
-        state.update(f"{path.relative_to(root)} {status.st_size} {status.st_mtime_ns}\n".encode())
-    return f"{llvm.llvm_version_info} {state.hexdigest()}"
+    files = "".join(sorted(_sources_in(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
+    return f"{llvm.llvm_version_info} {hashlib.sha256(files.encode()).hexdigest()}"
+
+
+def _sources_in(folder: str, within: str = "") -> Iterator[str]:
+    """A line for each Python file in a folder and those inside it: its place, size, and when it was written."""
+    for entry in os.scandir(folder):
+        if entry.name.endswith(".py"):
+            status = entry.stat()
+            yield f"{within}{entry.name} {status.st_size} {status.st_mtime_ns}\n"
+        elif entry.name != "__pycache__" and entry.is_dir():
+            yield from _sources_in(entry.path, f"{within}{entry.name}/")

@@ -23,6 +23,7 @@ SUMMARIES = {
     "bench": "Time a model, against other runtimes where they are installed.",
     "profile": "Show where the time of a call goes, kernel by kernel.",
     "show": "Print a model as it is after any stage of compilation.",
+    "why": "Tell why a kernel is as it is, and what else was priced.",
     "cache": "List, verify or clear what the store keeps.",
     "doctor": "Print what is known of this machine and installation.",
 }
@@ -37,6 +38,7 @@ Examples:
   tilewright bench model.onnx --threads 1
   tilewright profile model.onnx --trace timeline.json
   tilewright show model.onnx --stages
+  tilewright why model.onnx conv1
   tilewright doctor
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -12,6 +13,7 @@ from tilewright.cli.arena_table import arena_record, arena_text, read_sizes
 from tilewright.cli.highlight import highlight
 from tilewright.cli.model import How, compile_model
 from tilewright.cli.plan_table import plan_record, plan_text
+from tilewright.cli.show_page import Measured, write_page
 from tilewright.cli.tables import is_coloured
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
@@ -19,6 +21,14 @@ from tilewright.runtime.executable import Executable
 
 WHOLE = ("llvm", "assembly")
 """The last stages, which are no programs of ours any more."""
+
+ALONE = {
+    "--html": "the page has all stages of all kernels, and the plan",
+    "--stages": "it lists what --after and --kernel may name",
+    "--plan": "it lists the kernels of the whole program",
+    "--memory": "it lists the buffers of the whole program",
+}
+"""The options that show something else than a program, and why they go with none."""
 
 
 def show(
@@ -38,7 +48,16 @@ def show(
     memory: Annotated[
         bool, typer.Option("--memory", help="List what lies where in the arena during a call, and how long.")
     ] = False,
-    sizes: options.Sizes = [],  # noqa: B006  (typer reads the default, nothing changes it)
+    html: Annotated[
+        str | None,
+        typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure/--no-measure", help="With --html: time kernels, or show predicted times.")
+    ] = True,
+    inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
+    sizes: options.Sizes = [],  # noqa: B006
+    seed: options.Seed = 0,
     as_json: options.Json = False,
     assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
     target: options.TargetName = "native",
@@ -51,6 +70,7 @@ def show(
     """Print a model as it is after any stage of compilation.
 
     With colours on a terminal, plain in a pipe. What is printed of a graph or of loops is a program: tw.parse reads it.
+    With --html, all stages of all kernels are one page, with what they take on these inputs, random unless given.
 
     \b
     Examples:
@@ -60,19 +80,23 @@ def show(
       tilewright show model.onnx --plan --dim sequence=1
       tilewright show model.onnx --memory --size batch=8
       tilewright show model.onnx --kernel 3 | less
+      tilewright show model.onnx --html model.html --threads 1
     """
-    _check_alone(stages, plan, memory, bool(after or kernel or assembly))
-    if as_json and not (plan or memory):
-        raise UserError("--json goes with --plan or --memory", why="all else is the text of programs")
-    if sizes and not memory:
-        raise UserError("--size goes with --memory", why="all else is the same for all sizes")
+    asked = {"--html": html is not None, "--stages": stages, "--plan": plan, "--memory": memory}
+    _require_one([option for option, given in asked.items() if given], text=bool(after or kernel or assembly))
+    measured = Measured(measure, inputs, sizes, seed)
+    _require_use(asked, as_json, measured)
+    how = How(level, off, dims, precision)
+    if html is not None:
+        write_page(model, html, target, threads, how, measured)
+        return 0
     if assembly and after:
         raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
     after = "assembly" if assembly else after
     chosen = read_sizes(sizes)
     if kernel and after in WHOLE:
         raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
-    executable = compile_model(model, target, threads, How(level, off, dims, precision))
+    executable = compile_model(model, target, threads, how)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))
@@ -89,14 +113,20 @@ def show(
     return 0
 
 
-def _check_alone(stages: bool, plan: bool, memory: bool, text: bool) -> None:
-    """At most one thing can be printed."""
-    if stages and (plan or memory or text):
-        raise UserError("--stages goes alone", why="it lists what --after and --kernel may name")
-    if plan and (memory or text):
-        raise UserError("--plan goes alone", why="it lists the kernels of the whole program")
-    if memory and text:
-        raise UserError("--memory goes alone", why="it lists the buffers of the whole program")
+def _require_one(asked: Sequence[str], *, text: bool) -> None:
+    """At most one thing can be shown."""
+    if len(asked) + text > 1:
+        raise UserError(f"{asked[0]} goes alone", why=ALONE[asked[0]])
+
+
+def _require_use(asked: Mapping[str, bool], as_json: bool, measured: Measured) -> None:
+    """Refuses options that would change nothing about what is shown."""
+    if as_json and not (asked["--plan"] or asked["--memory"]):
+        raise UserError("--json goes with --plan or --memory", why="all else is the text of programs, or a page")
+    if measured.sizes and not (asked["--memory"] or asked["--html"]):
+        raise UserError("--size goes with --memory or --html", why="all else is the same for all sizes")
+    if not asked["--html"] and (option := measured.option()):
+        raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
 
 
 def _kernels(executable: Executable) -> list[str]:

@@ -24,6 +24,7 @@ from tilewright.lower.share_out import share_out
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
 from tilewright.report import settings
+from tilewright.runtime.inside import Origin
 from tilewright.target import Target
 
 
@@ -66,7 +67,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     choices.decisions = {name: kernel.decision for name, kernel in made.items()}
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
-    compiled.sites = generated.sites
+    compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches)
     return compiled
 
 

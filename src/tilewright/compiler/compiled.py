@@ -24,7 +24,7 @@ from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
-from tilewright.runtime.inside import Inside, Stages
+from tilewright.runtime.inside import Inside, Origin, Stages
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.program import Program, Site
 from tilewright.target import Target
@@ -33,8 +33,9 @@ from tilewright.target import Target
 @dataclass(slots=True)
 class Compiled:
     """What compiling a module gives: object files, that of its entry first, the messages of its checks, every stage on
-    the way, what was chosen on it, and the kernels that its entry calls, by the places where it does. Where other
-    processes compiled kernels, stages are not kept: `again` compiles the same in this one."""
+    the way, what was chosen on it, and the kernels that its entry calls, by the places where it does; `origin` is the
+    model that it was. Where other processes compiled kernels, stages are not kept: `again` compiles the same in this
+    one."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -45,6 +46,7 @@ class Compiled:
     record: Record[Module] = field(default_factory=Record)
     choices: Choices = field(default_factory=Choices)
     sites: tuple[str, ...] = ()
+    origin: Origin | None = None
     again: Callable[[], Compiled] | None = None
 
     def let_go(self) -> None:
@@ -93,7 +95,8 @@ def link(
     compiled: Compiled, target: Target, seconds: float, threads: int | None = None, **provenance: str
 ) -> Executable:
     """The executable of what was compiled; its calls use this many threads, the default number unless given."""
-    inside = Inside(lambda: stages_of(compiled, target), compiled.choices if compiled.again is not None else None)
+    known = compiled.choices if compiled.again is not None else None
+    inside = Inside(lambda: stages_of(compiled, target), known, compiled.origin)
     return Executable(program_of(compiled, target, **provenance), lambda: inside, seconds=seconds, threads=threads)
 
 

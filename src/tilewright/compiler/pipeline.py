@@ -43,6 +43,7 @@ from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
 from tilewright.plan.fusion.explain import report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
+from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
@@ -94,10 +95,12 @@ def read_pass_switches(level: int, off: Iterable[str], precision: str = PLAIN) -
     return read_switches(level, off, since, precision)
 
 
-def plan_kernels(module: Module, target: Target, choices: Choices, fuses: bool = True) -> Module:
+def plan_kernels(
+    module: Module, target: Target, choices: Choices, fuses: bool = True, plans: dict[str, Plan] | None = None
+) -> Module:
     """The module with calls of kernels in its graph functions, each of one operator unless `fuses`; the report on their
-    plans goes into `choices`."""
-    plans: dict[str, Plan] = {}
+    plans goes into `choices`, the plans themselves, by the names of the graph functions, into `plans` where asked."""
+    plans = {} if plans is None else plans
 
     def planned(graph: GraphFunction) -> Plan:
         plans[graph.name] = choose(graph, target) if fuses else unfused(graph, target)
@@ -129,7 +132,7 @@ def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compil
     """Runs the pipeline and code generation."""
     choices = Choices()
     compiled = finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
-    compiled.choices = choices
+    compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches)
     return compiled
 
 

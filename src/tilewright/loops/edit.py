@@ -58,6 +58,12 @@ def _loads_inside(root: Node) -> tuple[Load, ...]:
     return tuple(found)
 
 
+@lru_cache(maxsize=1 << 11)
+def loaded_buffers(root: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, loads from."""
+    return frozenset([load.buffer for load in loads(root)])
+
+
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""

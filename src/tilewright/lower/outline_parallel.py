@@ -19,9 +19,10 @@ from dataclasses import replace
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Var, const
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import AnyFunction, Module
-from tilewright.loops.edit import statements, substitute_buffers, transform_statements
+from tilewright.loops.edit import loads_of, statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -114,7 +115,8 @@ class _Outliner:
 
     def _is_apart(self, body: Stmt) -> bool:
         """Whether the buffers that become parameters are memory of their own: no part of another one."""
-        used = {self.views.get(b, b) for b in _used(body) if not _defines(body, b)}
+        own = _viewed(body)
+        used = {self.views.get(b, b) for b in _used(body) if b not in own}
         memory = []
         for b in used:
             while b in self.parts:
@@ -125,7 +127,8 @@ class _Outliner:
     def _outline(self, loop: For) -> Stmt:
         body = transform_statements(loop.body, _run_serially)
         if self.views:
-            body = substitute_buffers(body, {v: b for v, b in self.views.items() if not _defines(body, v)})
+            own_views = _viewed(body)
+            body = substitute_buffers(body, {v: b for v, b in self.views.items() if v not in own_views})
         before, body = self._pass_values(body)
         own = {s.buffer for s in statements(body) if isinstance(s, Alloc | View)}
         written = [b for b in self._written(body) if b not in own]
@@ -177,26 +180,32 @@ def _run_serially(node: Node) -> Node:
     return node
 
 
-def _defines(body: Stmt, view: Buffer) -> bool:
-    return any(isinstance(s, View) and s.buffer is view for s in statements(body))
+def _viewed(body: Stmt) -> set[Buffer]:
+    """The views that a body makes."""
+    return {s.buffer for s in statements(body) if isinstance(s, View)}
 
 
 def _free(body: Stmt, params: tuple[Buffer, ...]) -> list[Var]:
     """The variables that a body and the shapes of its buffers use and that it does not define, in order."""
     shapes = [b.shape for b in params] + [s.buffer.shape for s in statements(body) if isinstance(s, Alloc | View)]
     defined = {s.var for s in statements(body) if isinstance(s, For | Let)}
-    used = [*preorder([extent for shape in shapes for extent in shape]), *preorder(body)]
-    return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v not in defined))
+    extents = [extent for shape in shapes for extent in shape]
+    free = body.variables().union(*map(variables_of, extents)) - defined
+    if len(free) < 2:
+        return list(free)
+    used = [*preorder(extents), *preorder(body)]
+    return list(dict.fromkeys(v for v in used if isinstance(v, Var) and v in free))
 
 
 def _used(body: Stmt) -> list[Buffer]:
     """The buffers that a body reads, writes, passes on or views, in order."""
     found: dict[Buffer, None] = {}
-    for node in preorder(body):
-        if isinstance(node, Load | Store):
-            found[node.buffer] = None
-        elif isinstance(node, CallFunction):
-            found.update(dict.fromkeys(node.arguments))
-        elif isinstance(node, View):
-            found[node.source] = None
+    for s in statements(body):
+        if isinstance(s, Store):
+            found[s.buffer] = None
+        elif isinstance(s, CallFunction):
+            found.update(dict.fromkeys(s.arguments))
+        elif isinstance(s, View):
+            found[s.source] = None
+        found.update(dict.fromkeys(load.buffer for e in s.children() if isinstance(e, Expr) for load in loads_of(e)))
     return list(found)

@@ -11,6 +11,7 @@ indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the row
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
@@ -19,6 +20,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.register_tiles import known
+from tilewright.schedule.inline import inline_all
 from tilewright.schedule.nests import extent_of
 from tilewright.types.scopes import Scope
 
@@ -80,6 +82,17 @@ class Contraction:
         for n in self.reduce:
             total *= max(known(self.extents[n]), 1)
         return total
+
+
+@lru_cache(maxsize=1 << 4)
+def plain_contraction(function: Function) -> tuple[Function, Contraction] | None:
+    """The function with what is defined point by point inlined, and its only accumulation, where that is a contraction
+    with columns to vectorize. The answer is kept: several templates begin with it."""
+    if sum(b.reduce != () for b in blocks(function.body)) != 1:
+        return None
+    plain = inline_all(function)
+    found = find_contraction(plain)
+    return None if found is None else (plain, found)
 
 
 def find_contraction(function: Function) -> Contraction | None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
-from tilewright.plan.contraction import Contraction, find_contraction
+from tilewright.plan.contraction import Contraction, plain_contraction
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
@@ -27,7 +27,6 @@ from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block
-from tilewright.schedule.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
@@ -36,18 +35,18 @@ from tilewright.types.scopes import Scope
 def schedule_contraction(function: Function, target: Target, attempts: Attempts | None = None) -> Schedule | None:
     """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles. Where the
     contraction is better turned, `attempts` takes what became of that."""
-    plain = inline_all(function)
-    found = find_contraction(plain)
-    if found is None or not _is_simple(plain, found):
+    start = plain_contraction(function)
+    if start is None or not _is_simple(*start):
         return None
-    turned = turn(found, target)
+    plain, contraction = start
+    turned = turn(contraction, target)
     if turned is not None:
         attempts = attempts or Attempts()
         made = attempts.schedule("turned", lambda: schedule_turned(Schedule(plain), *turned, target))
         if made is not None:  # an epilogue may not be movable: it may be tiled as it lies all the same
             return made
     s = Schedule(plain)
-    found = in_phases(s, found, target)
+    found = in_phases(s, contraction, target)
     choice = choose(found, target) if found is not None else None
     if found is None or choice is None:
         return None

@@ -18,6 +18,7 @@ from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
+from tilewright.schedule.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The template that scheduled a kernel, and those that had refused it, in the order they were tried."""
+    """The template that scheduled a kernel, those that had refused it, in the order they were tried, and the steps of
+    the schedule, where they are all of it."""
 
     template: str
     refusals: tuple[Refusal, ...] = ()
+    trace: Trace | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(slots=True)
@@ -78,9 +81,9 @@ class Attempts:
         """The templates that refused the kernel so far."""
         return tuple(self._refusals)
 
-    def decision(self, otherwise: str) -> Decision:
+    def decision(self, otherwise: str, trace: Trace | None = None) -> Decision:
         """What was decided; `otherwise` is how kernels are scheduled for which no template made a schedule."""
-        return Decision(self._template or otherwise, self.refusals)
+        return Decision(self._template or otherwise, self.refusals, trace)
 
 
 def _line(text: str) -> str:

@@ -75,7 +75,8 @@ def scheduled(function: Function, target: Target) -> tuple[Function, Decision]:
     ):
         made = attempts.schedule(template.name, template.schedule)
         if made is not None:
-            return made.func if template.whole else _around_tiles(made.func, target), attempts.decision(NESTS)
+            done = made.func if template.whole else _around_tiles(made.func, target)
+            return done, attempts.decision(NESTS, made.trace if done is made.func else None)
         if template.alone and attempts.refusals:
             return in_pieces(function, attempts.refusals, lambda piece: scheduled(piece, target))
     return _by_nests(function, target), attempts.decision(NESTS)

@@ -18,11 +18,10 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function
-from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction import plain_contraction
 from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
 from tilewright.plan.register_tiles import UNKNOWN, known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.inline import inline_all
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import bound, conjuncts
 from tilewright.schedule.schedule import Schedule
@@ -35,10 +34,9 @@ FEW = 4
 
 def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     """The schedule of a kernel with one such convolution, of sizes known to the compiler; None for any other."""
-    plain = inline_all(function)
-    found = find_contraction(plain)
-    windows = None if found is None else find_windows(plain, found)
-    return None if windows is None else apply_choice(plain, windows, choose(windows, target))
+    start = plain_contraction(function)
+    windows = None if start is None else find_windows(*start)
+    return None if start is None or windows is None else apply_choice(start[0], windows, choose(windows, target))
 
 
 def apply_choice(function: Function, w: Windows, choice: Choice) -> Schedule:

@@ -21,14 +21,13 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.contraction import Contraction, Operand, find_contraction
+from tilewright.plan.contraction import Contraction, Operand, plain_contraction
 from tilewright.plan.contraction_choice import MANY, rows_in_cache
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
 from tilewright.schedule.find import find_block
-from tilewright.schedule.inline import inline_all
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -76,9 +75,11 @@ class Nest:
 def schedule_dots(function: Function, target: Target) -> Schedule | None:
     """The schedule of a kernel with one contraction of integers of at most 16 bits, or of 16-bit floats; None where it
     is none, or where the machine has nothing better for it than for other contractions."""
-    plain = inline_all(function)
-    found = find_contraction(plain)
-    if found is None or not all(_is_epilogue(b, found) for b in blocks(plain.body) if b is not found.block):
+    start = plain_contraction(function)
+    if start is None:
+        return None
+    plain, found = start
+    if not all(_is_epilogue(b, found) for b in blocks(plain.body) if b is not found.block):
         return None
     plan = _plan(found, target)
     return None if plan is None else _apply(Schedule(plain), plan)

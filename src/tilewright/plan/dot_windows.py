@@ -20,14 +20,13 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.contraction import Contraction, find_contraction
+from tilewright.plan.contraction import Contraction, plain_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, vectorize_last
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, words_of
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.inline import inline_all
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -36,10 +35,12 @@ from tilewright.target import Target
 def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
     """The schedule of a kernel with one convolution of numbers that the machine adds up several at a time; None where
     it is none, or where the machine has no instruction for it."""
-    plain = inline_all(function)
-    found = find_contraction(plain)
-    plan = None if found is None else _plan(found, target)
-    if found is None or plan is None or not all(_is_beside(b, found) for b in blocks(plain.body)):
+    start = plain_contraction(function)
+    if start is None:
+        return None
+    plain, found = start
+    plan = _plan(found, target)
+    if plan is None or not all(_is_beside(b, found) for b in blocks(plain.body)):
         return None
     return _apply(Schedule(plain), plan)
 

@@ -63,9 +63,9 @@ def _depend(one: Stmt, other: Stmt) -> bool:
     return bool(_made(one) & _touched(other) or _touched(one) & _made(other))
 
 
-def _made(stmt: Stmt) -> set[Buffer]:
+def _made(stmt: Stmt) -> frozenset[Buffer]:
     return stored_buffers(stmt) | {s.buffer for s in statements(stmt) if isinstance(s, Alloc)}
 
 
-def _touched(stmt: Stmt) -> set[Buffer]:
+def _touched(stmt: Stmt) -> frozenset[Buffer]:
     return _made(stmt) | {ld.buffer for ld in loads(stmt)}

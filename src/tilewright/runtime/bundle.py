@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewright.codegen.abi import VERSION, FaultMessage
 from tilewright.expr.dtypes import DTYPES, from_numpy
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.parse import parse
 from tilewright.expr.text import show
 from tilewright.report.errors import UserError
@@ -146,10 +146,15 @@ def _site(site: Site, interface: Interface) -> list[Json]:
 
 def _read_site(row: Sequence[Any], symbols: Mapping[str, Var]) -> Site:
     kernel, template, operators, source, flops, moved, predicted = row
-    work = [None if e is None else parse(e, symbols) for e in (flops, moved)]
+    work = [None if e is None else _read_number(e, symbols) for e in (flops, moved)]
     held, origin = (tuple(str(name) for name in part) for part in (operators, source))
     seconds = None if predicted is None else float(predicted)
     return Site(str(kernel), str(template), held, origin, work[0], work[1], seconds)
+
+
+def _read_number(text: str, symbols: Mapping[str, Var]) -> Expr:
+    """A number of operations or bytes; where all sizes are known, which is often, it is written out."""
+    return const(int(text)) if text.isdecimal() and text.isascii() else parse(text, symbols)
 
 
 class Bundle:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tilewright.graph.nodes import Module
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
-    from tilewright.runtime.inside import Inside
+    from tilewright.runtime.inside import Inside, Origin
 
 Array = np.ndarray[Any, Any]
 
@@ -87,7 +87,7 @@ class Executable:
         self._entry = self._native.entry
         self._faults = program.faults
         self.program = program
-        self.refer_to(program.constants)
+        self._constant_pointers = _addresses(program.constants)
         self._bind = interface.binder()
         self._names = tuple(p.name for p in interface.inputs)
         self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
@@ -97,12 +97,11 @@ class Executable:
         self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
         self._threads = _ThreadState()
 
-    def refer_to(self, constants: Sequence[Array]) -> None:
-        """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
-        file that is mapped, for one. For whoever made the executable, before it is called."""
-        self.program = replace(self.program, constants=tuple(constants))
-        pointers = [c.ctypes.data for c in constants]
-        self._constant_pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+    def refer_to(self, program: Program) -> None:
+        """Lets calls from now on read the constants where `program`, the same one, has them: in a file that is mapped,
+        for one, instead of this process's own memory. For whoever made the executable, before it is called."""
+        self.program = replace(self.program, constants=program.constants)
+        self._constant_pointers = _addresses(program.constants)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -193,6 +192,10 @@ class Executable:
         """The program after the last pass."""
         return self._inside.module
 
+    def after(self, stage: str) -> Module:
+        """The program after a pass, by its name among `stages`. UserError for one that did not run."""
+        return self._inside.after(stage)
+
     @property
     def stages(self) -> tuple[str, ...]:
         """What `show(after=…)` takes, in order."""
@@ -214,6 +217,12 @@ class Executable:
         """What each kernel holds and is expected to take, and what else was priced when operators were put together.
         UserError where there was nothing to plan, as for what `build` compiles."""
         return self._inside.plan
+
+    @property
+    def origin(self) -> Origin | None:
+        """What the program was compiled from, and how; None for what `build` compiles. UserError for what was loaded
+        from a file."""
+        return self._inside.origin
 
     def show(self, after: str | None = None, kernel: int | str | None = None, *, explain: bool = False) -> str:
         """The program as text after a stage (the last, unless named), or one kernel of it by number or name. With
@@ -316,3 +325,9 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
+
+
+def _addresses(constants: Sequence[Array]) -> Any:
+    """The addresses of constants as a program takes them."""
+    places = [constant.ctypes.data for constant in constants]
+    return (ctypes.c_void_p * max(len(places), 1))(*places)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from tilewright.analysis.arena import ArenaUse, use_of_arena
 from tilewright.core.passes import Record
+from tilewright.core.switches import Switches
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
@@ -20,6 +21,7 @@ from tilewright.loops.nodes import CallFunction, Function
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
+from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +34,32 @@ class Stages:
     choices: Choices
 
 
-class Inside:
-    """Stages, made when they are first asked for. How each kernel came to its schedule may be known before."""
+def no_names() -> Mapping[str, str]:
+    """What models have that are no files: no names but those of the program."""
+    return {}
 
-    def __init__(self, make: Callable[[], Stages], choices: Choices | None = None) -> None:
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a program was compiled from, and how: enough to do any part of it again. `names` are the front end's values,
+    each with the operator that makes it."""
+
+    read: Callable[[], Module]
+    target: Target
+    switches: Switches
+    names: Callable[[], Mapping[str, str]] = no_names
+
+
+class Inside:
+    """Stages, made when they are first asked for. How each kernel came to its schedule may be known before; `origin` is
+    where a model was compiled."""
+
+    def __init__(
+        self, make: Callable[[], Stages], choices: Choices | None = None, origin: Origin | None = None
+    ) -> None:
         self._make = make
         self._known = choices
+        self.origin = origin
 
     @cached_property
     def _stages(self) -> Stages:
@@ -52,6 +74,10 @@ class Inside:
     def module(self) -> Module:
         """The program after the last pass."""
         return self._stages.record.stages[-1].program
+
+    def after(self, stage: str) -> Module:
+        """The program after a pass. UserError for one that did not run."""
+        return self._stages.record.after(stage).program
 
     @property
     def kernels(self) -> tuple[str, ...]:

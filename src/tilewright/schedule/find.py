@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, loops_inside, statements
@@ -101,9 +102,10 @@ def nests(function: Function) -> tuple[Stmt, ...]:
     return function.body.body if isinstance(function.body, Seq) else (function.body,)
 
 
-def stored_buffers(stmt: Stmt) -> set[Buffer]:
-    """The buffers that a statement stores to."""
-    return {s.buffer for s in statements(stmt) if isinstance(s, Store)}
+@lru_cache(maxsize=1 << 11)
+def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, stores to."""
+    return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
 
 
 def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:

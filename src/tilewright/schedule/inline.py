@@ -9,7 +9,7 @@ reverse_inline("y")    =>      block e(vi = i): y[vi] = exp(x[vi]) * 2.0        
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads, loops_around, map_loads, path_to, statements
+from tilewright.loops.edit import blocks, loaded_buffers, loads, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import (
     Alloc,
     Block,
@@ -86,7 +86,7 @@ def inlined(function: Function, block: Block) -> Function:
         return substitute(value, {axis: _at(place, load.indices) for axis, place in inverse.items()})
 
     def stays(stmt: Stmt) -> bool:
-        return not any(load.buffer is buffer for load in loads(stmt))
+        return not isinstance(stmt, Seq) and buffer not in loaded_buffers(stmt)
 
     alloc = next(s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer)
     kept = without(without(function.body, found.nest), alloc)
@@ -137,13 +137,15 @@ def _at(place: Place, indices: Sequence[Expr]) -> Expr:
 
 def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
     """The statements that read the buffer: elements that the block stored, after it did."""
-    buffer, order = found.buffer, list(statements(function.body))
-    place = order.index(found.block)
-    readers = [s for s in order if any(load.buffer is buffer for load in own_loads(s))]
+    buffer = found.buffer
+    order = {s: n for n, s in enumerate(statements(function.body))}
+    place = order[found.block]
+    reading = [s for nest in nests(function) if buffer in loaded_buffers(nest) for s in statements(nest)]
+    readers = [s for s in reading if any(load.buffer is buffer for load in own_loads(s))]
     for s in readers:
         if isinstance(s, Prefetch):
             raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
-        if order.index(s) < place:
+        if order[s] < place:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", mend="inline before it is a vector")
@@ -175,9 +177,13 @@ def _fills(found: Definition) -> bool:
 def _require_lasting(function: Function, found: Definition, readers: Sequence[Stmt], what: str) -> None:
     """What the expression uses means the same to each reader."""
     memory, order = Memory(function), list(statements(function.body))
-    reads = memory.loaded(found.store)
-    scopes = _scopes(function)
-    holder = scopes[found.buffer]
+    reads, place = memory.loaded(found.store), order.index(found.block)
+    axes = {a.var for a in found.block.axes}
+    used: set[Var | Buffer] = {load.buffer for load in loads(found.store)}
+    for e in (found.store.value, *found.store.indices):
+        used |= variables_of(e) - axes
+    scopes = _scopes(path_to(function.body, found.block), {found.buffer, *used})
+    holder = scopes.pop(found.buffer)
     inside = set(statements(holder))
     paths = [path_to(function.body, s) for s in readers]
     around = [s for s in path_to(function.body, found.nest)[:-1] if s in inside and s is not holder]
@@ -187,35 +193,32 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
             word = f"loop {s.var.name}" if isinstance(s, For) else f"the {type(s).__name__.lower()}"
             why = f"{found.block.name} is inside {word if not isinstance(s, Seq) else 'a statement'}, this is not"
             raise refusal(function, what, late, why=why)
-    for s in order:
+    for s in order[place + 1 :]:
         changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) and s in inside else set()
-        if changed and order.index(s) > order.index(found.block):
+        if changed:
             why = (
                 f"it stores {min(b.name for b in changed)}, which {found.block.name} reads, before all readers have run"
             )
             raise refusal(function, what, s, why=why)
-    axes = {a.var for a in found.block.axes}
-    used: set[Var | Buffer] = {load.buffer for load in loads(found.store)}
-    for e in (found.store.value, *found.store.indices):
-        used |= variables_of(e) - axes
     for name, scope in scopes.items():
         for path, reader in zip(paths, readers, strict=True):
-            if name in used and scope not in path:
+            if scope not in path:
                 why = f"{found.block.name} uses {name.name}, which is not known here"
                 raise refusal(function, what, reader, why=why)
 
 
-def _scopes(function: Function) -> dict[Var | Buffer, Stmt]:
-    """The statement inside which each variable and local buffer is known."""
+def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
+    """The statement inside which each of these variables and local buffers, which are known at the end of a path from
+    the body down, is known."""
     result: dict[Var | Buffer, Stmt] = {}
-    for s in statements(function.body):
-        if isinstance(s, For):
+    for s in path:
+        if isinstance(s, For) and s.var in names:
             result[s.var] = s
-        for child in s.children() if isinstance(s, Seq) else (s,):
-            if isinstance(child, Alloc | View):
-                result.setdefault(child.buffer, s)
-            elif isinstance(child, Let):
-                result.setdefault(child.var, s)
+        for child in s.body if isinstance(s, Seq) else (s,):
+            if isinstance(child, Alloc | View | Let):
+                name = child.var if isinstance(child, Let) else child.buffer
+                if name in names:
+                    result.setdefault(name, s)
     return result
 
 
@@ -272,4 +275,4 @@ def _is_one(loop: For) -> bool:
 
 def _reading_nests(function: Function, buffer: Buffer) -> int:
     """How many nests read a buffer."""
-    return sum(1 for nest in nests(function) if any(load.buffer is buffer for load in loads(nest)))
+    return sum(1 for nest in nests(function) if buffer in loaded_buffers(nest))

@@ -9,7 +9,7 @@ from functools import lru_cache
 from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Expr
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.edit import allocations, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -29,7 +29,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.schedule.domain import Domain, domain_of, is_one, own_accesses, single_axis
-from tilewright.schedule.find import perfect_nest
+from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
 
@@ -38,10 +38,12 @@ class Memory:
     """What the statements of a function touch. Buffers that share memory, as views do, count as one."""
 
     def __init__(self, function: Function) -> None:
-        inside = list(statements(function.body))
-        self.sources = {s.buffer: s.source for s in inside if isinstance(s, View)}
-        self.given = {b for s in inside if isinstance(s, CallFunction) for b in s.arguments}
-        self.given |= {s.buffer for s in inside if isinstance(s, Publish)}
+        self.sources: dict[Buffer, Buffer] = {}
+        self.given: set[Buffer] = set()
+        for nest in nests(function):
+            views, given = _shared(nest)
+            self.sources.update(views)
+            self.given.update(given)
 
     def of(self, buffer: Buffer) -> Buffer:
         """The buffer whose memory this one is."""
@@ -68,6 +70,21 @@ class Memory:
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
         return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
+
+
+@lru_cache(maxsize=1 << 11)
+def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer, ...]]:
+    """(the views in a statement, each with what it is a view of; the buffers that more than loads and stores use)."""
+    inside = list(statements(nest))
+    given = [b for s in inside if isinstance(s, CallFunction) for b in s.arguments]
+    given += [s.buffer for s in inside if isinstance(s, Publish)]
+    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
+
+
+@lru_cache(maxsize=1 << 11)
+def _allocated(nest: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, allocates."""
+    return frozenset(allocations(nest))
 
 
 def require_plain(function: Function, memory: Memory, buffer: Buffer, at: Stmt, what: str) -> None:
@@ -200,15 +217,16 @@ def single_store(function: Function, block: Block, what: str) -> Store:
 
 def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, mend: str) -> None:
     """The buffer is a local one that this block alone fills, without a look at what it held before."""
-    if not any(isinstance(s, Alloc) and s.buffer is buffer for s in statements(function.body)):
+    if not any(buffer in _allocated(nest) for nest in nests(function)):
         why = f"{buffer.name} is an argument: all of it must be there at the end"
         raise refusal(function, what, block.body, why=why, mend=mend)
     require_plain(function, Memory(function), buffer, block.body, what)
     inside = set(statements(block))
-    for s in statements(function.body):
-        if isinstance(s, Store) and s.buffer is buffer and s not in inside:
-            why = f"another statement stores {buffer.name}, too"
-            raise refusal(function, what, s, why=why)
+    for nest in nests(function):
+        for s in statements(nest) if buffer in stored_buffers(nest) else ():
+            if isinstance(s, Store) and s.buffer is buffer and s not in inside:
+                why = f"another statement stores {buffer.name}, too"
+                raise refusal(function, what, s, why=why)
     if block.init is None and any(load.buffer is buffer for load in loads(block)):
         raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
 

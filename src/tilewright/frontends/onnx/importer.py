@@ -210,7 +210,7 @@ class Importer:
         )
 
     def _node(self, node: NodeProto) -> None:
-        source = f"{self._path}{_source(node)}"
+        source = f"{self._path}{source_of(node)}"
         given = functions.resolve(node.attribute, self.attributes)
         inputs = [self._find(name, source) if name else None for name in node.input]
         outputs: Sequence[Tensor | None] | None = None
@@ -342,7 +342,7 @@ def _misfit(source: str, error: Exception) -> UserError:
     )
 
 
-def _source(node: NodeProto) -> str:
+def source_of(node: NodeProto) -> str:
     """How errors and reports name a node: its operator and name, or the first value that it gives."""
     name = node.name or next((f"→ {o}" for o in node.output if o), "")
     return f"{node.op_type} {clip(name)}" if name else node.op_type

@@ -8,7 +8,7 @@ from __future__ import annotations
 from tilewright.graph.nodes import Node
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import REREAD, Dataflow
-from tilewright.plan.fusion.template import CELL, Anchored, Entry, Fused, plain
+from tilewright.plan.fusion.template import CELL, OTHER_PARTS, Anchored, Entry, Fused, Refusal, plain
 
 
 class Cell(Anchored):
@@ -17,10 +17,12 @@ class Cell(Anchored):
 
     name = CELL
 
-    def opens(self, node: Node, fused: Fused, flow: Dataflow) -> bool:
-        return node.op.name not in REREAD and all(plain(e) is not None for e in fused.values())
+    def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
+        if node.op.name in REREAD:
+            return "{op} reads elements of its inputs several times"
+        return None if all(plain(e) is not None for e in fused.values()) else OTHER_PARTS
 
-    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         if node.op.pattern is Pattern.MAP and all(plain(e) is not None for e in fused.values()):
             return Entry(CELL)
         return super().take(node, fused, flow)

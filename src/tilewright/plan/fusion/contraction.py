@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Const
 from tilewright.graph.nodes import Node, Value
 from tilewright.ops.index_maps import parse
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.template import Anchored, Entry, Fused
+from tilewright.plan.fusion.template import Anchored, Entry, Fused, Refusal
 
 if TYPE_CHECKING:
     from tilewright.ops.contract import ContractAttributes
@@ -27,17 +27,21 @@ class Contraction(Anchored):
 
     name = "contraction"
 
-    def opens(self, node: Node, fused: Fused, flow: Dataflow) -> bool:
-        if node.op.name != "contract" or len(fused) > 1 or has_windows(node):
-            return False
-        return all(_is_moved(entries) and _reads_through(node, value, flow) for value, entries in fused.items())
+    def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
+        if node.op.name != "contract" or has_windows(node):
+            return "{op} is no product without windows"
+        if not all(_is_moved(entries) for entries in fused.values()):
+            return "{op} reads its operands many times, and computes none that is more than moved data"
+        if len(fused) > 1 or not all(_reads_through(node, value, flow) for value in fused):
+            return "this operand of {op} is not one that is read as well before it is moved"
+        return None
 
-    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         if node.op.name in ("transpose", "slice"):
             found = not fused and any(
                 _reads_through(r, node.outputs[0], flow) for r in flow.readers_of(node.outputs[0])
             )
-            return Entry(self.name) if found else None
+            return Entry(self.name) if found else "no product reads what {op} moves as well where it comes from"
         return super().take(node, fused, flow)
 
 

@@ -126,10 +126,19 @@ class Kernels:
         seen, bits = self._back(root, cut)
         if len(seen) > KERNEL_NODES:
             return None
-        inside = frozenset(r for n, r in enumerate(self.references) if bits >> n & 1)
+        inside = frozenset(self._of_bits(bits))
         nodes = sorted(seen, key=lambda n: self._flow.place[n])
         template = next((e for e in entries if e.anchors), entries[-1]).template
         return Kernel(tuple(nodes), inside, template, self._model.kernel(nodes, inside))
+
+    def _of_bits(self, bits: Cut) -> list[Reference]:
+        """The references of these bits."""
+        found: list[Reference] = []
+        while bits:
+            lowest = bits & -bits
+            found.append(self.references[lowest.bit_length() - 1])
+            bits ^= lowest
+        return found
 
     def _entries(self, node: Node, cut: Cut) -> Entries:
         """What the kernel is at a node on its way; empty where no template takes it in."""

@@ -47,7 +47,13 @@ class Memo:
 
 def take(node: Node, fused: Fused, flow: Dataflow) -> Entries:
     """The kernels at a node that computes these inputs itself, one of each template that can."""
-    return tuple(e for e in (t.take(node, fused, flow) for t in TEMPLATES) if e is not None)
+    return tuple(e for e in (t.take(node, fused, flow) for t in TEMPLATES) if isinstance(e, Entry))
+
+
+def refusals(node: Node, fused: Fused, flow: Dataflow) -> tuple[tuple[str, str], ...]:
+    """The templates that do not take a node in with these inputs, by name, each with its reason."""
+    asked = ((t.name, t.take(node, fused, flow)) for t in TEMPLATES)
+    return tuple((name, said.format(op=node.op.name)) for name, said in asked if isinstance(said, str))
 
 
 def explore(flow: Dataflow) -> Memo:

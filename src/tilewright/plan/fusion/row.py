@@ -10,7 +10,9 @@ from tilewright.graph.nodes import Node
 from tilewright.graph.op import Pattern
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.template import Entry, Fused, Template, plain
+from tilewright.plan.fusion.template import NO_MAP, OTHER_PARTS, Entry, Fused, Refusal, Template, plain
+
+OTHER_ROWS = "it keeps to the rows of its reduction, and {op} has others"
 
 
 class Row(Template):
@@ -18,23 +20,25 @@ class Row(Template):
 
     name = "row"
 
-    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         anchors: frozenset[Node] = frozenset()
         over: tuple[Expr, ...] | None = None
         for entries in fused.values():
             own = next((e for e in entries if e.template == self.name), None)
             if own is None and plain(entries) is None:
-                return None
+                return OTHER_PARTS
             if own is not None:
                 if over is not None and over != own.over:
-                    return None
+                    return "it keeps to the rows of one reduction, and {op} reads two with different rows"
                 over, anchors = own.over, anchors | own.anchors
         rows = rows_of(node)
         if rows is not None:
-            return Entry(self.name, anchors | {node}, rows) if over is None or over == rows else None
-        if node.op.pattern is not Pattern.MAP or over is None:
-            return None
-        return Entry(self.name, anchors, over) if node.outputs[0].type.shape[: len(over)] == over else None
+            return Entry(self.name, anchors | {node}, rows) if over is None or over == rows else OTHER_ROWS
+        if node.op.pattern is not Pattern.MAP:
+            return NO_MAP
+        if over is None:
+            return "it begins with a reduction over trailing axes"
+        return Entry(self.name, anchors, over) if node.outputs[0].type.shape[: len(over)] == over else OTHER_ROWS
 
 
 def rows_of(node: Node) -> tuple[Expr, ...] | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright.graph.nodes import Node
 from tilewright.plan.fusion.contraction import has_windows
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.template import Anchored, Entry, Fused, plain
+from tilewright.plan.fusion.template import OTHER_PARTS, Anchored, Entry, Fused, Refusal, plain
 
 WINDOWS = frozenset({"window_reduce", "winograd_input", "winograd_output"})
 
@@ -20,18 +20,23 @@ class Window(Anchored):
 
     name = "window"
 
-    def opens(self, node: Node, fused: Fused, flow: Dataflow) -> bool:
+    def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
         if node.op.name in WINDOWS:
-            return not fused
-        if node.op.name != "contract" or len(fused) > 1 or not (fused or has_windows(node)):
-            return False
-        return all(node.inputs.count(v) == 1 and _padded(entries) for v, entries in fused.items())
+            return "{op} reads each element in several windows, and computes none itself" if fused else None
+        if node.op.name != "contract" or not (fused or has_windows(node)):
+            return "{op} reads no windows"
+        if len(fused) > 1 or not all(node.inputs.count(v) == 1 and _padded(e) for v, e in fused.items()):
+            return "{op} reads its operands many times, and computes none but one that is padded for it alone"
+        return None
 
-    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | None:
-        if node.op.name == "pad" and all(plain(e) is not None for e in fused.values()):
+    def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+        if node.op.name == "pad":
+            if any(plain(e) is None for e in fused.values()):
+                return OTHER_PARTS
             (out,) = node.outputs
             readers = [reader.op.name for reader in flow.readers_of(out)]
-            return Entry(self.name) if readers == ["contract"] and out not in flow.results else None
+            alone = readers == ["contract"] and out not in flow.results
+            return Entry(self.name) if alone else "what {op} makes is not for one convolution alone"
         return super().take(node, fused, flow)
 
 

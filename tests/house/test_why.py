@@ -1,0 +1,285 @@
+"""`tw.why` and `tilewright why`: names are found or told to be ambiguous, kernels and neighbours have the reasons and
+the prices that the plan had."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from cli_models import invoke, save_affine
+from tilewright.explain.answer import CHEAPER, CONSTANT, DEARER, INPUT, NO_TEMPLATE, RESULT, Answer, KernelAnswer
+from tilewright.explain.program import PlannedGraph
+from tilewright.explain.why import explainer
+from tilewright.plan.fusion.memo import TEMPLATES, refusals, take
+from tilewright.target.host import current_host
+
+NET = """
+graph main(x: f32[64, 96]) -> y, t:
+  w: f32[96, 128] = constant(name=@w) from "MatMul 'dense'"
+  h: f32[64, 128] = contract(x, w, spec="ik,kj->ij") from "MatMul 'dense'"
+  b: f32[128] = constant(name=@b) from "Add 'bias'"
+  a: f32[64, 128] = add(h, b) from "Add 'bias'"
+  e: f32[64, 128] = exp(a) from "Exp 'shares/exp'"
+  s: f32[64, 1] = reduce(e, kind=sum, axes=(1,), keepdims=true) from "ReduceSum 'total'"
+  d: f32[64, 128] = div(e, s) from "Div 'shares'"
+  r: f32[128, 64] = reshape(d, shape=(128, 64)) from "Reshape 'flat'"
+  y: f32[64] = reduce(r, kind=max, axes=(0,)) from "ReduceMax 'largest'"
+  t: f32[64, 1] = neg(s) from "Neg 'total'"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path_factory.mktemp("store")))
+
+
+def compiled(text: str = NET, **options: object) -> tw.Executable:
+    graph = tw.parse(text)
+    assert isinstance(graph, tw.GraphFunction)
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(96, 128)).astype(np.float32), "b": np.zeros(128, np.float32)}
+    used = {name: a for name, a in weights.items() if f"@{name}" in text}
+    return tw.compile(tw.Module({"main": graph}, used, "main"), target="x86-64-v3", threads=1, **options)
+
+
+@pytest.fixture(scope="module")
+def net() -> tw.Executable:
+    return compiled()
+
+
+def only(answer: Answer) -> KernelAnswer:
+    (kernel,) = answer.kernels
+    return kernel
+
+
+def test_an_operator_is_found_by_its_name_and_as_reports_name_it(net: tw.Executable) -> None:
+    by_name, by_source = only(tw.why(net, "dense")), only(tw.why(net, "MatMul 'dense'"))
+    assert by_name == by_source
+    assert [o.name for o in by_name.operators] == ["contract", "add", "exp"]
+    assert by_name.source == ("MatMul 'dense'", "Add 'bias'", "Exp 'shares/exp'")
+    assert (by_name.name, by_name.template) == ("contract_add_exp", "contraction")
+
+
+def test_values_kernels_and_numbers_stand_for_kernels(net: tw.Executable) -> None:
+    kernel = only(tw.why(net, "bias"))
+    same = ["kernel:contract_add_exp", "contract_add_exp", str(kernel.number), "value:a", "operator:3", "node:bias"]
+    assert [only(tw.why(net, name)) for name in same] == [kernel] * len(same)
+    assert tw.why(net, "y").what == "result of the model"
+
+
+def test_a_name_of_two_operators_is_ambiguous(net: tw.Executable) -> None:
+    with pytest.raises(tw.UserError) as error:
+        tw.why(net, "total")
+    assert str(error.value) == (
+        "total stands for 2 things\n"
+        "why:  they are node:ReduceSum 'total' (operator ReduceSum 'total'), node:Neg 'total' (operator Neg 'total')\n"
+        "mend: ask for \"node:ReduceSum 'total'\""
+    )
+    assert only(tw.why(net, "node:Neg 'total'")).operators
+
+
+def test_a_name_of_nothing_has_the_nearest_names(net: tw.Executable) -> None:
+    with pytest.raises(tw.UserError) as error:
+        tw.why(net, "dence")
+    assert str(error.value) == (
+        "nothing is called dence\n"
+        "why:  the nearest names are dense, reduce, reduce_neg, reduce_div\n"
+        "mend: `tilewright why MODEL` lists the kernels; `tilewright show MODEL --after own-results` the operators"
+    )
+    for name in ("9", "kernel:none", "operator:99", "value:none", "²"):
+        with pytest.raises(tw.UserError):
+            tw.why(net, name)
+
+
+def test_what_no_kernel_holds_is_told(net: tw.Executable) -> None:
+    flat, weights, inputs = (tw.why(net, name) for name in ("flat", "value:w", "x"))
+    assert not flat.kernels and not weights.kernels and not inputs.kernels
+    assert flat.notes == ("r is the memory that reshape reads, in another shape: no kernel computes it",)
+    assert weights.notes == ("w is a constant: the model has it",)
+    assert inputs.notes == ("kernel contract_add_exp (0) reads it, by contract",)
+
+
+def test_an_operator_that_a_pass_left_nothing_of_names_the_pass() -> None:
+    text = """
+graph main(x: f32[64]) -> y:
+  one: f32[] = full(value=1.0, shape=())
+  p: f32[64] = mul(x, one) from "Mul 'by one'"
+  y: f32[64] = exp(p) from "Exp 'e'"
+"""
+    answer = tw.why(compiled(text), "by one")
+    assert answer.notes == ("no operator of the planned graph comes from Mul 'by one': pass simplify left none of it",)
+    assert not answer.kernels
+
+
+def test_prices_are_those_of_the_plan(net: tw.Executable) -> None:
+    rows = {row.name: row for row in net.plan.kernels}
+    for name, row in rows.items():
+        kernel = only(tw.why(net, f"kernel:{name}"))
+        price = kernel.price
+        assert (price.read, price.write, price.compute, price.seconds) == (
+            row.read,
+            row.write,
+            row.compute,
+            row.seconds,
+        )
+        assert price.seconds == price.start + price.write + max(price.read, price.compute)
+        part = net.plan.part_of(name)
+        assert part is not None and kernel.choice is not None
+        assert (kernel.choice.seconds, kernel.choice.alternatives) == (part.seconds, part.alternatives)
+
+
+def test_neighbours_have_their_reasons(net: tw.Executable) -> None:
+    dense, shares = only(tw.why(net, "dense")), only(tw.why(net, "shares"))
+    kinds = {n.value: (n.role, n.reason.kind) for n in dense.neighbours}
+    assert kinds["x"] == ("producer", INPUT)
+    assert kinds["w"] == kinds["b"] == ("producer", CONSTANT)
+    between = next(n for n in shares.neighbours if n.kernel == dense.name)
+    assert between.role == "producer" and between.reason.kind in (NO_TEMPLATE, DEARER)
+    largest = only(tw.why(net, "largest")).neighbours
+    assert [n.reason.kind for n in largest] == [NO_TEMPLATE, RESULT]
+    assert largest[0].reason.text.startswith("reshape lies between")
+    assert largest[1].reason.text == "the model gives it as y"
+
+
+def test_both_sides_of_a_value_give_one_reason(net: tw.Executable) -> None:
+    asked = explainer(net)
+    answers = [asked.kernel(p) for p in asked.program.places]
+    sides: dict[tuple[str, frozenset[int]], list[object]] = {}
+    for a in answers:
+        for n in a.neighbours:
+            if n.number is not None:
+                sides.setdefault((n.value, frozenset({a.number, n.number})), []).append((n.reason, n.bytes))
+    assert sides
+    assert all(len(found) == 2 and found[0] == found[1] for found in sides.values())
+
+
+def test_templates_that_refuse_two_operators_say_why() -> None:
+    text = """
+graph main(x: f32[64, 64]) -> y:
+  h: f32[64, 64] = contract(x, x, spec="ik,kj->ij")
+  y: f32[64, 64] = contract(h, x, spec="ik,kj->ij")
+"""
+    (one, other) = tw.why(compiled(text), "kernel:contract").kernels * 2
+    assert one == other
+    reason = next(n.reason for n in one.neighbours if n.role == "consumer" and n.kernel)
+    assert reason.kind == NO_TEMPLATE and reason.text == "no template takes both contract and contract"
+    assert dict(reason.refused) == {
+        "row": "it does not hold what makes an input of contract",
+        "contraction": "contract reads its operands many times, and computes none that is more than moved data",
+        "window": "contract reads its operands many times, and computes none but one that is padded for it alone",
+        "cell": "contract reads elements of its inputs several times",
+        "opaque": "it ends with an operator of a kind of its own, and contract is none",
+    }
+
+
+def test_a_dearer_plan_has_the_price_of_the_plan_with_it() -> None:
+    """Functions that two kernels read are computed once: to compute them twice has the price of that plan."""
+    text = """
+graph main(x: f32[1000, 1000]) -> a, b:
+  e: f32[1000, 1000] = tanh(x)
+  f: f32[1000, 1000] = exp(e)
+  a: f32[1000] = reduce(f, kind=sum, axes=(0,))
+  b: f32[1000, 1000] = sqrt(f)
+"""
+    exe = compiled(text)
+    chain = only(tw.why(exe, "value:e"))
+    dearer = {n.kernel: n.reason for n in chain.neighbours if n.kernel}
+    assert {r.kind for r in dearer.values()} == {DEARER} and set(dearer) == {"reduce", "sqrt"}
+    (part,) = exe.plan.parts
+    assert all(r.planned == part.seconds for r in dearer.values())
+    again = chain.price.compute  # what a kernel that computes the chain for itself takes longer at most
+    assert all(r.instead is not None and 0.9 * again < r.instead - part.seconds < 1.01 * again for r in dearer.values())
+
+
+def test_what_is_computed_inside_would_be_dearer_stored(net: tw.Executable) -> None:
+    joined = {j.value: j for j in only(tw.why(net, "dense")).joined}
+    assert list(joined) == ["h", "a"] and joined["h"].maker == "contract" and joined["h"].readers == ("add",)
+    reason = joined["h"].reason
+    assert reason.kind == CHEAPER and reason.planned is not None and reason.instead is not None
+    unfused = dict(net.plan.part_of("contract_add_exp").alternatives)["unfused"]  # type: ignore[union-attr]
+    assert reason.planned < reason.instead <= unfused
+
+
+def test_templates_take_a_node_or_say_why_not(net: tw.Executable) -> None:
+    for graph in explainer(net).program.graphs.values():
+        asked = 0
+        for node in graph.memo.entries:
+            for value in node.inputs:
+                entries = graph.memo.entries.get(graph.flow.makers.get(value), ())  # type: ignore[call-overload]
+                fused = {value: entries} if entries else {}
+                said = {
+                    **{e.template: "" for e in take(node, fused, graph.flow)},
+                    **dict(refusals(node, fused, graph.flow)),
+                }
+                assert set(said) == {t.name for t in TEMPLATES}
+                assert not any("{" in text for text in said.values())
+                asked += 1
+        assert asked > 5
+
+
+def test_the_plan_is_priced_as_it_was_chosen(net: tw.Executable) -> None:
+    for graph in explainer(net).program.graphs.values():
+        assert isinstance(graph, PlannedGraph)
+        for part in graph.plan.parts:
+            assert graph.priced(part).seconds(part.selection.cut) == part.selection.seconds
+
+
+def test_measured_times_are_set_against_predicted_ones() -> None:
+    exe = compiled()
+    if not exe.program.target.is_runnable_on(current_host()):
+        pytest.skip("this machine has no AVX2")
+    feeds = {"x": np.ones((64, 96), np.float32)}
+    kernel = only(tw.why(exe, "dense", feeds, seconds=0.01))
+    assert kernel.measured is not None and 0 < kernel.measured.seconds < 1
+    assert kernel.measured.threads == 1 and kernel.measured.roofline is not None
+
+
+def test_switched_off_plans_and_schedules_are_told() -> None:
+    exe = compiled(level=0)
+    kernel = only(tw.why(exe, "node:Neg 'total'"))
+    assert kernel.scheduled_by == "nothing: schedules are switched off" and kernel.choice is None
+    assert {n.reason.text for n in kernel.neighbours if n.kernel} == {
+        "plans are switched off: each operator is a kernel"
+    }
+
+
+def test_a_loops_function_has_no_plan_to_explain() -> None:
+    function = tw.parse("func f(x: f32[8]):\n  for i in 0..8:\n    block a(vi = i):\n      x[vi] = 1.0")
+    kernel = tw.build(function)  # type: ignore[arg-type]
+    with pytest.raises(tw.UserError, match="there is no plan to explain"):
+        tw.why(kernel, "a")
+
+
+def test_the_command_lists_kernels_and_explains_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    model = save_affine(tmp_path_factory.mktemp("model"))
+    listed, told = invoke("why", model), invoke("why", model, "y", "--measure", "--seconds", "0.01", "--size", "n=4")
+    assert listed.code == told.code == 0
+    assert "mul_add" in listed.out and "Mul '→ t', Add '→ y'" in listed.out
+    for part in (
+        "kernel 0  mul_add: cell",
+        "predicted",
+        "taking n = 128",
+        "measured",
+        "neighbours",
+        "layout",
+        "schedule",
+    ):
+        assert part in told.out
+    record = json.loads(invoke("why", model, "t", "--json").out)
+    assert record["kernels"][0]["kernel"] == "mul_add" and record["what"] == "operator Mul '→ t'"
+    assert all(not isinstance(v, float) or math.isfinite(v) for v in record["kernels"][0]["price"].values())
+    assert len(json.loads(invoke("why", model, "--json").out)["kernels"]) == 1
+
+
+def test_the_command_refuses_unknown_names_and_compiled_files(tmp_path_factory: pytest.TempPathFactory) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    model = save_affine(folder)
+    unknown = invoke("why", model, "z", "--measure")
+    assert unknown.code == 2 and unknown.err.startswith("nothing is called z\n") and not unknown.out
+    invoke("compile", model, "-o", folder / "affine.tw")
+    packed = invoke("why", folder / "affine.tw", "y")
+    assert packed.code == 2 and "there is nothing to look into" in packed.err
