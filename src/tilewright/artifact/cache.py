@@ -33,7 +33,7 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:
-        executable.refer_to(kept)
+        executable.refer_to(kept.constants)
         compiled.let_go()
     return executable
 
