@@ -23,7 +23,7 @@ test: lint
 # The differential tests with many more random programs: minutes instead of seconds.
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
-		compiled_ops.py kernels.py traces.py reduced_precision.py)
+		compiled_ops.py kernels.py traces.py reduced_precision.py) tests/models/test_onnx_backend.py
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

@@ -138,7 +138,7 @@ def test_a_file_holds_programs_for_several_targets_and_shared_weights_once(tmp_p
 
 def test_damaged_files_are_refused(tmp_path: Path, sound: bytes) -> None:
     path, choose = tmp_path / "model.tw", random.Random(4)
-    for _ in range(300):
+    for _ in range(1000):
         altered = bytearray(sound)
         match choose.randrange(4):
             case 0:

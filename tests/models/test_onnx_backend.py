@@ -14,11 +14,13 @@ from __future__ import annotations
 import faulthandler
 import sys
 import warnings
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.case.test_case import TestCase
 from onnx.backend.test.loader import load_model_tests
@@ -71,6 +73,14 @@ def array_of(value: object) -> object:
 
 CASES = load_cases()
 EXPECTED = read_list()
+LONG = settings.get_current_profile_name() == "long"
+
+
+def is_drawn(case: TestCase) -> bool:
+    """Whether every run takes a case. An expanded one is a composition of operators, of which other cases are, whose
+    results are those of the case with the operator itself: a third of those that pass are taken, all by `make long`."""
+    expanded = case.name.endswith("_expanded") and case.name not in EXPECTED
+    return LONG or not expanded or zlib.crc32(case.name.encode()) % 3 == 0
 
 
 @pytest.fixture(autouse=True)
@@ -82,7 +92,7 @@ def _uncached_and_limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [case for case in CASES if is_drawn(case)], ids=lambda case: case.name)
 def test_node(case: TestCase) -> None:
     if case.name not in EXPECTED:
         run_case(case)
