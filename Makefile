@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory clean
+	bench-memory bench-start clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -68,6 +68,10 @@ bench-precision: $(PEER)
 # Minutes. The arena and its bound, and what processes hold that compile and run: make bench-memory ARGS=--quick
 bench-memory: $(PEER)
 	$(BIN)/python -m benchmarks.memory $(ARGS)
+
+# From the start of a process to the first result: make bench-start ARGS="--only 'BERT|ResNet'"
+bench-start: $(PEER)
+	$(BIN)/python -m benchmarks.start $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
