@@ -12,11 +12,11 @@ that take turns with the engines, each of which has a process of its own.
 from __future__ import annotations
 
 import argparse
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from benchmarks.contest import Options, percent, times
@@ -35,6 +35,8 @@ from benchmarks.networks import (
     Run,
     Timed,
     compare_results,
+    each_network,
+    report_failures,
     take_turns,
 )
 from benchmarks.networks import numbers as read_numbers
@@ -42,7 +44,6 @@ from benchmarks.page import write_reports
 from benchmarks.report import Report, show
 from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
 from tilewright.cli.peers import PEERS
-from tilewright.report.progress import progress
 
 NUMBER_BYTES = 4
 BAR = 0.8
@@ -68,6 +69,10 @@ class Case:
 
     def graph(self, sizes: LlamaSizes) -> Graph:
         return llama(sizes, self.sequence, self.past, self.symbols)
+
+    def stem(self, sizes: LlamaSizes) -> str:
+        """What the file of the case is called."""
+        return f"Llama {self.sequence} {self.past} {sizes.layers} {sizes.vocabulary}"
 
     def work(self, sizes: LlamaSizes, graph: Graph) -> float:
         """The operations of a prompt; the bytes that a single token needs: weights, caches, its row of the table."""
@@ -201,25 +206,17 @@ def describe(one: Measured) -> tuple[list[str], dict[str, object]]:
 
 def measure_all(options: Options, threads: Sequence[int], models: Path | None, sizes: LlamaSizes) -> list[Report]:
     """All reports that have a row: the machine's first, failures last."""
-    cases = [case for case in CASES if options.wants(case.name)]
-    measured = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("racing", len(cases)) as step:
-        if models is not None:
-            models.mkdir(parents=True, exist_ok=True)
-        run = Run(options, models or Path(scratch), Path(scratch))
-        for case in cases:
-            graph = case.graph(sizes)
-            stem = f"Llama {case.sequence} {case.past} {sizes.layers} {sizes.vocabulary}"
-            prepared = run.prepare(Network(stem, lambda: graph, lambda: case.graph(TINY)), graph)  # noqa: B023
-            work = case.work(sizes, graph)
-            measured += [one for n in threads if (one := measure(run, case, prepared, work, n)) is not None]
-            if models is None:
-                prepared.model.unlink()
-            step(case.name)
-    failures = Report(FAILURES, "Engines that failed, and are part of no figure", ("case", "why"))
-    for name, why in run.failures:
-        failures.add((name, why), {"case": name, "why": why})
-    return [r for r in (measure_machine(options), report_cases(measured), failures) if r.rows]
+    cases = {case.stem(sizes): case for case in CASES if options.wants(case.name)}
+    chosen = [(Network(s, partial(c.graph, sizes), partial(c.graph, TINY)), c.graph(sizes)) for s, c in cases.items()]
+    measured: list[Measured] = []
+
+    def one(run: Run, prepared: Prepared, graph: Graph) -> None:
+        case = cases[prepared.name]
+        found = (measure(run, case, prepared, case.work(sizes, graph), n) for n in threads)
+        measured.extend(m for m in found if m is not None)
+
+    run = each_network(options, models, chosen, one)
+    return [r for r in (measure_machine(options), report_cases(measured), report_failures(run, "case")) if r.rows]
 
 
 def main() -> None:

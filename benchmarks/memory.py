@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.contest import Options
-from benchmarks.network_models import NETWORKS
-from benchmarks.networks import FAILURES, PARTIAL_FLOPS, Prepared, Run
+from benchmarks.network_models.builder import Graph
+from benchmarks.networks import FAILURES, Prepared, Run, chosen_networks, each_network, report_failures
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
-from tilewright.report.progress import progress
 
 MIB = 1 << 20
 NUMBER_BYTES = 4
@@ -115,27 +114,17 @@ def _mib(size: int) -> str:
 
 def measure_all(options: Options, models: Path | None) -> list[Report]:
     """All reports that have a row, failures last."""
-    graphs = [(network, network.build()) for network in NETWORKS if options.wants(network.name)]
-    chosen = [(n, g) for n, g in graphs if not options.is_partial or g.flops < PARTIAL_FLOPS]
-    measured = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("measuring", len(chosen)) as step:
-        if models is not None:
-            models.mkdir(parents=True, exist_ok=True)
-        run = Run(options, models or Path(scratch), Path(scratch))
-        for network, graph in chosen:
-            prepared = run.prepare(network, graph)
-            try:
-                with tempfile.TemporaryDirectory(prefix="store-", dir=scratch) as store:
-                    measured.append(measure(prepared, NUMBER_BYTES * graph.parameters, Path(store)))
-            except RuntimeError as error:
-                run.failures.append((network.name, str(error)))
-            if models is None:
-                prepared.model.unlink()
-            step(network.name)
-    failures = Report(FAILURES, "Networks that failed", ("network", "why"))
-    for name, why in run.failures:
-        failures.add((name, why), {"network": name, "why": why})
-    return [report for report in (report_memory(measured), failures) if report.rows]
+    measured: list[Measured] = []
+
+    def one(run: Run, prepared: Prepared, graph: Graph) -> None:
+        try:
+            with tempfile.TemporaryDirectory(prefix="store-", dir=run.scratch) as store:
+                measured.append(measure(prepared, NUMBER_BYTES * graph.parameters, Path(store)))
+        except RuntimeError as error:
+            run.failures.append((prepared.name, str(error)))
+
+    run = each_network(options, models, chosen_networks(options), one)
+    return [report for report in (report_memory(measured), report_failures(run)) if report.rows]
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import hashlib
 import statistics
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,26 +240,51 @@ def draw(measured: Sequence[Measured]) -> str:
     return draw_bars("Speed as times ONNX Runtime's: longer is faster", groups)
 
 
-def measure_all(options: Options, threads: Sequence[int], models: Path | None) -> tuple[list[Report], str]:
-    """All reports that have a row (the machine's first, failures last), and the chart."""
-    gflops = calibrated(native()).peaks.fma_gflops
+def chosen_networks(options: Options) -> list[tuple[Network, Graph]]:
+    """The networks that are wanted, without the large ones where a part will do."""
     graphs = [(network, network.build()) for network in NETWORKS if options.wants(network.name)]
-    chosen = [(n, g) for n, g in graphs if not options.is_partial or g.flops < PARTIAL_FLOPS]
-    measured = []
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("racing", len(chosen)) as step:
+    return [(n, g) for n, g in graphs if not options.is_partial or g.flops < PARTIAL_FLOPS]
+
+
+def each_network(
+    options: Options,
+    models: Path | None,
+    chosen: Sequence[tuple[Network, Graph]],
+    measure: Callable[[Run, Prepared, Graph], None],
+) -> Run:
+    """Measures networks one after the other; their files stay in `models`, or are gone with each. The run knows what
+    failed."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("measuring", len(chosen)) as step:
         if models is not None:
             models.mkdir(parents=True, exist_ok=True)
         run = Run(options, models or Path(scratch), Path(scratch))
         for network, graph in chosen:
             prepared = run.prepare(network, graph)
-            measured += [one for n in threads if (one := run.measure(prepared, n)) is not None]
+            measure(run, prepared, graph)
             if models is None:
                 prepared.model.unlink()
             step(network.name)
-    failures = Report(FAILURES, "Engines that failed, and are part of no figure", ("network", "why"))
+    return run
+
+
+def report_failures(run: Run, head: str = "network") -> Report:
+    """What failed, a row each."""
+    report = Report(FAILURES, "What failed, and is part of no figure", (head, "why"))
     for name, why in run.failures:
-        failures.add((name, why), {"network": name, "why": why})
-    reports = [measure_machine(options), report_networks(measured, gflops), failures]
+        report.add((name, why), {head: name, "why": why})
+    return report
+
+
+def measure_all(options: Options, threads: Sequence[int], models: Path | None) -> tuple[list[Report], str]:
+    """All reports that have a row (the machine's first, failures last), and the chart."""
+    gflops = calibrated(native()).peaks.fma_gflops
+    measured: list[Measured] = []
+
+    def measure(run: Run, prepared: Prepared, _: Graph) -> None:
+        measured.extend(one for n in threads if (one := run.measure(prepared, n)) is not None)
+
+    run = each_network(options, models, chosen_networks(options), measure)
+    reports = [measure_machine(options), report_networks(measured, gflops), report_failures(run)]
     return [report for report in reports if report.rows], draw(measured)
 
 

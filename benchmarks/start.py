@@ -13,18 +13,16 @@ import argparse
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import tilewright as tw
 from benchmarks.contest import Options
-from benchmarks.network_models import NETWORKS
-from benchmarks.networks import Prepared, Run
+from benchmarks.network_models.builder import Graph
+from benchmarks.networks import Prepared, Run, chosen_networks, each_network
 from benchmarks.page import write_reports
 from benchmarks.report import Report, judge, show
-from tilewright.report.progress import progress
 
 FEEDS = """
 import numpy, time
@@ -47,8 +45,8 @@ WAYS = {"store": STORE + FEEDS + FIRST, "compiled file": FILE + FEEDS + FIRST, "
 
 def measure(prepared: Prepared, folder: Path, rounds: int) -> dict[str, list[float]]:
     """The seconds of each way in each round. CalledProcessError where one fails."""
-    os.environ["TILEWRIGHT_STORE"] = str(folder / "store")
     file = folder / "model.tw"
+    os.environ["TILEWRIGHT_STORE"] = str(folder / "store")
     tw.compile(str(prepared.model)).save(file)
     given = {"model": str(prepared.model), "feeds": str(prepared.feeds), "file": str(file)}
     found: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -85,15 +83,13 @@ def main() -> None:
     parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page, between its marks")
     asked = parser.parse_args()
-    options, measured = Options(only=asked.only), {}
-    chosen = [network for network in NETWORKS if options.wants(network.name)]
-    with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("measuring", len(chosen)) as step:
-        if asked.models is not None:
-            asked.models.mkdir(parents=True, exist_ok=True)
-        run = Run(options, asked.models or Path(scratch), Path(scratch))
-        for network in chosen:
-            measured[network.name] = measure(run.prepare(network, network.build()), Path(scratch), asked.rounds)
-            step(network.name)
+    options = Options(only=asked.only)
+    measured: dict[str, dict[str, list[float]]] = {}
+
+    def one(run: Run, prepared: Prepared, _: Graph) -> None:
+        measured[prepared.name] = measure(prepared, run.scratch, asked.rounds)
+
+    each_network(options, asked.models, chosen_networks(options), one)
     report = report_start(measured)
     show([report], asked.json)
     if asked.write is not None:

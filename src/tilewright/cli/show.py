@@ -94,27 +94,31 @@ def show(
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0
-    if assembly and after:
-        raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
-    after = "assembly" if assembly else after
+    after = _stage(after, kernel, assembly)
     chosen = read_sizes(sizes)
-    if kernel and after in WHOLE:
-        raise UserError(f"--kernel does not go with {after}", why=f"{after} is made of the whole program at once")
     executable = compile_model(model, target, threads, how)
     if stages:
         print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
         print("\n".join(["kernels", *_kernels(executable)]))
-        return 0
-    if plan:
+    elif plan:
         print(json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan))
-        return 0
-    if memory:
+    elif memory:
         use = executable.arena(chosen, other=1)
         print(json.dumps(arena_record(use), indent=2) if as_json else arena_text(use))
-        return 0
-    text = executable.show(after=after, kernel=kernel, explain=True)
-    print(highlight(text) if is_coloured() else text)
+    else:
+        text = executable.show(after=after, kernel=kernel, explain=True)
+        print(highlight(text) if is_coloured() else text)
     return 0
+
+
+def _stage(after: str | None, kernel: str | None, assembly: bool) -> str | None:
+    """The stage whose text is asked for; None for the last one before LLVM."""
+    if assembly and after:
+        raise UserError("--assembly and --after exclude each other", why="assembly comes after all stages")
+    stage = "assembly" if assembly else after
+    if kernel and stage in WHOLE:
+        raise UserError(f"--kernel does not go with {stage}", why=f"{stage} is made of the whole program at once")
+    return stage
 
 
 def _require_one(asked: Sequence[str], *, text: bool) -> None:

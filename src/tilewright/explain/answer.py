@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.plan.fusion.explain import PartRow
 from tilewright.store import Json
 
 
@@ -36,24 +37,6 @@ class Price:
     def record(self) -> dict[str, Json]:
         parts = {"start_s": self.start, "read_s": self.read, "write_s": self.write, "compute_s": self.compute}
         return {**parts, "predicted_s": self.seconds}
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Kernels that were decided together: how many values could be stored or not (`points`), how many plans were
-    priced, the price of the one that was selected and of the others by name. An infinite price is that of a plan with a
-    kernel of no template."""
-
-    kernels: tuple[str, ...]
-    points: int
-    priced: int
-    seconds: float
-    alternatives: tuple[tuple[str, float], ...]
-
-    def record(self) -> dict[str, Json]:
-        prices: dict[str, Json] = {name: _price(seconds) for name, seconds in self.alternatives}
-        counts: dict[str, Json] = {"points": self.points, "priced": self.priced}
-        return {"kernels": list(self.kernels), **counts, "selected_s": self.seconds, "alternatives_s": prices}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +154,7 @@ class KernelAnswer:
     source: tuple[str, ...]
     calls: tuple[tuple[str, ...], ...]
     price: Price
-    choice: Choice | None
+    choice: PartRow | None
     joined: tuple[Joined, ...]
     neighbours: tuple[Neighbour, ...]
     layouts: tuple[Layout, ...]

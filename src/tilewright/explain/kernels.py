@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from tilewright.explain.answer import (
     RESULT,
-    Choice,
     Joined,
     KernelAnswer,
     Neighbour,
@@ -22,6 +21,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.cost import START
 from tilewright.plan.fusion.dataflow import is_free
+from tilewright.plan.fusion.explain import PartRow
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Part
 
@@ -70,11 +70,11 @@ def _operator(place: Place, node: Node) -> Operator:
     return Operator(node.op.name, place.graph.name(value), str(value.type), node.source)
 
 
-def _choice(program: ProgramFacts, part: Part) -> Choice:
+def _choice(program: ProgramFacts, part: Part) -> PartRow:
     names = {id(p.kernel): p.name for p in program.places}
     made = part.selection
     kernels = tuple(names[id(k)] for k in part.kernels)
-    return Choice(kernels, len(part.partition.points), made.priced, made.seconds, tuple(made.alternatives.items()))
+    return PartRow(kernels, len(part.partition.points), made.priced, made.seconds, tuple(made.alternatives.items()))
 
 
 def _joined(place: Place) -> Iterator[Joined]:

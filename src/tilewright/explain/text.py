@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from tilewright.explain.answer import Answer, Choice, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
+from tilewright.explain.answer import Answer, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
 from tilewright.plan.fusion.dataflow import ASSUMED
+from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.quantities import counted, duration, size
 
 MOST_CALLS = 4
@@ -64,7 +65,7 @@ def _time(kernel: KernelAnswer) -> Iterator[str]:
         yield f"  measured   {duration(found.seconds)} with up to {counted(found.threads, 'thread')}{share}"
 
 
-def _choice(choice: Choice) -> Iterator[str]:
+def _choice(choice: PartRow) -> Iterator[str]:
     points = counted(choice.points, "value") + " to store or to compute where it is read"
     yield f"  kernels decided together: {', '.join(choice.kernels)}"
     yield f"  {points}, {counted(choice.priced, 'plan')} priced"

@@ -12,6 +12,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import For
+from tilewright.plan.fusion.dataflow import ASSUMED
 from tilewright.report.errors import UserError
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
@@ -21,9 +22,6 @@ PART = 1 << 14
 
 MOST_PARTS = 64
 """The most parts of a sum whose size is known: enough for threads to end at the same time."""
-
-ASSUMED = 128
-"""The terms that a loop is taken to have inside one of a size that only a call knows."""
 
 FEW = 16
 """A loop of fewer iterations is not cut where one inside it has more."""

@@ -21,7 +21,7 @@ from tilewright.loops.edit import allocations, statements, substitute_expression
 from tilewright.loops.nodes import Alloc, Assert, Buffer, CallFunction, For, Function, Stmt, View, While, seq
 from tilewright.schedule.find import nests
 from tilewright.schedule.step import Step
-from tilewright.schedule.top import top_nest
+from tilewright.schedule.top_nests import top_nest
 
 
 def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> Step:

@@ -17,7 +17,7 @@ from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
 from tilewright.schedule.step import Step, refusal
-from tilewright.schedule.top import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
+from tilewright.schedule.top_nests import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
 
 LINE = 16
 """Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""

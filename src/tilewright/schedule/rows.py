@@ -21,7 +21,7 @@ from tilewright.schedule.nests import extent_of, fuse, has_branches, is_spatial
 from tilewright.schedule.points import points_in_vectors
 from tilewright.schedule.reduce import Summed, accumulation, reduce_in_blocks, reduce_in_lanes, summed_in
 from tilewright.schedule.step import Step, refusal
-from tilewright.schedule.top import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
+from tilewright.schedule.top_nests import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
 
 CHAINS, ADD_LATENCY = 4, 3
 """Vectors of partial results, enough to hide the cycles of an addition."""

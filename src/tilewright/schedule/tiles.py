@@ -24,7 +24,7 @@ from tilewright.schedule.nests import extent_of, is_spatial, jam, split
 from tilewright.schedule.points import SIDE, flatten
 from tilewright.schedule.rows import ANY_ORDER, prepared, require_sums
 from tilewright.schedule.step import Step, refusal
-from tilewright.schedule.top import outermost, require_apart, require_lanes, top_nest, with_nest
+from tilewright.schedule.top_nests import outermost, require_apart, require_lanes, top_nest, with_nest
 
 
 @dataclass(frozen=True, slots=True)

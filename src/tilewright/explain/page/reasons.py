@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.explain.answer import Choice, KernelAnswer, Layout, Neighbour, Reason
+from tilewright.explain.answer import KernelAnswer, Layout, Neighbour, Reason
 from tilewright.explain.page.bars import bars
 from tilewright.explain.page.drawing import link
 from tilewright.explain.page.markup import Markup, breakable, element
+from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.quantities import counted, duration, size
 
 PLANS = {
@@ -33,7 +34,7 @@ def price(answer: KernelAnswer) -> list[Markup]:
     return [element("h3", "What planning expected"), bars(rows), element("p", said, class_="note")]
 
 
-def alternatives(name: str, choice: Choice | None) -> list[Markup]:
+def alternatives(name: str, choice: PartRow | None) -> list[Markup]:
     """What else was priced when the plan put the operators together."""
     if choice is None or len({seconds for _, seconds in choice.alternatives}) < 2:
         return []

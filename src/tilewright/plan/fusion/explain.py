@@ -5,6 +5,7 @@ Times are predictions for one core, in seconds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from tilewright.graph.symbolic import Call
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.work import bytes_of, flops_of
+from tilewright.store import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +53,10 @@ class PartRow:
     seconds: float
     alternatives: tuple[tuple[str, float], ...]
 
-    def record(self) -> dict[str, object]:
+    def record(self) -> dict[str, Json]:
         """The row as JSON says it; an infinite price is null."""
-        prices = {name: None if seconds == float("inf") else seconds for name, seconds in self.alternatives}
-        counts = {"points": self.points, "priced": self.priced}
+        prices: dict[str, Json] = {name: None if math.isinf(price) else price for name, price in self.alternatives}
+        counts: dict[str, Json] = {"points": self.points, "priced": self.priced}
         return {"kernels": list(self.kernels), **counts, "selected_s": self.seconds, "alternatives_s": prices}
 
 
