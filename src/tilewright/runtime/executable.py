@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from time import perf_counter_ns, thread_time_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,18 +41,23 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+SHORT = 50_000
+"""Nanoseconds of a call below which it keeps Python's lock: to hand the lock on costs as much, and the threads that
+wait for it would be given it after five milliseconds anyway."""
+
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
 class _ThreadState(threading.local):
-    """What one thread needs for its calls: scratch memory that grows and stays, a fault record, and the record of a
-    profile while somebody asks for one."""
+    """What one thread needs for its calls: scratch memory that grows and stays, a fault record, the symbols of the last
+    call where that was short, and the record of a profile while somebody asks for one."""
 
     def __init__(self) -> None:
         self.memory: Array = np.empty(0, np.uint8)
         self.arena = 0
         self.arena_bytes = 0
         self.fault = _FaultRecord()
+        self.short: tuple[int, ...] | None = None
         self.profile: int | None = None
 
     def grow(self, size: int) -> None:
@@ -84,7 +90,7 @@ class Executable:
         self._look = look
         self.interface = interface = program.interface
         self._native = NativeCode(program.code, program.target)
-        self._entry = self._native.entry
+        self._entry, self._held = self._native.entry, self._native.held
         self._faults = program.faults
         self.program = program
         self._constant_pointers = _addresses(program.constants)
@@ -145,7 +151,7 @@ class Executable:
             *[None if o is None else data_pointer(o) for o in outputs],
         )
         sizes = self._sizes(*symbols)
-        self._enter(pointers, sizes)
+        self._enter(symbols, pointers, sizes)
         if None in shapes:
             return self._collect(outputs, pointers, sizes, wanted)
         return tuple(outputs)  # type: ignore[arg-type]
@@ -237,15 +243,28 @@ class Executable:
         these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
         return self._inside.arena(sizes or {}, other)
 
-    def _enter(self, pointers: Any, sizes: Any) -> None:
-        """Calls native code; again with a larger arena when it asks for one."""
+    def _enter(self, symbols: tuple[int, ...], pointers: Any, sizes: Any) -> None:
+        """Calls native code; again with a larger arena when it asks for one. Keeps Python's lock where this thread's
+        last call of these sizes was short."""
         state = self._threads
         while True:
-            arena = state.arena, state.arena_bytes
-            status = self._entry(
-                pointers, self._constant_pointers, sizes, *arena, state.fault, self.threads, state.profile
+            is_short = state.short == symbols
+            # A call that gave the lock away waits for it afterwards: only the thread's own time tells how long it took.
+            clock, entry = (perf_counter_ns, self._held) if is_short else (thread_time_ns, self._entry)
+            start = clock()
+            status = entry(
+                pointers,
+                self._constant_pointers,
+                sizes,
+                state.arena,
+                state.arena_bytes,
+                state.fault,
+                self.threads,
+                state.profile,
             )
             if status == 0:
+                if (clock() - start < SHORT) is not is_short:
+                    state.short = None if is_short else symbols
                 return
             if status != ARENA_TOO_SMALL:
                 raise self._fault(status, state.fault)

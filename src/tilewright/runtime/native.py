@@ -16,7 +16,7 @@ from tilewright.runtime.pool import load_pool
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 
-EntryPoint = ctypes.CFUNCTYPE(
+_SIGNATURE = (
     ctypes.c_int64,
     ctypes.c_void_p,
     ctypes.c_void_p,
@@ -29,14 +29,20 @@ EntryPoint = ctypes.CFUNCTYPE(
 )
 """i64 (arguments, constants, symbols, arena, arena bytes, fault record, threads, profile): see codegen/README.md."""
 
+EntryPoint = ctypes.CFUNCTYPE(*_SIGNATURE)
+"""A call that lets other Python threads run."""
+
+HeldEntryPoint = ctypes.PYFUNCTYPE(*_SIGNATURE)
+"""A call that keeps Python's lock."""
+
 _lock = threading.Lock()
 
 
 class NativeCode:
-    """A program's object files, loaded and linked. `entry` is callable as long as this object lives; calls release
-    Python's lock.
+    """A program's object files, loaded and linked. `entry` and `held` are callable as long as this object lives: calls
+    of `entry` release Python's lock, calls of `held` keep it. Nothing that the code waits for needs the lock.
 
-    Code for a target that this machine is not is never loaded: calling its `entry` raises UserError.
+    Code for a target that this machine is not is never loaded: calling it raises UserError.
     """
 
     def __init__(self, code: Sequence[bytes], target: Target) -> None:
@@ -44,6 +50,7 @@ class NativeCode:
         if not target.is_runnable_on(host):
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
+            self.held = self.entry
             return
         if any(PARALLEL.encode() in part for part in code):
             load_pool()
@@ -56,7 +63,7 @@ class NativeCode:
             address = self._engine.get_function_address(ENTRY)
         if not address:
             raise InternalError("the object code has no entry point")
-        self.entry = EntryPoint(address)
+        self.entry, self.held = EntryPoint(address), HeldEntryPoint(address)
 
 
 @dataclass(frozen=True, slots=True)

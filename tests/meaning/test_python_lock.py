@@ -1,0 +1,108 @@
+"""Short calls keep Python's lock, long ones let other threads run: which it is follows the last call of these sizes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.runtime import executable
+from tilewright.runtime.executable import SHORT
+
+ROWS = """
+graph main[n](x: f32[n, 4]) -> y:
+  y: f32[n, 4] = exp(x)
+"""
+
+
+class Watched:
+    """An executable whose native calls take as long as `took` says, by the clocks; `calls` tells which kept the lock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.exe = tw.compile(tw.parse(ROWS), threads=1)
+        self.calls: list[str] = []
+        self.took = SHORT * 2
+        self.time = 0
+        for clock in ("perf_counter_ns", "thread_time_ns"):
+            monkeypatch.setattr(executable, clock, lambda: self.time)
+        for name in ("entry", "held"):
+            monkeypatch.setattr(self.exe, f"_{name}", self._watch(name, getattr(self.exe, f"_{name}")))
+
+    def _watch(self, name: str, enter: Callable[..., int]) -> Callable[..., int]:
+        def call(*arguments: object) -> int:
+            self.calls.append(name)
+            self.time += self.took
+            return enter(*arguments)
+
+        return call
+
+    def __call__(self, rows: int, took: int) -> None:
+        self.took = took
+        x = np.ones((rows, 4), np.float32)
+        np.testing.assert_allclose(self.exe(x)[0], np.exp(x), rtol=1e-6)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    return Watched(monkeypatch)
+
+
+def test_short_calls_keep_the_lock_until_one_is_long(watched: Watched) -> None:
+    for took in (SHORT - 1, SHORT - 1, SHORT, SHORT - 1, SHORT - 1):
+        watched(2, took)
+    assert watched.calls == ["entry", "held", "held", "entry", "held"]
+
+
+def test_long_calls_release_it(watched: Watched) -> None:
+    for _ in range(3):
+        watched(2, SHORT)
+    assert watched.calls == ["entry"] * 3
+
+
+def test_other_sizes_are_other_calls(watched: Watched) -> None:
+    watched(2, SHORT - 1)
+    watched(3, SHORT - 1)
+    watched(3, SHORT - 1)
+    watched(2, SHORT - 1)
+    assert watched.calls == ["entry", "entry", "held", "entry"]
+
+
+def test_each_thread_finds_out_by_itself(watched: Watched) -> None:
+    watched(2, SHORT - 1)
+    thread = threading.Thread(target=watched, args=(2, SHORT - 1))
+    thread.start()
+    thread.join()
+    watched(2, SHORT - 1)
+    assert watched.calls == ["entry", "entry", "held"]
+
+
+def test_a_call_that_asks_for_memory_is_not_the_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry point returns at once when the arena is too small: what counts is the call that did the work."""
+    watched = Watched(monkeypatch)
+    enter, asked = watched.exe._entry, []
+
+    def ask_first(*arguments: object) -> int:
+        if not asked:
+            asked.append(True)
+            arguments[5][0] = 64  # type: ignore[index]
+            return executable.ARENA_TOO_SMALL
+        return enter(*arguments)
+
+    monkeypatch.setattr(watched.exe, "_entry", ask_first)
+    watched(2, SHORT)
+    watched(2, SHORT)
+    assert watched.calls == ["entry"] * 2
+
+
+def test_faults_of_calls_that_keep_the_lock_are_errors() -> None:
+    source = "graph main(i: i64[2]) -> y:\n  y: i64[2] = checked_indices(i, limit=8, what=\"rows\")\n"
+    exe = tw.compile(tw.parse(source), threads=1)
+    for _ in range(100):
+        exe(np.array([1, 2]))
+    for _ in range(3):
+        with pytest.raises(tw.RuntimeFault, match="rows"):
+            exe(np.array([1, 9]))
+    assert exe(np.array([1, 2]))[0].tolist() == [1, 2]
