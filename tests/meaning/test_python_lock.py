@@ -98,7 +98,7 @@ def test_a_call_that_asks_for_memory_is_not_the_measure(monkeypatch: pytest.Monk
 
 
 def test_faults_of_calls_that_keep_the_lock_are_errors() -> None:
-    source = "graph main(i: i64[2]) -> y:\n  y: i64[2] = checked_indices(i, limit=8, what=\"rows\")\n"
+    source = 'graph main(i: i64[2]) -> y:\n  y: i64[2] = checked_indices(i, limit=8, what="rows")\n'
     exe = tw.compile(tw.parse(source), threads=1)
     for _ in range(100):
         exe(np.array([1, 2]))

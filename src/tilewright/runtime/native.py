@@ -50,7 +50,7 @@ class NativeCode:
         if not target.is_runnable_on(host):
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
-            self.held = self.entry
+            self.held: Callable[..., int] = self.entry
             return
         if any(PARALLEL.encode() in part for part in code):
             load_pool()
@@ -63,7 +63,8 @@ class NativeCode:
             address = self._engine.get_function_address(ENTRY)
         if not address:
             raise InternalError("the object code has no entry point")
-        self.entry, self.held = EntryPoint(address), HeldEntryPoint(address)
+        self.entry = EntryPoint(address)
+        self.held = HeldEntryPoint(address)
 
 
 @dataclass(frozen=True, slots=True)
