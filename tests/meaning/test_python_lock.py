@@ -19,7 +19,7 @@ graph main[n](x: f32[n, 4]) -> y:
 
 
 class Watched:
-    """An executable whose native calls take as long as `took` says, by the clocks; `calls` tells which kept the lock."""
+    """An executable whose native calls take `took` nanoseconds by the clocks; `calls` tells which kept the lock."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.exe = tw.compile(tw.parse(ROWS), threads=1)
