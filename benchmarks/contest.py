@@ -139,3 +139,8 @@ def against(outcome: Outcome, names: Sequence[str] = PEERS) -> tuple[list[str], 
     ratios = {"fastest peer": outcome.over_fastest()} | {name: outcome.over(name) for name in names}
     data: dict[str, object] = {n: {"best": r.best, "median": r.median} for n, r in ratios.items() if r is not None}
     return [times(ratio) for ratio in ratios.values()], data
+
+
+def numbers(words: str) -> tuple[int, ...]:
+    """Numbers between commas."""
+    return tuple(int(word) for word in words.split(","))

@@ -86,6 +86,11 @@ def together(limits: Sequence[Limit]) -> Limit:
     return Limit(call, sum(limit.work for limit in limits))
 
 
+def on_cores(make: Callable[[], Limit], work: float, cores: int) -> Limit:
+    """About so much work, at the limit of so many cores."""
+    return together([repeated(make(), work / cores) for _ in range(cores)])
+
+
 @cache
 def _probes() -> tuple[llvm.ExecutionEngine, Target]:
     target = native()

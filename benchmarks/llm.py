@@ -12,43 +12,35 @@ that take turns with the engines, each of which has a process of its own.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.contest import Options, percent, times
+from benchmarks.contest import Options, numbers, percent, times
 from benchmarks.contractions import measure_machine
-from benchmarks.limits import Limit, memory_reads, multiply_adds, repeated, together
+from benchmarks.limits import Limit, memory_reads, multiply_adds, on_cores
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_models.llama import BASE, PAST, TINY, LlamaSizes, llama
-from benchmarks.network_worker import OURS, Worker, WorkerFailed
-from benchmarks.networks import (
+from benchmarks.network_race import (
     FAILURES,
-    JUDGE,
     THREADS,
     TURN_SECONDS,
+    Measured,
     Prepared,
     Run,
-    Timed,
-    compare_results,
     each_network,
     report_failures,
-    take_turns,
 )
-from benchmarks.networks import numbers as read_numbers
+from benchmarks.network_worker import OURS
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
-from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
 from tilewright.cli.peers import PEERS
 
 NUMBER_BYTES = 4
 BAR = 0.8
 """The share of its limit that each case shall reach."""
-LIMIT = "limit"
 QUICK = LlamaSizes(layers=2, vocabulary=8000)
 """A model for a first look, whose weights are still more than caches hold."""
 
@@ -83,8 +75,7 @@ class Case:
 
     def limit(self, work: float, threads: int) -> Limit:
         """About the same work, at the limit of as many cores."""
-        one = multiply_adds if self.is_prompt else memory_reads
-        return together([repeated(one(), work / threads) for _ in range(threads)])
+        return on_cores(multiply_adds if self.is_prompt else memory_reads, work, threads)
 
 
 CASES = (
@@ -93,96 +84,18 @@ CASES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """A case with some threads: samples of each engine by name, what the limit takes for the same work, and how long
-    opening the model took."""
-
-    case: Case
-    threads: int
-    engines: Mapping[str, Samples]
-    limit: Samples
-    open_seconds: Mapping[str, float]
-
-    def over(self, peer: str) -> Ratio | None:
-        """How many times longer a peer took; None where it took no part."""
-        return compare(self.engines[peer], self.engines[OURS]) if peer in self.engines else None
-
-    @property
-    def share(self) -> Ratio:
-        """What the limit takes over what ours takes."""
-        return compare(self.limit, self.engines[OURS])
+Row = tuple[Case, Measured]
 
 
-class LimitProgram:
-    """A limit's program as one of a race between processes: it runs in this one."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
-
-    def call(self, count: int, warm: bool = False) -> list[float]:
-        """The seconds of each call."""
-        if warm:
-            self._limit.call()
-        return [self._time() for _ in range(count)]
-
-    def _time(self) -> float:
-        start = time.perf_counter()
-        self._limit.call()
-        return time.perf_counter() - start
-
-
-def measure(run: Run, case: Case, prepared: Prepared, work: float, threads: int) -> Measured | None:
-    """The case's engines, checked and raced beside the limit; None, and a failure noted, where ours or the judge
-    fails."""
-    name = f"{case.name}, {threads} threads" if threads > 1 else case.name
-    with ExitStack() as stack:
-        workers: dict[str, Worker] = {}
-        for engine in (JUDGE, OURS, *(peer.name for peer in PEERS if peer.name != JUDGE and peer.is_installed)):
-            try:
-                workers[engine] = Worker(engine, prepared.model, prepared.feeds, threads)
-                stack.callback(workers[engine].close)
-            except WorkerFailed as error:
-                run.failures.append((name, str(error)))
-        try:
-            checked = _check(run, name, workers)
-            if OURS not in checked:
-                return None
-            limit = case.limit(work, threads)
-            racing: dict[str, Timed] = {**checked, LIMIT: LimitProgram(limit)}
-            pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS
-            taken = take_turns(racing, run.options.rounds, run.options.turn_seconds, pause)
-        except WorkerFailed as error:
-            run.failures.append((name, str(error)))
-            return None
-        opened = {engine: worker.open_seconds for engine, worker in checked.items()}
-    return Measured(case, threads, {e: taken[e] for e in checked}, taken[LIMIT].scaled(work / limit.work), opened)
-
-
-def _check(run: Run, name: str, workers: Mapping[str, Worker]) -> dict[str, Worker]:
-    """The workers whose results are right."""
-    if JUDGE not in workers:
-        return {}
-    right = workers[JUDGE].results(run.scratch / "right.npz")
-    checked: dict[str, Worker] = {}
-    for engine, worker in workers.items():
-        wrong = compare_results(worker.results(run.scratch / "results.npz"), right)
-        if wrong is None:
-            checked[engine] = worker
-        else:
-            run.failures.append((name, f"{engine}: {wrong}"))
-    return checked
-
-
-def report_cases(measured: Sequence[Measured]) -> Report:
+def report_cases(measured: Sequence[Row]) -> Report:
     """A row for each case and number of threads."""
     peers = [peer.name for peer in PEERS]
     short = [{"onnxruntime": "ORT", "openvino": "OV"}.get(name, name) for name in peers]
     heads = ("case", "T", "tokens/s", "best ms", "median", "of limit", "median", "bar", "", *(f"× {n}" for n in short))
     heads += ("compile s", *short)
     report = Report("llm", "A language model, f32: tokens, and the share of the limit", heads)
-    for one in measured:
-        report.add(*describe(one))
+    for case, one in measured:
+        report.add(*describe(case, one))
     report.note = (
         "×: times ours, above 1 where ours is faster; of limit: of the rate at which as many cores read memory "
         "(decode), of their multiply-add peak (prefill), measured in the same rounds"
@@ -190,32 +103,33 @@ def report_cases(measured: Sequence[Measured]) -> Report:
     return report
 
 
-def describe(one: Measured) -> tuple[list[str], dict[str, object]]:
+def describe(case: Case, one: Measured) -> tuple[list[str], dict[str, object]]:
     """A row, and what it says as data."""
-    ours, share = one.engines[OURS], one.share
-    rate = one.case.sequence / ours.best
-    cells = [one.case.name, str(one.threads), f"{rate:.4g}", f"{1e3 * ours.best:.2f}", f"{1e3 * ours.median:.2f}"]
+    ours, share = one.engines[OURS].samples, one.share
+    rate = case.sequence / ours.best
+    cells = [case.name, str(one.threads), f"{rate:.4g}", f"{1e3 * ours.best:.2f}", f"{1e3 * ours.median:.2f}"]
     cells += [percent(share.best), percent(share.median), f"≥ {percent(BAR)}", "ok" if share.best >= BAR else "under"]
     cells += [times(one.over(peer.name)) for peer in PEERS]
-    opened = [one.open_seconds.get(name) for name in (OURS, *(peer.name for peer in PEERS))]
-    cells += ["-" if seconds is None else f"{seconds:.2f}" for seconds in opened]
-    data: dict[str, object] = {"case": one.case.name, "threads": one.threads, "tokens_per_second": rate}
-    data |= {"of limit": {"best": share.best, "median": share.median}, "open_seconds": dict(one.open_seconds)}
-    return cells, data | {"engines": {name: samples.record() for name, samples in one.engines.items()}}
+    order = [one.engines.get(name) for name in (OURS, *(peer.name for peer in PEERS))]
+    cells += ["-" if engine is None else f"{engine.open_seconds:.2f}" for engine in order]
+    data: dict[str, object] = {"case": case.name, "threads": one.threads, "tokens_per_second": rate}
+    data |= {"of limit": {"best": share.best, "median": share.median}}
+    return cells, data | {"engines": {name: engine.record() for name, engine in one.engines.items()}}
 
 
 def measure_all(options: Options, threads: Sequence[int], models: Path | None, sizes: LlamaSizes) -> list[Report]:
     """All reports that have a row: the machine's first, failures last."""
     cases = {case.stem(sizes): case for case in CASES if options.wants(case.name)}
     chosen = [(Network(s, partial(c.graph, sizes), partial(c.graph, TINY)), c.graph(sizes)) for s, c in cases.items()]
-    measured: list[Measured] = []
+    measured: list[Row] = []
 
-    def one(run: Run, prepared: Prepared, graph: Graph) -> None:
+    def measure(run: Run, prepared: Prepared, graph: Graph) -> None:
         case = cases[prepared.name]
-        found = (measure(run, case, prepared, case.work(sizes, graph), n) for n in threads)
-        measured.extend(m for m in found if m is not None)
+        work = case.work(sizes, graph)
+        found = (run.measure(prepared, n, work, case.limit(work, n)) for n in threads)
+        measured.extend((case, one) for one in found if one is not None)
 
-    run = each_network(options, models, chosen, one)
+    run = each_network(options, models, chosen, measure)
     return [r for r in (measure_machine(options), report_cases(measured), report_failures(run, "case")) if r.rows]
 
 
@@ -223,7 +137,7 @@ def main() -> None:
     """Measures, prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name has a match")
-    parser.add_argument("--threads", type=read_numbers, default=THREADS, metavar="N,N", help="numbers of threads")
+    parser.add_argument("--threads", type=numbers, default=THREADS, metavar="N,N", help="numbers of threads")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
     parser.add_argument("--quick", action="store_true", help="few rounds of a model of two layers, for a first look")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

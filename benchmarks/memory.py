@@ -19,7 +19,8 @@ from pathlib import Path
 
 from benchmarks.contest import Options
 from benchmarks.network_models.builder import Graph
-from benchmarks.networks import FAILURES, Prepared, Run, chosen_networks, each_network, report_failures
+from benchmarks.network_race import FAILURES, Prepared, Run, each_network, report_failures
+from benchmarks.networks import chosen_networks
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
 

@@ -20,7 +20,8 @@ from pathlib import Path
 import tilewright as tw
 from benchmarks.contest import Options
 from benchmarks.network_models.builder import Graph
-from benchmarks.networks import Prepared, Run, chosen_networks, each_network
+from benchmarks.network_race import Prepared, Run, each_network
+from benchmarks.networks import chosen_networks
 from benchmarks.page import write_reports
 from benchmarks.report import Report, judge, show
 

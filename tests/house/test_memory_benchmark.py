@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from benchmarks.memory import MIB, Measured, measure, report_memory
 from benchmarks.network_models import NETWORKS
-from benchmarks.networks import Prepared
+from benchmarks.network_race import Prepared
 
 GOOD = Measured(
     "net",

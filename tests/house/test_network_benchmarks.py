@@ -19,8 +19,9 @@ from benchmarks.limits import Limit, repeated, together
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_models.llama import TINY
+from benchmarks.network_race import Engine, LimitProgram, Measured, compare_results
 from benchmarks.network_worker import Worker, WorkerFailed, serve
-from benchmarks.networks import Engine, Measured, compare_results, draw, report_networks
+from benchmarks.networks import draw, report_networks
 from benchmarks.plan_costs import measure_network, rank_correlation, report_templates
 from benchmarks.timing import Samples
 
@@ -135,18 +136,18 @@ def test_a_result_may_be_off_by_a_thousandth_of_the_largest_number() -> None:
 
 def measured(name: str, ours: float, **peers: float) -> Measured:
     engines = {n: Engine(Samples((s, 3 * s)), 0.5, 7 << 20) for n, s in {"tilewright": ours, **peers}.items()}
-    return Measured(name, 1, 2e9, engines)
+    return Measured(name, 1, engines, limit=Samples((0.02, 0.03)))
 
 
 def test_a_row_tells_the_ratio_to_the_fastest_peer() -> None:
-    report = report_networks([measured("a", 0.04, onnxruntime=0.02, openvino=0.08), measured("b", 0.04)], 100.0)
+    report = report_networks([measured("a", 0.04, onnxruntime=0.02, openvino=0.08), measured("b", 0.04)])
     assert report.rows[0] == (
-        *("a", "1", "40.00", "80.00", "0.50", "0.50", "2.00", "50%"),
+        *("a", "1", "40.00", "80.00", "0.50", "0.50", "2.00", "50%", "38%"),
         *("0.50", "0.50", "0.50", "7", "7", "7"),
     )
-    assert report.rows[1] == ("b", "1", "40.00", "80.00", "-", "-", "-", "50%", "0.50", "-", "-", "7", "-", "-")
+    assert report.rows[1] == ("b", "1", "40.00", "80.00", "-", "-", "-", "50%", "38%", "0.50", "-", "-", "7", "-", "-")
     assert len(report.rows) == 2, "a mean of one ratio is none"
-    report = report_networks([measured("a", 0.04, onnxruntime=0.02), measured("b", 0.04, onnxruntime=0.32)], 100.0)
+    report = report_networks([measured("a", 0.04, onnxruntime=0.02), measured("b", 0.04, onnxruntime=0.32)])
     assert report.data[-1]["over faster"] == pytest.approx(2.0)
     assert {len(row) for row in report.rows} == {len(report.heads)}
 
@@ -193,7 +194,7 @@ def test_limits_at_once_do_the_work_of_all() -> None:
     assert sorted(ran) == [1, 2]
     assert both.work == 23.0
     assert together([one]) is one
-    assert len(llm.LimitProgram(both).call(3, warm=True)) == 3
+    assert len(LimitProgram(both).call(3, warm=True)) == 3
     assert len(ran) == 2 + 2 * 4
 
 
@@ -206,16 +207,16 @@ def test_a_limit_may_be_repeated_until_it_does_as_much_work() -> None:
 
 
 def test_a_row_tells_the_share_of_the_limit() -> None:
-    engines = {"tilewright": Samples((0.02, 0.04)), "onnxruntime": Samples((0.03, 0.08))}
-    one = llm.Measured(llm.CASES[0], 1, engines, Samples((0.018, 0.02)), {"tilewright": 1.5, "onnxruntime": 0.5})
-    report = llm.report_cases([one])
+    ours, peer = Engine(Samples((0.02, 0.04)), 1.5, None), Engine(Samples((0.03, 0.08)), 0.5, None)
+    engines = {"tilewright": ours, "onnxruntime": peer}
+    decode, prefill = llm.CASES
+    report = llm.report_cases([(decode, Measured("decode", 1, engines, Samples((0.018, 0.02))))])
     assert report.rows[0] == (
         *("decode, 511 past", "1", "50", "20.00", "30.00", "90%", "70%", "≥ 80%", "ok"),
         *("1.50", "-", "1.50", "0.50", "-"),
     )
     assert len(report.rows[0]) == len(report.heads)
-    slow = llm.Measured(llm.CASES[1], 2, engines, Samples((0.01, 0.01)), {})
-    assert llm.describe(slow)[0][8] == "under"
+    assert llm.describe(prefill, Measured("prefill", 2, engines, Samples((0.01, 0.01))))[0][8] == "under"
 
 
 # Prices and times
