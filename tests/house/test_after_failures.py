@@ -15,7 +15,7 @@ import tilewright as tw
 from cli_models import save_product, save_rows
 from tilewright.compiler import pipeline
 from tilewright.report.errors import RuntimeFault
-from tilewright.runtime import executable as executable_module
+from tilewright.runtime.frame import Frame
 from tilewright.store import Store
 from tilewright.store import store as store_module
 
@@ -165,8 +165,43 @@ def test_inputs_of_any_stride_are_taken(view: np.ndarray[Any, Any], product: tw.
 def test_rows_that_follow_one_another_are_not_copied(
     view: np.ndarray[Any, Any], product: tw.Executable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    passed = []
-    original = executable_module.data_pointer
-    monkeypatch.setattr(executable_module, "data_pointer", lambda a: passed.append(a) or original(a))
+    passed: list[int] = []
+
+    def enter(frame: Frame, symbols: tuple[int, ...], original: Callable[..., None] = product._enter) -> None:
+        passed.append(frame.pointers[0])
+        original(frame, symbols)
+
+    monkeypatch.setattr(product, "_enter", enter)
     assert np.array_equal(product(view)[0], view @ view.T)
-    assert passed[0] is view
+    assert passed == [view.ctypes.data]
+
+
+@pytest.mark.parametrize("moment", ["before native code", "after native code"])
+def test_a_call_within_a_call_leaves_both_right(
+    moment: str, product: tw.Executable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may call the program that it interrupts, on the same thread."""
+    x, inner, enter = np.arange(24, dtype=np.float32).reshape(4, 6), [], product._enter
+
+    def interrupted(frame: Frame, symbols: tuple[int, ...]) -> None:
+        if moment == "after native code":
+            enter(frame, symbols)
+        monkeypatch.setattr(product, "_enter", enter)
+        inner.append(product(2 * x)[0])
+        if moment == "before native code":
+            enter(frame, symbols)
+
+    monkeypatch.setattr(product, "_enter", interrupted)
+    for factor in (1, 3):
+        assert np.array_equal(product(factor * x)[0], factor**2 * x @ x.T)
+    assert np.array_equal(inner[0], 4 * x @ x.T)
+
+
+def test_a_call_that_ends_before_native_code_costs_no_later_one_its_memory(product: tw.Executable) -> None:
+    x = np.ones((4, 6), np.float32)
+    product(x)
+    product._threads.take()
+    product(x)
+    kept = product._threads.frame
+    product(x)
+    assert product._threads.frame is kept and not kept.taken

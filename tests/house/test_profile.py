@@ -125,14 +125,14 @@ def test_results_are_the_same_while_and_after_profiling() -> None:
     before = exe.run(FEEDS)["y"]
     exe.profile(FEEDS, seconds=0.0)
     np.testing.assert_array_equal(exe.run(FEEDS)["y"], before)
-    assert exe._threads.profile is None
+    assert exe._threads.frame.profile is None
 
 
 def test_a_call_that_fails_ends_its_profile(tmp_path: Path) -> None:
     exe = tw.compile(save_rows(tmp_path))
     with pytest.raises(tw.RuntimeFault):
         exe.profile({"indices": np.array([7], np.int64)}, seconds=0.0)
-    assert exe._threads.profile is None
+    assert exe._threads.frame.profile is None
     assert exe.profile({"indices": np.array([1], np.int64)}, seconds=0.0).sites
 
 

@@ -87,7 +87,7 @@ def test_a_call_that_asks_for_memory_is_not_the_measure(monkeypatch: pytest.Monk
     def ask_first(*arguments: object) -> int:
         if not asked:
             asked.append(True)
-            arguments[5][0] = 64  # type: ignore[index]
+            watched.exe._threads.frame.fault[0] = 64
             return executable.ARENA_TOO_SMALL
         return enter(*arguments)
 

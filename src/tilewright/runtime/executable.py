@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import os
 import re
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES
+from tilewright.codegen.abi import ARENA_TOO_SMALL
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.file import write_programs
-from tilewright.runtime.interface import Port, Shape
-from tilewright.runtime.memory import allocate
+from tilewright.runtime.frame import Frame, Frames
+from tilewright.runtime.interface import Port
 from tilewright.runtime.native import NativeCode
-from tilewright.runtime.pointers import data_pointer
+from tilewright.runtime.prepare import make_prepare
 from tilewright.runtime.profile import Profile, Recorder, evaluate_calls, measure
 from tilewright.runtime.program import Program
-from tilewright.runtime.results import check_results, copy_result, match_results
+from tilewright.runtime.results import copy_result, match_results
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
@@ -41,30 +40,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
+LOOK = 8
+"""Of so many calls that give Python's lock away, one is timed by its thread's own time."""
+
 SHORT = 50_000
 """Nanoseconds of a call below which it keeps Python's lock: to hand the lock on costs as much, and the threads that
 wait for it would be given it after five milliseconds anyway."""
-
-_FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
-
-
-class _ThreadState(threading.local):
-    """What one thread needs for its calls: scratch memory that grows and stays, a fault record, the symbols of the last
-    call where that was short, and the record of a profile while somebody asks for one."""
-
-    def __init__(self) -> None:
-        self.memory: Array = np.empty(0, np.uint8)
-        self.arena = 0
-        self.arena_bytes = 0
-        self.fault = _FaultRecord()
-        self.short: tuple[int, ...] | None = None
-        self.profile: int | None = None
-
-    def grow(self, size: int) -> None:
-        """Makes the arena at least `size` bytes, aligned to a cache line."""
-        self.memory = allocate(size)
-        self.arena = self.memory.ctypes.data
-        self.arena_bytes = size
 
 
 class Executable:
@@ -94,20 +75,21 @@ class Executable:
         self._faults = program.faults
         self.program = program
         self._constant_pointers = _addresses(program.constants)
+        self._constants_at = ctypes.addressof(self._constant_pointers)
         self._bind = interface.binder()
+        self._prepare = make_prepare(interface, self._bind)
         self._names = tuple(p.name for p in interface.inputs)
-        self._input_dtypes = tuple(p.dtype.numpy for p in interface.inputs)
-        self._output_dtypes = tuple(p.dtype.numpy for p in interface.outputs)
-        self._pointers = ctypes.c_void_p * max(len(interface.inputs) + len(interface.outputs), 1)
-        dynamic = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
-        self._sizes = ctypes.c_int64 * max(len(interface.symbols) + dynamic, 1)
-        self._threads = _ThreadState()
+        late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
+        self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)
+        arrays = len(interface.inputs) + len(interface.outputs)
+        self._threads = Frames(arrays, len(interface.symbols) + late)
 
     def refer_to(self, constants: Sequence[Array]) -> None:
         """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
         file that is mapped, for one. For whoever made the executable, before it is called."""
         self.program = replace(self.program, constants=tuple(constants))
         self._constant_pointers = _addresses(constants)
+        self._constants_at = ctypes.addressof(self._constant_pointers)
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -136,35 +118,18 @@ class Executable:
 
     def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
         """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
-        inputs = [
-            a
-            if type(a) is np.ndarray and a.dtype == d and (f := a.flags).c_contiguous and f.aligned
-            else to_array(self.inputs[n], a)
-            for n, (a, d) in enumerate(zip(given, self._input_dtypes, strict=True))
-        ]
-        symbols, shapes = self._bind([a.shape for a in inputs])
-        if wanted is not None:
-            check_results(self.outputs, wanted, shapes, inputs)
-        outputs = self._outputs(shapes, wanted)
-        pointers = self._pointers(
-            *[data_pointer(a) for a in inputs],
-            *[None if o is None else data_pointer(o) for o in outputs],
-        )
-        sizes = self._sizes(*symbols)
-        self._enter(symbols, pointers, sizes)
-        if None in shapes:
-            return self._collect(outputs, pointers, sizes, wanted)
-        return tuple(outputs)  # type: ignore[arg-type]
-
-    def _outputs(self, shapes: Sequence[Shape | None], wanted: Sequence[Array | None] | None) -> list[Array | None]:
-        """Arrays for the outputs, None for those that only the call can size."""
+        symbols, outputs, addresses, _inputs = self._prepare(given, wanted)
+        frame = self._threads.take()
         try:
-            if wanted is None:
-                return [None if s is None else np.empty(s, d) for s, d in zip(shapes, self._output_dtypes, strict=True)]
-            rows = zip(shapes, self._output_dtypes, wanted, strict=True)
-            return [None if s is None else np.empty(s, d) if w is None else w for s, d, w in rows]
-        except (ValueError, MemoryError) as error:
-            raise self._no_room(shapes) from error
+            frame.pointers[:] = addresses
+            if symbols:
+                frame.sizes[: len(symbols)] = symbols
+            self._enter(frame, symbols)
+            if self._has_late:
+                return self._collect(outputs, frame, wanted)
+        finally:
+            frame.taken = False
+        return outputs  # type: ignore[return-value]
 
     def run(self, feeds: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
         """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has."""
@@ -243,55 +208,49 @@ class Executable:
         these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
         return self._inside.arena(sizes or {}, other)
 
-    def _enter(self, symbols: tuple[int, ...], pointers: Any, sizes: Any) -> None:
+    def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
         """Calls native code; again with a larger arena when it asks for one. Keeps Python's lock where this thread's
         last call of these sizes was short."""
-        state = self._threads
         while True:
-            is_short = state.short == symbols
-            # A call that gave the lock away waits for it afterwards: only the thread's own time tells how long it took.
-            clock, entry = (perf_counter_ns, self._held) if is_short else (thread_time_ns, self._entry)
+            is_short = frame.short == symbols
+            entry, clock = self._held if is_short else self._entry, perf_counter_ns
+            if not is_short:
+                # A call that gives the lock away waits for it afterwards: how long it took, its own time tells, which
+                # costs a system call.
+                frame.looks += 1
+                clock = perf_counter_ns if frame.looks % LOOK else thread_time_ns
             start = clock()
             status = entry(
-                pointers,
-                self._constant_pointers,
-                sizes,
-                state.arena,
-                state.arena_bytes,
-                state.fault,
+                frame.pointers_at,
+                self._constants_at,
+                frame.sizes_at,
+                frame.arena,
+                frame.arena_bytes,
+                frame.fault_at,
                 self.threads,
-                state.profile,
+                frame.profile,
             )
             if status == 0:
                 if (clock() - start < SHORT) is not is_short:
-                    state.short = None if is_short else symbols
+                    frame.short = None if is_short else symbols
                 return
             if status != ARENA_TOO_SMALL:
-                raise self._fault(status, state.fault)
-            state.grow(int(state.fault[0]))
-
-    def _no_room(self, shapes: Sequence[tuple[int, ...] | None]) -> RuntimeFault:
-        """The fault for results that no array can be made for."""
-        shown = (
-            f"{p.label} of shape {s}" for p, s in zip(self.interface.outputs, shapes, strict=True) if s is not None
-        )
-        if any(d < 0 for s in shapes if s is not None for d in s):
-            return RuntimeFault("the inputs are too small for the program", why=f"it would return {', '.join(shown)}")
-        return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")
+                raise self._fault(status, frame.fault)
+            frame.grow(int(frame.fault[0]))
 
     def _collect(
-        self, outputs: list[Array | None], pointers: Any, sizes: Any, wanted: Sequence[Array | None] | None
+        self, outputs: Sequence[Array | None], frame: Frame, wanted: Sequence[Array | None] | None
     ) -> tuple[Array, ...]:
         """Copies the outputs that the call sized itself out of the arena."""
         place = len(self.interface.symbols)
         result: list[Array] = []
         for n, (port, out) in enumerate(zip(self.interface.outputs, outputs, strict=True)):
             if out is None:
-                shape = tuple(sizes[place : place + port.type.rank])
+                shape = tuple(frame.sizes[place : place + port.type.rank])
                 place += port.type.rank
                 out = np.empty(shape, port.dtype.numpy)
                 if out.nbytes:
-                    ctypes.memmove(out.ctypes.data, pointers[len(self._names) + n], out.nbytes)
+                    ctypes.memmove(out.ctypes.data, frame.pointers[len(self._names) + n], out.nbytes)
                 own = None if wanted is None else wanted[n]
                 out = out if own is None else copy_result(port, own, out)
             result.append(out)
@@ -316,11 +275,11 @@ class Executable:
         sizes = dict(zip(self.interface.symbols, values, strict=True))
 
         def profiled() -> None:
-            self._threads.profile = recorder.address
+            self._threads.frame.profile = recorder.address
             try:
                 self(*arrays)
             finally:
-                self._threads.profile = None
+                self._threads.frame.profile = None
 
         calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
         return evaluate_calls(calls, plain, self.program.sites, sizes, self.program.target, self.threads)

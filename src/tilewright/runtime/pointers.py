@@ -33,5 +33,7 @@ def _is_laid_out() -> bool:
     return all(_read(a) == _ask(a) for a in (whole, whole[1:], whole[:, ::-1], whole.T, np.ones(()), np.ones((2, 0))))
 
 
-data_pointer: Callable[[Array], int | None] = _read if _is_laid_out() else _ask
-"""The address of the first element. The array must outlive its use."""
+ADDRESS = f"at(id({{}}) + {_HEADER}).value" if _is_laid_out() else "ask({})"
+"""The Python of an array's address, with its name to be put in, for code that has `ADDRESS_SCOPE`."""
+
+ADDRESS_SCOPE: dict[str, Callable[..., Any]] = {"at": _at, "ask": _ask}

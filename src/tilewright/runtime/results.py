@@ -18,9 +18,11 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 
-def match_results(ports: Sequence[Port], out: object) -> list[Array | None]:
+def match_results(ports: Sequence[Port], out: object) -> Sequence[Array | None]:
     """The arrays that `out` gives for the outputs, in their order: an array for the only output, a sequence of arrays
     (None where a fresh one is wanted), or a mapping from names."""
+    if type(out) is np.ndarray and len(ports) == 1:
+        return (out,)
     if isinstance(out, Mapping):
         unknown = [name for name in out if all(p.name != name for p in ports)]
         if unknown:
@@ -47,23 +49,24 @@ def check_results(
 ) -> None:
     """Raises UserError for an array that the call cannot write its output into. A shape is None where only the call
     knows it: such an output is copied, and its shape is checked then."""
-    for n, (port, array, shape) in enumerate(zip(ports, out, shapes, strict=True)):
+    for n, array in enumerate(out):
         if array is None:
             continue
-        _check_array(port, array, shape)
-        others = [a for m, a in enumerate(out) if m != n and a is not None]
-        if any(np.may_share_memory(array, other) for other in (*inputs, *others)):
-            _refuse(port, "it shares memory with an input or another output", "pass an array of its own")
+        _check_array(ports[n], array, shapes[n])
+        for other in (*inputs, *out[:n]):
+            if other is not None and np.may_share_memory(array, other):
+                _refuse(ports[n], "it shares memory with an input or another output", "pass an array of its own")
 
 
 def _check_array(port: Port, array: Array, shape: Shape | None) -> None:
-    if array.dtype != port.dtype.numpy:
-        _refuse(port, f"it has elements of {array.dtype}", f"make it with np.empty(…, {str(port.dtype.numpy)!r})")
+    wanted, flags = port.dtype.numpy, array.flags
+    if array.dtype is not wanted and array.dtype != wanted:
+        _refuse(port, f"it has elements of {array.dtype}", f"make it with np.empty(…, {str(wanted)!r})")
     if shape is not None and array.shape != shape:
         _refuse(port, f"it has the shape {array.shape}, and the result of this call has {shape}", "give it that shape")
-    if not array.flags.writeable:
+    if not flags.writeable:
         _refuse(port, "it is read-only", "pass an array you may write")
-    if not (array.flags.c_contiguous and array.flags.aligned):
+    if not (flags.c_contiguous and flags.aligned):
         _refuse(port, "it is not contiguous and aligned", "pass an array made by np.empty, and copy from it")
 
 

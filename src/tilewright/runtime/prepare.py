@@ -1,0 +1,90 @@
+"""What Python does before a call enters native code, as a function generated for the program's interface: calls are
+frequent, and a loop over arrays costs more than what is done for each.
+
+    def prepare(given, wanted):
+        a0, = given
+        if not (type(a0) is ndarray and …): a0 = to_array(input0, a0)
+        symbols, shapes = bind((a0.shape,))
+        if wanted is None: wanted = nothing
+        else: check_results(outputs, wanted, shapes, (a0,))
+        w0, = wanted
+        try:
+            o0 = empty(shapes[0], type_o0) if w0 is None else w0
+        except (ValueError, MemoryError) as error: raise no_room(shapes) from error
+        return symbols, (o0,), [address of a0, address of o0], (a0,)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.report.errors import RuntimeFault
+from tilewright.runtime.convert import to_array
+from tilewright.runtime.interface import Binder, Interface, Shape
+from tilewright.runtime.pointers import ADDRESS, ADDRESS_SCOPE
+from tilewright.runtime.results import check_results
+
+Array = np.ndarray[Any, Any]
+Given = Sequence[Any]
+Wanted = Sequence[Array | None] | None
+Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], list[int | None], tuple[Array, ...]]
+Prepare = Callable[[Given, Wanted], Prepared]
+
+
+def make_prepare(interface: Interface, bind: Binder) -> Prepare:
+    """A function from the arrays that a caller gives, and wants results in, to the values of the symbols, the
+    outputs (None where only the call knows a size), the addresses of inputs and outputs, and the inputs as native code
+    takes them: they hold the memory that it reads.
+
+    It raises UserError for an array that does not fit, RuntimeFault where there is no room for the results.
+    """
+
+    def no_room(shapes: Sequence[Shape | None]) -> RuntimeFault:
+        return _no_room(interface, shapes)
+
+    scope: dict[str, Any] = {"ndarray": np.ndarray, "empty": np.empty, "to_array": to_array, "bind": bind}
+    scope |= {"check_results": check_results, "outputs": interface.outputs, "no_room": no_room}
+    scope |= {"nothing": (None,) * len(interface.outputs), **ADDRESS_SCOPE}
+    scope |= {f"input{n}": port for n, port in enumerate(interface.inputs)}
+    scope |= {f"type_a{n}": port.dtype.numpy for n, port in enumerate(interface.inputs)}
+    scope |= {f"type_o{n}": port.dtype.numpy for n, port in enumerate(interface.outputs)}
+    exec(compile(_source(interface), "<a call>", "exec"), scope)
+    prepare: Prepare = scope["prepare"]
+    return prepare
+
+
+def _source(interface: Interface) -> str:
+    arrays = [f"a{n}" for n in range(len(interface.inputs))]
+    results = [f"o{n}" for n in range(len(interface.outputs))]
+    dynamic = [interface.is_dynamic(port) for port in interface.outputs]
+    lines = [f"{_tuple(arrays)} = given"]
+    for n, a in enumerate(arrays):
+        kind = f"type({a}) is ndarray and ({a}.dtype is type_{a} or {a}.dtype == type_{a})"
+        lines.append(f"if not ({kind} and (f := {a}.flags).c_contiguous and f.aligned): {a} = to_array(input{n}, {a})")
+    lines.append(f"symbols, shapes = bind({_tuple([f'{a}.shape' for a in arrays])})")
+    lines += ["if wanted is None: wanted = nothing", f"else: check_results(outputs, wanted, shapes, {_tuple(arrays)})"]
+    lines.append(f"{_tuple([f'w{n}' for n in range(len(results))])} = wanted")
+    lines.append("try:")
+    for n, o in enumerate(results):
+        fresh = "None" if dynamic[n] else f"empty(shapes[{n}], type_{o}) if w{n} is None else w{n}"
+        lines.append(f"    {o} = {fresh}")
+    lines += ["    pass", "except (ValueError, MemoryError) as error: raise no_room(shapes) from error"]
+    held = arrays + [o for o, late in zip(results, dynamic, strict=True) if not late]
+    addresses = [ADDRESS.format(x) if x in held else "None" for x in (*arrays, *results)] or ["None"]
+    lines.append(f"return symbols, {_tuple(results)}, [{', '.join(addresses)}], {_tuple(arrays)}")
+    return "\n    ".join(["def prepare(given, wanted):", *lines])
+
+
+def _tuple(names: Sequence[str]) -> str:
+    return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def _no_room(interface: Interface, shapes: Sequence[Shape | None]) -> RuntimeFault:
+    """The fault for results that no array can be made for."""
+    shown = (f"{p.label} of shape {s}" for p, s in zip(interface.outputs, shapes, strict=True) if s is not None)
+    if any(d < 0 for s in shapes if s is not None for d in s):
+        return RuntimeFault("the inputs are too small for the program", why=f"it would return {', '.join(shown)}")
+    return RuntimeFault("there is no room for the results of the call", why=f"they are {', '.join(shown)}")
