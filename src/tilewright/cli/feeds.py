@@ -31,8 +31,8 @@ from tilewright.runtime.interface import Port
 Array = np.ndarray[Any, Any]
 
 _ZIP = b"PK\x03\x04"
-INTEGERS = 10
-"""Random integers lie in 0 .. INTEGERS - 1: within most tables that they may index."""
+INTEGERS = 2
+"""Random integers lie in 0 .. INTEGERS - 1: within most tables that they may index, kinds of tokens among them."""
 
 
 @dataclass(slots=True)

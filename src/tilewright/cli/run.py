@@ -71,7 +71,7 @@ def run(
     """Run a model once and print its outputs.
 
     Inputs come from files (NAME=@x.npy, @inputs.npz), from values on the command line, or are random. Random floats
-    are normal, random integers lie in 0..9. Sizes of dimensions that no input and no --size gives are 1.
+    are normal, random integers are 0 or 1. Sizes of dimensions that no input and no --size gives are 1.
 
     \b
     Examples:
