@@ -241,6 +241,23 @@ def test_a_start_without_the_compiler_loads_no_llvm(tmp_path: Path) -> None:
     assert done.stdout == "True []\n", done.stderr
 
 
+def test_python_ends_while_threads_are_in_compiled_code(tmp_path: Path) -> None:
+    """Code that a thread is in when everything else is gone is still there."""
+    tw.compile(tw.parse("graph main(x: f32[3000000]) -> y:\n  y: f32[3000000] = exp(x)\n")).save(tmp_path / "wide.tw")
+    program = (
+        "import threading, time, numpy as np, tilewright as tw\n"
+        "exe, x = tw.load('wide.tw'), np.ones(3000000, np.float32)\n"
+        "y = np.empty_like(x)\n"
+        "def work():\n    while True: exe(x, out=y)\n"
+        "[threading.Thread(target=work, daemon=True).start() for _ in range(3)]\n"
+        "time.sleep(0.1)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
 

@@ -9,7 +9,6 @@ memory is given back with the object. Where object files are not ELF, LLVM's loa
 from __future__ import annotations
 
 import ctypes
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -90,8 +89,8 @@ def find_function(name: str) -> int:
     """The address of a function of the system's libraries in this process. Raises InternalError where there is none."""
     for library in (None, *_LIBRARIES):
         try:
-            found = ctypes.cast(getattr(ctypes.CDLL(library, mode=os.RTLD_LAZY), name), ctypes.c_void_p).value
-        except (OSError, AttributeError):
+            found = ctypes.cast(ctypes.CDLL(library)[name], ctypes.c_void_p).value
+        except (OSError, AttributeError, ValueError):
             continue
         if found:
             return found

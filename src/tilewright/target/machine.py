@@ -6,7 +6,9 @@ runs a program that was compiled before asks nothing of this, and LLVM is loaded
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -53,21 +55,20 @@ def find_tune(model: str, cpu: str) -> str:
 
 @functools.cache
 def llvm_stamp() -> str:
-    """Text that differs whenever LLVM may be another one: the places, sizes and times of the files that llvmlite brings
-    along, which need not be loaded for it."""
+    """Text that differs whenever LLVM is another one: what llvmlite says of its version, and the size of its library.
+    Nothing of it is loaded for that."""
     spec = find_spec("llvmlite")
-    folders = [] if spec is None else list(spec.submodule_search_locations or ())
-    rows = [row for folder in folders for row in _libraries(os.path.join(folder, "binding"))]
-    return " ".join(sorted(rows))
+    found = []
+    for folder in () if spec is None else spec.submodule_search_locations or ():
+        with contextlib.suppress(OSError), open(os.path.join(folder, "_version.py"), "rb") as file:
+            found.append(hashlib.sha256(file.read()).hexdigest()[:16])
+        with contextlib.suppress(OSError):
+            libraries = [f for f in os.scandir(os.path.join(folder, "binding")) if f.name.endswith(_LIBRARIES)]
+            found += sorted(f"{file.name} {file.stat().st_size}" for file in libraries)
+    return " ".join(found)
 
 
-def _libraries(folder: str) -> list[str]:
-    """A word for each library in a folder."""
-    try:
-        files = [file for file in os.scandir(folder) if file.name.endswith((".so", ".dylib", ".dll"))]
-        return [f"{file.name}:{file.stat().st_size}:{file.stat().st_mtime_ns}" for file in files]
-    except OSError:
-        return []
+_LIBRARIES = (".so", ".dylib", ".dll")
 
 
 @functools.cache
