@@ -96,6 +96,6 @@ def _probes() -> tuple[llvm.ExecutionEngine, Target]:
     target = native()
     module = llvm.parse_assembly(print_probes(target))
     module.verify()
-    engine = llvm.create_mcjit_compiler(module, target.create_machine())
+    engine = llvm.create_mcjit_compiler(module, target.create_machine(jit=True))
     engine.finalize_object()
     return engine, target

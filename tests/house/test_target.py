@@ -13,8 +13,9 @@ import pytest
 from tilewright.expr import dtypes
 from tilewright.store import Json, Store, pack
 from tilewright.target import Cache, Peaks, Target, calibrate, calibrated, native, target_names
+from tilewright.target.cpuid import find_features
 from tilewright.target.features import LEVELS, choose_cpu, close, known_features, remove
-from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
+from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_arm_features, read_caches, read_quota
 from tilewright.target.probes import READ_STEP, count_chains, print_probes
 from tilewright.target.show import describe
 from tilewright.target.target import describe_host
@@ -99,7 +100,7 @@ def test_the_fingerprint_tells_machines_apart_and_ignores_the_name() -> None:
     v3 = Target.parse("x86-64-v3")
     others = [
         Target.parse("x86-64-v3 +avxvnni"),
-        dataclasses.replace(v3, tune="znver3"),
+        dataclasses.replace(v3, model="AuthenticAMD; 25; 1"),
         dataclasses.replace(v3, cores=v3.cores + 1),
         dataclasses.replace(v3, caches=v3.caches[:2]),
         dataclasses.replace(v3, peaks=dataclasses.replace(v3.peaks, memory_gbs=1.0)),
@@ -163,7 +164,7 @@ def test_the_peak_probe_is_nothing_but_multiply_adds_in_full_registers(text: str
 def test_the_read_probe_reads_every_byte() -> None:
     target = native()
     module = llvm.parse_assembly(print_probes(target))
-    engine = llvm.create_mcjit_compiler(module, target.create_machine())
+    engine = llvm.create_mcjit_compiler(module, target.create_machine(jit=True))
     engine.finalize_object()
     read = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
         engine.get_function_address("read")
@@ -200,9 +201,11 @@ def cache_files(index: int, level: int, kind: str, size: str, ways: str = "8", s
 
 
 def test_native_is_what_llvm_says_this_machine_has() -> None:
+    """All features that code is made for, by whoever is asked: the processor and the system, or LLVM."""
     present = {name for name, has in llvm.get_host_cpu_features().items() if has}
     target = native()
-    assert present <= target.features
+    assert target.features == close(target.architecture, present & {*known_features(target.architecture)})
+    assert target.triple == current_host().triple == llvm.get_process_triple()
     assert target.is_runnable_on(current_host())
     assert target.cores >= 1
     assert target.threads >= target.cores
@@ -210,17 +213,67 @@ def test_native_is_what_llvm_says_this_machine_has() -> None:
     assert Target.parse("native") is target
 
 
-def test_a_processor_name_that_lies_changes_nothing_but_scheduling() -> None:
-    honest = native()
-    misled = describe_host(dataclasses.replace(current_host(), llvm_name="sapphirerapids"))
-    assert dataclasses.replace(misled, tune=honest.tune) == honest
+def test_a_processor_name_is_asked_for_when_code_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is LLVM's guess, which may be wrong: it is for instruction timings only, and part of no key."""
+    target, before = native(), native().fingerprint()
+    assert target.tune == llvm.get_host_cpu_name() and f'"tune-cpu"="{target.tune}"' in target.attributes
+    monkeypatch.setattr(llvm, "get_host_cpu_name", lambda: "sapphirerapids")
+    assert target.tune == "sapphirerapids" and target.fingerprint() == before
+    assert dataclasses.replace(target, model="of another machine").tune == target.cpu
+    assert Target.parse("x86-64-v3 +avxvnni").tune == "x86-64-v3"
+
+
+Leaves = dict[tuple[int, int], tuple[int, int, int, int]]
+FULL: Leaves = {
+    (0, 0): (0x24, 0, 0, 0),
+    (1, 0): (0, 0, 0xFFFF_FFFF, 0xFFFF_FFFF),
+    (7, 0): (1, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF),
+    (7, 1): (0xFFFF_FFFF, 0, 0, 0xFFFF_FFFF),
+    (0x1E, 1): (0xFFFF_FFFF, 0, 0, 0),
+    (0x24, 0): (0, 2, 0, 0),
+    (0x8000_0000, 0): (0x8000_0008, 0, 0, 0),
+    (0x8000_0001, 0): (0, 0, 0xFFFF_FFFF, 0xFFFF_FFFF),
+}
+"""A processor that has everything."""
+
+
+def features_of(leaves: Leaves, saved: int) -> frozenset[str]:
+    """What is found on a processor that answers so, and otherwise, as processors do, with anything."""
+    return find_features(lambda leaf, subleaf: leaves.get((leaf, subleaf), (0xFFFF_FFFF,) * 4), lambda: saved)
+
+
+def test_what_a_processor_tells_is_read_by_leaf_and_by_what_the_system_saves() -> None:
+    known = set(known_features("x86_64"))
+    assert features_of(FULL, 0xFFFF_FFFF) == known
+    plain = features_of(FULL, 0)
+    assert {"sse4.2", "bmi2", "popcnt"} <= plain and not {"avx", "fma", "vaes", "avx512f", "amx-tile"} & plain
+    vectors = features_of(FULL, 0b111)
+    assert {"avx2", "fma", "avxvnni"} <= vectors and not {"avx512f", "avx512bf16", "amx-tile", "avx10.1"} & vectors
+    assert not {"amx-tile"} & features_of(FULL, 0xE7) and "avx10.2" in features_of(FULL, 0xE7)
+    unsaved = {**FULL, (1, 0): (0, 0, 0xFFFF_FFFF & ~(1 << 27), 0xFFFF_FFFF)}
+    assert features_of(unsaved, 0xFFFF_FFFF) == plain, "the system must say that it saves anything"
+
+
+def test_leaves_that_a_processor_has_not_are_not_believed() -> None:
+    old = {**FULL, (0, 0): (1, 0, 0, 0)}
+    assert "avx" in features_of(old, 7) and not {"avx2", "avxvnni", "bmi"} & features_of(old, 7)
+    assert not {"avxvnni", "sha512"} & features_of({**FULL, (7, 0): (0, *FULL[7, 0][1:])}, 7)
+    assert not {"lzcnt", "64bit"} & features_of({**FULL, (0x8000_0000, 0): (0x8000_0000, 0, 0, 0)}, 7)
+    older = features_of({**FULL, (0x24, 0): (0, 1, 0, 0)}, 0xE7)
+    assert "avx10.1" in older and "avx10.2" not in older
+
+
+def test_arm_features_are_read_from_the_words_of_linux() -> None:
+    graviton = "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm lrcpc dcpop asimddp"
+    assert read_arm_features(graviton) == {"fp-armv8", "neon", "crc", "lse", "aes", "sha2"}
+    assert read_arm_features("fp asimd aes sve sve2") == {"fp-armv8", "neon", "sve", "sve2"}
+    assert set(read_arm_features(f"{graviton} sve sve2")) <= set(known_features("aarch64"))
 
 
 def test_features_that_a_hypervisor_masks_are_not_assumed() -> None:
     host = dataclasses.replace(
         current_host(),
         triple="x86_64-unknown-linux-gnu",
-        llvm_name="znver5",
         features=LEVELS["x86-64-v4"] - {"avx512vl"},
     )
     target = describe_host(host)

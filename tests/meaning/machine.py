@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.codegen.abi import ENTRY
 from tilewright.codegen.assemble import assemble, assembly
+from tilewright.codegen.link import link_code
 from tilewright.codegen.module import generate
 from tilewright.expr.dtypes import DType, from_numpy
 from tilewright.expr.nodes import Const, Expr, Var, const
@@ -60,7 +62,7 @@ class Machine:
     """A function as machine code, called on arrays in the order of its parameters."""
 
     def __init__(self, function: Function) -> None:
-        self.code = NativeCode([assemble(llvm_text(function), native())], native())
+        self.code = NativeCode(link_code([assemble(llvm_text(function), native())], native(), (ENTRY,)), native())
 
     def __call__(self, *arrays: Array) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

@@ -14,8 +14,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-import llvmlite.binding as llvm
-
 from tilewright.core.switches import Switches
 from tilewright.report import settings
 from tilewright.report.errors import UserError
@@ -24,6 +22,7 @@ from tilewright.runtime.program import Program
 from tilewright.store import Damaged, Store, digest
 from tilewright.store.files import map_file
 from tilewright.target import Target
+from tilewright.target.machine import llvm_stamp
 
 _SETTLED_NS = 2_000_000_000
 """A file that was written less than so long ago may be written again without its times telling."""
@@ -118,9 +117,9 @@ def _digest_of(path: str, model: Source, store: Store) -> str:
 
 @cache
 def compiler_version() -> str:
-    """Text that differs whenever the compiler may make other code: its files and LLVM's version."""
+    """Text that differs whenever the compiler may make other code: its files and LLVM's."""
     files = "".join(sorted(_sources_in(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))))
-    return f"{llvm.llvm_version_info} {hashlib.sha256(files.encode()).hexdigest()}"
+    return f"{llvm_stamp()} {hashlib.sha256(files.encode()).hexdigest()}"
 
 
 def _sources_in(folder: str, within: str = "") -> Iterator[str]:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
 
-from tilewright.codegen.abi import FaultMessage
+from tilewright.codegen.abi import ENTRY, FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
+from tilewright.codegen.link import link_code
 from tilewright.codegen.module import generate
 from tilewright.compiler.legalise import GRAPH, LOOPS
 from tilewright.compiler.processes import is_large
@@ -105,7 +106,8 @@ def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program
     constants = tuple(compiled.module.constants[name] for name in compiled.constants)
     made_by = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
     made = {**made_by, **provenance}
-    return Program(compiled.interface, compiled.code, compiled.faults, constants, target, _sites(compiled), made)
+    code = link_code(compiled.code, target, (ENTRY,))
+    return Program(compiled.interface, code, compiled.faults, constants, target, _sites(compiled), made)
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:

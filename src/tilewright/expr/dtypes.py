@@ -10,8 +10,8 @@ A `DType` is an interned record, so `is` compares. Text names are those of the r
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
-import ml_dtypes
 import numpy as np
 
 
@@ -22,7 +22,12 @@ class DType:
     name: str
     kind: str
     bits: int
-    numpy: np.dtype[np.generic]
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """NumPy's type of the same numbers. For what NumPy itself lacks, `ml_dtypes` is loaded with the first
+        question."""
+        return _numpy_type(self.name)
 
     @property
     def bytes(self) -> int:
@@ -65,20 +70,15 @@ class DType:
         return self.name
 
 
-def _row(name: str, kind: str, bits: int, scalar: object) -> DType:
-    return DType(name, kind, bits, np.dtype(scalar))  # type: ignore[call-overload]
-
-
-bool_ = _row("bool", "b", 8, np.bool_)
-i8, i16, i32, i64 = (_row(f"i{n}", "i", n, f"int{n}") for n in (8, 16, 32, 64))
-u8, u16, u32, u64 = (_row(f"u{n}", "u", n, f"uint{n}") for n in (8, 16, 32, 64))
-f16 = _row("f16", "f", 16, np.float16)
-bf16 = _row("bf16", "f", 16, ml_dtypes.bfloat16)
-f32 = _row("f32", "f", 32, np.float32)
-f64 = _row("f64", "f", 64, np.float64)
+bool_ = DType("bool", "b", 8)
+i8, i16, i32, i64 = (DType(f"i{n}", "i", n) for n in (8, 16, 32, 64))
+u8, u16, u32, u64 = (DType(f"u{n}", "u", n) for n in (8, 16, 32, 64))
+f16, bf16, f32, f64 = (DType(name, "f", bits) for name, bits in (("f16", 16), ("bf16", 16), ("f32", 32), ("f64", 64)))
 
 DTYPES: dict[str, DType] = {d.name: d for d in (bool_, i8, i16, i32, i64, u8, u16, u32, u64, f16, bf16, f32, f64)}
-_BY_NUMPY = {d.numpy: d for d in DTYPES.values()}
+
+_KINDS = {"i": "int", "u": "uint", "f": "float"}
+_BRAIN = "bfloat16"
 
 index = i64
 """The type of loop variables, dimensions and buffer indices."""
@@ -86,4 +86,22 @@ index = i64
 
 def from_numpy(dtype: np.dtype[np.generic]) -> DType | None:
     """The element type that a NumPy dtype stands for (native byte order), or None when there is none."""
-    return _BY_NUMPY.get(dtype)
+    found = _by_numpy().get(dtype)
+    return bf16 if found is None and dtype.name == _BRAIN and dtype == bf16.numpy else found
+
+
+@cache
+def _by_numpy() -> dict[np.dtype[np.generic], DType]:
+    """The element types that NumPy itself has."""
+    return {d.numpy: d for d in DTYPES.values() if d is not bf16}
+
+
+@cache
+def _numpy_type(name: str) -> np.dtype[np.generic]:
+    dtype = DTYPES[name]
+    if dtype is bf16:
+        import ml_dtypes
+
+        brain: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
+        return brain
+    return np.dtype("bool" if dtype.is_bool else f"{_KINDS[dtype.kind]}{dtype.bits}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -113,6 +112,8 @@ def _fma(a: Any, b: Any, c: Any) -> Any:
 
 
 def _rational_fma(x: float, y: float, z: float) -> float:
+    from fractions import Fraction
+
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     try:
         return float(exact) if exact else x * y + z

@@ -10,7 +10,6 @@ with a point or exponent, f32. The nodes are built as they are written: nothing 
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -108,6 +107,8 @@ class ExprParser:
 
     def unknown(self, token: Token, what: str, known: Mapping[str, object] | Sequence[str]) -> UserError:
         """The error for a name that nothing defines, with what may have been meant."""
+        import difflib
+
         near = difflib.get_close_matches(token.text, list(known), 3, 0.5) or sorted(known)[:16]
         mend = f"use {'one of: ' if len(near) > 1 else ''}{', '.join(near)}" if near else "define it before this line"
         if near and what in ("variable", "buffer"):

@@ -6,7 +6,6 @@ that says what would. `table()` is the list a person reads; `unknown()` finds mi
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -185,6 +184,8 @@ def unknown(environment: Mapping[str, str] | None = None) -> list[UserError]:
     found = []
     for name in sorted(os.environ if environment is None else environment):
         if name.startswith(PREFIX) and name not in names:
+            import difflib
+
             near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
             mend = f"did you mean {PREFIX}{near[0]}?" if near else f"the variables are {', '.join(names)}"
             found.append(UserError(f"unknown variable {name}", where="the environment", mend=mend))

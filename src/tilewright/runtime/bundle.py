@@ -19,7 +19,6 @@ import numpy as np
 from tilewright.codegen.abi import VERSION, FaultMessage
 from tilewright.expr.dtypes import DTYPES, from_numpy
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.expr.parse import parse
 from tilewright.expr.text import show
 from tilewright.report.errors import UserError
 from tilewright.runtime.interface import Interface, Port
@@ -153,8 +152,14 @@ def _read_site(row: Sequence[Any], symbols: Mapping[str, Var]) -> Site:
 
 
 def _read_number(text: str, symbols: Mapping[str, Var]) -> Expr:
-    """A number of operations or bytes; where all sizes are known, which is often, it is written out."""
-    return const(int(text)) if text.isdecimal() and text.isascii() else parse(text, symbols)
+    """A size, or a number of operations or bytes."""
+    if text.isdecimal() and text.isascii():
+        return const(int(text))
+    if text in symbols:
+        return symbols[text]
+    from tilewright.expr.parse import parse  # for sizes that are neither a number nor a symbol
+
+    return parse(text, symbols)
 
 
 class Bundle:
@@ -208,7 +213,7 @@ class Bundle:
 
 def _read_port(row: Sequence[Any], symbols: Mapping[str, Var]) -> Port:
     name, dtype, dims = row
-    shape = [Var("late", least=None) if d == "?" else parse(d, symbols) for d in dims]
+    shape = [Var("late", least=None) if d == "?" else _read_number(d, symbols) for d in dims]
     return Port(str(name), TensorType.of(DTYPES[dtype], shape))
 
 

@@ -26,7 +26,6 @@ from tilewright.runtime.frame import Frame, Frames
 from tilewright.runtime.interface import Port
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.prepare import make_prepare
-from tilewright.runtime.profile import Profile, Recorder, evaluate_calls, measure
 from tilewright.runtime.program import Program
 from tilewright.runtime.results import copy_result, match_results
 from tilewright.runtime.threads import count_threads
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from tilewright.plan.decision import Decision
     from tilewright.plan.fusion.explain import PlanReport
     from tilewright.runtime.inside import Inside, Origin
+    from tilewright.runtime.profile import Profile
 
 Array = np.ndarray[Any, Any]
 
@@ -269,6 +269,8 @@ class Executable:
     def profile(self, feeds: Mapping[str, Any], *, seconds: float = 1.0) -> Profile:
         """Where the time of a call on these arrays goes, measured for so many seconds: a row for each kernel, what lies
         between them, and a timeline of all threads. Calls of other threads go on and are not seen."""
+        from tilewright.runtime.profile import Recorder, evaluate_calls, measure  # for those who ask for one
+
         arrays = [to_array(p, a) for p, a in zip(self.inputs, self._match((), feeds), strict=True)]
         recorder = Recorder(self.program.sites, self.threads)
         values, _ = self._bind([a.shape for a in arrays])

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
-import llvmlite.binding as llvm
-
-from tilewright.codegen.abi import ENTRY, PARALLEL
-from tilewright.report.errors import InternalError, UserError
-from tilewright.runtime.pool import load_pool
-from tilewright.target import Target, native
+from tilewright.codegen.abi import ENTRY
+from tilewright.report.errors import UserError
+from tilewright.runtime.loader import Loaded, load_code
+from tilewright.runtime.pool import pool_functions
+from tilewright.target import Target
 from tilewright.target.host import current_host
 
 _SIGNATURE = (
@@ -35,34 +33,24 @@ EntryPoint = ctypes.CFUNCTYPE(*_SIGNATURE)
 HeldEntryPoint = ctypes.PYFUNCTYPE(*_SIGNATURE)
 """A call that keeps Python's lock."""
 
-_lock = threading.Lock()
-
 
 class NativeCode:
-    """A program's object files, loaded and linked. `entry` and `held` are callable as long as this object lives: calls
-    of `entry` release Python's lock, calls of `held` keep it. Nothing that the code waits for needs the lock.
+    """A program's code, loaded. `entry` and `held` are callable as long as this object lives: calls of `entry` release
+    Python's lock, calls of `held` keep it. Nothing that the code waits for needs the lock.
 
     Code for a target that this machine is not is never loaded: calling it raises UserError.
     """
 
     def __init__(self, code: Sequence[bytes], target: Target) -> None:
+        """Raises Damaged for what is no code."""
         host = current_host()
         if not target.is_runnable_on(host):
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
             self.held: Callable[..., int] = self.entry
             return
-        if any(PARALLEL.encode() in part for part in code):
-            load_pool()
-        with _lock:
-            machine = native().create_machine()
-            self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
-            for part in code:
-                self._engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(part))
-            self._engine.finalize_object()
-            address = self._engine.get_function_address(ENTRY)
-        if not address:
-            raise InternalError("the object code has no entry point")
+        self._loaded: Loaded = load_code(code, target, pool_functions)
+        address = self._loaded.address(ENTRY)
         self.entry = EntryPoint(address)
         self.held = HeldEntryPoint(address)
 

@@ -1,9 +1,9 @@
 """The process's one thread pool: loaded when code that forks is loaded first, shared by all executables.
 
-It lies in an engine of its own that is never unmapped, under names that LLVM's loader finds, so that any object code
-loaded later is bound to it. Workers start with the first loop that is worth forking. A child process that `os.fork`
-makes has none of its parent's threads: its pool begins anew. When Python ends, workers are stopped and joined, and the
-pool is never free again: whoever still calls runs alone.
+It stays in memory until the process ends, and its functions are given to all code that is loaded later. Workers start
+with the first loop that is worth forking. A child process that `os.fork` makes has none of its parent's threads: its
+pool begins anew. When Python ends, workers are stopped and joined, and the pool is never free again: whoever still
+calls runs alone.
 """
 
 from __future__ import annotations
@@ -12,44 +12,59 @@ import atexit
 import ctypes
 import os
 import threading
-from typing import Any
+from collections.abc import Mapping
 
-import llvmlite.binding as llvm
-
-from tilewright.codegen.abi import LEAVE, PARALLEL
-from tilewright.codegen.assemble import assemble
+from tilewright.codegen.abi import LEAVE, PARALLEL, VERSION
 from tilewright.codegen.pool import RESET, STOP, pool_text
-from tilewright.store import Store, digest
-from tilewright.target import native
+from tilewright.runtime.loader import Loaded, load_code
+from tilewright.store import Damaged, Store, digest
+from tilewright.target import Target, native
+from tilewright.target.machine import llvm_stamp
+
+EXPORTS = (PARALLEL, LEAVE, STOP, RESET)
 
 _lock = threading.Lock()
-_loaded: list[Any] = []
+_loaded: list[Loaded] = []
 
 
-def load_pool() -> None:
-    """Makes the pool known to code that is loaded after this; the first call takes it from the store or compiles it."""
+def pool_functions() -> Mapping[str, int]:
+    """The addresses of the pool's functions by name; the first call takes the pool from the store or compiles it."""
     with _lock:
         if not _loaded:
             _loaded.append(_load())
+        return {name: _loaded[0].address(name) for name in (PARALLEL, LEAVE)}
 
 
-def _load() -> Any:
-    target = native()
-    text, store = pool_text(target.triple, target.data_layout), Store.default()
-    key = digest(pool=text, target=target.fingerprint(), llvm=str(llvm.llvm_version_info))
-    code = store.get(key)
-    if code is None:
-        code = assemble(text, target)
+def _load() -> Loaded:
+    target, store = native(), Store.default()
+    parts = {"pool": pool_text(target.triple, ""), "target": target.fingerprint(), "llvm": llvm_stamp()}
+    key = digest(**parts, abi=VERSION)
+    kept = store.get(key)
+    pool = None if kept is None else _find(kept, target)
+    if pool is None:
+        code = _compile(target)
         store.put(key, code)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target.create_machine())
-    engine.add_object_file(llvm.object_file.ObjectFileRef.from_data(code))
-    engine.finalize_object()
-    for name in (PARALLEL, LEAVE):
-        llvm.add_symbol(name, engine.get_function_address(name))
+        pool = load_code((code,), target, dict)
+    pool.stay()
     action = ctypes.CFUNCTYPE(None)
-    stop, reset = (action(engine.get_function_address(name)) for name in (STOP, RESET))
-    engine.detach()
+    stop, reset = (action(pool.address(name)) for name in (STOP, RESET))
     atexit.register(stop)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=reset)
-    return engine
+    return pool
+
+
+def _find(code: bytes, target: Target) -> Loaded | None:
+    """The pool that the store has, where it is one."""
+    try:
+        return load_code((code,), target, dict)
+    except Damaged:
+        return None
+
+
+def _compile(target: Target) -> bytes:
+    from tilewright.codegen.assemble import assemble  # brings LLVM along
+    from tilewright.codegen.link import link_code
+
+    (code,) = link_code([assemble(pool_text(target.triple, target.data_layout), target)], target, EXPORTS)
+    return code

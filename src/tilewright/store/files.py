@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -89,7 +88,7 @@ def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], las
     """Writes a file that takes the name `place` when it is complete. Where the system has files without names, nothing
     is left of one that never was, even when the process is killed; elsewhere a file `PREFIX.….part` may be. A `lasting`
     file is on the disk before it takes the name, and others may read it. Raises OSError."""
-    part = place.parent / f"{prefix}.{secrets.token_hex(4)}.part"
+    part = place.parent / f"{prefix}.{os.urandom(4).hex()}.part"
     try:
         with unnamed_file(place.parent) or _named(part) as file:
             write(file)

@@ -1,14 +1,28 @@
 """Machine models: what the code is compiled for, and what that machine can do at best.
 
 Promises to the floors above: a `Target` is a plain value (no look at the machine happens through it), it says only
-what its features prove, and its fingerprint changes with anything that can change the code made for it.
+what its features prove, and its fingerprint changes with anything that can change the code made for it. LLVM is loaded
+where it is asked for something: not to tell what this machine is.
 """
 
 from __future__ import annotations
 
-from .calibrate import calibrated, recalled
+from typing import TYPE_CHECKING
+
 from .host import Cache, Host
 from .peaks import Peaks
 from .target import Target, native, target_names
 
+if TYPE_CHECKING:
+    from .calibrate import calibrated, recalled
+
 __all__ = ["Cache", "Host", "Peaks", "Target", "calibrated", "native", "recalled", "target_names"]
+
+
+def __getattr__(name: str) -> object:
+    """Calibration is loaded by those who ask for it: a program that was compiled before needs none."""
+    if name in ("calibrated", "recalled"):
+        from . import calibrate
+
+        return getattr(calibrate, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

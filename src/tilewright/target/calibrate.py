@@ -12,18 +12,20 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import llvmlite.binding as llvm
 import numpy as np
-import numpy.typing as npt
 
 from ..report.errors import UserError
 from ..store import Json, Store, digest, pack, unpack
 from .host import Host, current_host
+from .machine import llvm_stamp
 from .peaks import Peaks
 from .probes import PROBES_VERSION, READ_STEP, flops_per_round, print_probes
 from .target import Target
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 MEMORY_BUFFER_LIMIT: Final = 512 << 20
 """The largest buffer, in bytes, that the memory bandwidth is read from."""
@@ -117,10 +119,10 @@ def _key(target: Target, host: Host) -> str:
         model=host.model,
         caches=repr(target.caches),
         cpu=target.cpu,
-        tune=target.tune,
+        tuned=target.model,
         features=target.feature_text,
         cores=target.cores,
-        compiler=".".join(map(str, llvm.llvm_version_info)),
+        compiler=llvm_stamp(),
     )
 
 
@@ -147,9 +149,11 @@ class _Probes:
         self._target = target
 
     def __enter__(self) -> _Probes:
+        import llvmlite.binding as llvm
+
         module = llvm.parse_assembly(print_probes(self._target))
         module.verify()
-        self._engine = llvm.create_mcjit_compiler(module, self._target.create_machine())
+        self._engine = llvm.create_mcjit_compiler(module, self._target.create_machine(jit=True))
         self._engine.finalize_object()
         prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
         self._read = prototype(self._engine.get_function_address("read"))

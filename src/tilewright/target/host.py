@@ -1,22 +1,22 @@
 """What this machine is, read from the system: features, caches, and the cores this process may use.
 
-Detection reads files and asks LLVM for the processor's features; it measures nothing and takes a few milliseconds.
+Detection reads files and, on x86-64, asks the processor (cpuid.py); it measures nothing and takes a few milliseconds.
 What the system does not say is filled in from the architecture's usual values. Tests give another `root` than `/`.
+Systems other than Linux tell LLVM, which is loaded there to be asked.
 """
 
 from __future__ import annotations
 
 import functools
 import os
-import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import llvmlite.binding as llvm
-
-from .features import ARCHITECTURES, close
+from .cpuid import read_features
+from .features import ARCHITECTURES, close, known_features
 
 USUAL_GHZ: Final = 3.0
 """The clock assumed where the system does not tell one."""
@@ -42,15 +42,13 @@ class Cache:
 class Host:
     """This machine as the system describes it.
 
-    `model` tells machines apart for calibration and is not interpreted. `llvm_name` is LLVM's guess at the processor,
-    which virtual machines mislead: it serves instruction scheduling, never the choice of features. `cores` counts
-    physical cores and `threads` hardware threads that this process may run on: affinity and control-group quota are
-    taken off.
+    `model` tells machines apart and is not interpreted. `features` are those of the table in features.py that it has.
+    `cores` counts physical cores and `threads` hardware threads that this process may run on: affinity and
+    control-group quota are taken off.
     """
 
     triple: str
     model: str
-    llvm_name: str
     features: frozenset[str]
     caches: tuple[Cache, ...]
     cores: int
@@ -65,18 +63,14 @@ class Host:
 def detect_host(root: Path = Path("/"), affinity: frozenset[int] | None = None) -> Host:
     """The machine below `root`, for a process bound to the hardware threads `affinity` (if None: this process)."""
     cpus = sorted(affinity if affinity is not None else _read_affinity())
-    triple = llvm.get_process_triple()
+    triple = process_triple()
     architecture = architecture_of(triple)
-    features = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
-    if architecture in ARCHITECTURES:
-        features = close(architecture, features)
     quota = read_quota(root)
     threads = _limit(len(cpus), quota)
     return Host(
         triple=triple,
         model=_read_model(root),
-        llvm_name=llvm.get_host_cpu_name(),
-        features=features,
+        features=_read_features(architecture, root) if architecture in ARCHITECTURES else frozenset(),
         caches=read_caches(root, cpus[0]) or usual_caches(architecture),
         cores=min(threads, _limit(_count_cores(root, cpus), quota)),
         threads=threads,
@@ -88,6 +82,15 @@ def detect_host(root: Path = Path("/"), affinity: frozenset[int] | None = None) 
 def current_host() -> Host:
     """This machine and process, as they were at the first call."""
     return detect_host()
+
+
+def process_triple() -> str:
+    """The triple of this process, as LLVM writes it."""
+    if sys.platform == "linux" and sys.maxsize > 1 << 32:
+        return f"{os.uname().machine}-unknown-linux-gnu"
+    import llvmlite.binding as llvm
+
+    return str(llvm.get_process_triple())
 
 
 def architecture_of(triple: str) -> str:
@@ -192,6 +195,37 @@ def _read_affinity() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
+def _read_features(architecture: str, root: Path) -> frozenset[str]:
+    if sys.platform != "linux":
+        import llvmlite.binding as llvm
+
+        found = frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    elif architecture == "x86_64":
+        found = read_features()
+    else:
+        found = read_arm_features(dict(_cpuinfo(root)).get("Features", ""))
+    return close(architecture, found & frozenset(known_features(architecture)))
+
+
+def read_arm_features(words: str) -> frozenset[str]:
+    """Features by LLVM's names, from the words of Linux for those of an AArch64 processor: as many as LLVM reads there
+    itself."""
+    has = set(words.split())
+    return frozenset(feature for feature, needed in _ARM_WORDS.items() if has.issuperset(needed))
+
+
+_ARM_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "fp-armv8": ("fp",),
+    "neon": ("asimd",),
+    "crc": ("crc32",),
+    "lse": ("atomics",),
+    "aes": ("aes", "pmull"),
+    "sha2": ("sha1", "sha2"),
+    "sve": ("sve",),
+    "sve2": ("sve2",),
+}
+
+
 def _read_model(root: Path) -> str:
     wanted = (
         "vendor_id",
@@ -204,7 +238,7 @@ def _read_model(root: Path) -> str:
         "CPU variant",
     )
     rows = dict(_cpuinfo(root))
-    return "; ".join(rows[name] for name in wanted if name in rows) or platform.processor() or platform.machine()
+    return "; ".join(rows[name] for name in wanted if name in rows) or process_triple()
 
 
 def _read_ghz(root: Path, cpu: int) -> float:

@@ -18,16 +18,17 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
-
-import llvmlite.binding as llvm
+from typing import TYPE_CHECKING, Any, Final
 
 from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
-from .host import USUAL_GHZ, Cache, Host, architecture_of, current_host, usual_caches
-from .machine import create_machine, find_data_layout
+from .host import USUAL_GHZ, Cache, Host, architecture_of, current_host, process_triple, usual_caches
+from .machine import create_machine, find_data_layout, find_tune
 from .peaks import Peaks, estimate_peaks
+
+if TYPE_CHECKING:
+    import llvmlite.binding as llvm
 
 _MODEL_CORES: Final = 4
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
@@ -43,15 +44,15 @@ class Target:
     """A machine to compile for. Equal targets get equal code.
 
     `name` parses back to the target (for `native`, on the same machine). `cpu` is the LLVM processor whose features
-    are all in `features`, `tune` the one whose instruction timings LLVM shall assume. `features` are closed under
-    implication. `vector_bits` and `vector_registers` are of the widest registers; `caches` are nearest first; `cores`
-    physical cores and `threads` hardware threads may be used.
+    are all in `features`, `model` the processor as its system describes it, empty for models of machines. `features`
+    are closed under implication. `vector_bits` and `vector_registers` are of the widest registers; `caches` are nearest
+    first; `cores` physical cores and `threads` hardware threads may be used.
     """
 
     name: str
     triple: str
     cpu: str
-    tune: str
+    model: str
     features: frozenset[str]
     vector_bits: int
     vector_registers: int
@@ -115,6 +116,11 @@ class Target:
         return find_data_layout(self.triple)
 
     @property
+    def tune(self) -> str:
+        """The LLVM processor whose instruction timings code is made for; for this machine, LLVM is asked."""
+        return find_tune(self.model, self.cpu)
+
+    @property
     def feature_text(self) -> str:
         """The features as LLVM takes them, `+a,+b`, sorted."""
         return ",".join(f"+{feature}" for feature in sorted(self.features))
@@ -146,9 +152,10 @@ class Target:
         """Whether code for this target runs on `host`."""
         return self.triple == host.triple and self.features <= host.features
 
-    def create_machine(self, opt: int = 3) -> llvm.TargetMachine:
-        """LLVM's target machine; `opt` is the effort of instruction selection and register allocation, 0 to 3."""
-        return create_machine(self.triple, self.cpu, self.feature_text, opt)
+    def create_machine(self, opt: int = 3, *, jit: bool = False) -> llvm.TargetMachine:
+        """LLVM's target machine; `opt` is the effort of instruction selection and register allocation, 0 to 3. What
+        LLVM itself shall load is made with `jit`."""
+        return create_machine(self.triple, self.cpu, self.feature_text, opt, jit=jit)
 
     def record(self) -> dict[str, Any]:
         """The target as JSON says it; `from_record` reads it back."""
@@ -157,7 +164,7 @@ class Target:
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Target:
         """The target that `record` made a record of. Raises KeyError, TypeError or ValueError for anything else."""
-        texts = {key: str(record[key]) for key in ("name", "triple", "cpu", "tune")}
+        texts = {key: str(record[key]) for key in ("name", "triple", "cpu", "model")}
         numbers = {key: int(record[key]) for key in ("vector_bits", "vector_registers", "cores", "threads")}
         caches = tuple(Cache(**{key: int(value) for key, value in row.items()}) for row in record["caches"])
         rates = {key: value if key == "measured" else _rates(value) for key, value in record["peaks"].items()}
@@ -201,7 +208,7 @@ def describe_host(host: Host) -> Target:
         name="native",
         triple=host.triple,
         cpu=choose_cpu(host.architecture, host.features),
-        tune=host.llvm_name,
+        model=host.model,
         features=host.features,
         vector_bits=vectors.bits,
         vector_registers=vectors.registers,
@@ -273,7 +280,7 @@ def _model(name: str) -> Target:
         name=name,
         triple=_choose_triple(architecture),
         cpu=choose_cpu(architecture, features),
-        tune=choose_cpu(architecture, features),
+        model="",
         features=features,
         vector_bits=vectors.bits,
         vector_registers=vectors.registers,
@@ -286,7 +293,7 @@ def _model(name: str) -> Target:
 
 def _choose_triple(architecture: str) -> str:
     """This system's triple when the architecture is its own, so that the code can run here; Linux otherwise."""
-    own = llvm.get_process_triple()
+    own = process_triple()
     return own if architecture_of(own) == architecture else f"{architecture}-unknown-linux-gnu"
 
 
@@ -300,7 +307,7 @@ def _rebuild(start: Target, features: frozenset[str], name: str) -> Target:
         name=name,
         triple=start.triple,
         cpu=cpu,
-        tune=start.tune if start.tune != start.cpu else cpu,
+        model=start.model,
         features=features,
         vector_bits=vectors.bits,
         vector_registers=vectors.registers,

@@ -1,0 +1,101 @@
+"""Images: what object files become when they are linked, ready to be put into memory at any page.
+
+    code        executed                 at 0
+    constants   read                     at the next multiple of ALIGNMENT
+    data        read and written         at the next one
+
+Code reaches all of it by distances, which the place in memory does not change. What it calls outside, `imports`, it
+reaches through slots among the constants: whoever loads the image writes an address into each. `exports` are the places
+of its own functions by name.
+
+As bytes an image is a container (`store/entry.py`). What is read back is checked: every place lies within its part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tilewright.store import Damaged, Json, pack, unpack
+from tilewright.target.code_pages import ALIGNMENT
+
+X86_64: Final = 62
+AARCH64: Final = 183
+MACHINES: Final = {"x86_64": X86_64, "aarch64": AARCH64}
+"""ELF's number for each architecture."""
+
+SLOT: Final = 8
+"""Bytes of a slot, which holds an address."""
+
+_KIND = "image"
+_MOST_DATA = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A linked program. `machine` is ELF's number of its architecture; `room` is the bytes that its data takes, zeros
+    at the beginning; `exports` are places in the code, `imports` places of slots in the constants."""
+
+    machine: int
+    code: bytes
+    constants: bytes
+    room: int
+    exports: Mapping[str, int]
+    imports: Mapping[str, int]
+
+    @property
+    def constants_at(self) -> int:
+        return round_up(len(self.code))
+
+    @property
+    def data_at(self) -> int:
+        return self.constants_at + round_up(len(self.constants))
+
+    @property
+    def size(self) -> int:
+        """The bytes of memory that it takes."""
+        return self.data_at + self.room
+
+    def encode(self) -> bytes:
+        """The image as bytes; `decode` reads them."""
+        manifest: dict[str, Json] = {
+            "kind": _KIND,
+            "machine": self.machine,
+            "room": self.room,
+            "exports": dict(self.exports),
+            "imports": dict(self.imports),
+        }
+        return pack(manifest, {"code": self.code, "constants": self.constants})
+
+
+def decode(data: bytes | memoryview) -> Image:
+    """The image in bytes that `encode` made. Raises Damaged for anything else."""
+    manifest, blobs = unpack(data)
+    top: Mapping[str, Any] = manifest
+    try:
+        code, constants = bytes(blobs["code"]), bytes(blobs["constants"])
+        exports, imports = _places(top["exports"]), _places(top["imports"])
+        image = Image(int(top["machine"]), code, constants, int(top["room"]), exports, imports)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Damaged("the container holds no machine code", why=f"{type(error).__name__}: {error}") from error
+    slots = sorted(image.imports.values())
+    if (
+        top.get("kind") != _KIND
+        or image.machine not in MACHINES.values()
+        or not 0 <= image.room <= _MOST_DATA
+        or any(not 0 <= place < len(code) for place in exports.values())
+        or any(place % SLOT or not 0 <= place <= len(constants) - SLOT for place in slots)
+        or len(set(slots)) < len(slots)
+    ):
+        raise Damaged("the container holds no machine code", why="a place lies outside its part")
+    return image
+
+
+def _places(value: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(place) for name, place in value.items()}
+
+
+def round_up(size: int) -> int:
+    """The next place at which a part may begin."""
+    return -(-size // ALIGNMENT) * ALIGNMENT

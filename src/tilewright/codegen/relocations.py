@@ -1,0 +1,129 @@
+"""Relocations: how a field of machine code or of a constant comes to the address that it stands for.
+
+One row for each kind that LLVM emits for the code we generate (position independent, less than 2 GiB); any other kind
+is an InternalError that names it. With S the symbol's address, A the addend and P the field's own address:
+
+    x86-64    PC32, PLT32          32 bits     S + A - P
+              PC64                 64 bits     S + A - P
+    AArch64   PREL32, PREL64       32, 64      S + A - P
+              CALL26, JUMP26       26 bits     (S + A - P) / 4
+              ADR_PREL_PG_HI21     21 bits     pages of 4 KiB from P's to that of S + A
+              ADD_ABS_LO12_NC      12 bits     the place of S + A in its page
+              LDSTn_ABS_LO12_NC    12 bits     the same in units of n bits
+
+(System V ABI, AMD64 supplement, 4.4; ELF for the Arm 64-bit architecture, 5.7.) All are differences of addresses or
+places in a page, so that what is linked may be loaded at any page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.codegen.image import AARCH64, X86_64
+from tilewright.report.errors import InternalError
+
+_PAGE = 0xFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind of relocation is done: bytes of its field, and the field's value from what was there, S + A and P;
+    None where it does not fit. `is_call`: the field is a call's or a jump's, which may go by way of a stub."""
+
+    name: str
+    bytes: int
+    value: Callable[[int, int, int], int | None]
+    is_call: bool = False
+
+
+def _signed(bits: int) -> Callable[[int, int, int], int | None]:
+    def value(_: int, target: int, place: int) -> int | None:
+        return _fit(target - place, bits)
+
+    return value
+
+
+def _fit(number: int, bits: int) -> int | None:
+    """A signed number in so many bits."""
+    return number & (1 << bits) - 1 if -(1 << bits - 1) <= number < 1 << bits - 1 else None
+
+
+def _branch(word: int, target: int, place: int) -> int | None:
+    found = _fit(target - place >> 2, 26)
+    return None if found is None or (target - place) % 4 else word & ~0x03FF_FFFF | found
+
+
+def _pages(word: int, target: int, place: int) -> int | None:
+    found = _fit((target >> 12) - (place >> 12), 21)
+    return None if found is None else word & ~0x60FF_FFE0 | (found & 3) << 29 | found >> 2 << 5
+
+
+def _in_page(shift: int) -> Callable[[int, int, int], int | None]:
+    def value(word: int, target: int, _: int) -> int | None:
+        found = target & _PAGE
+        return None if found & (1 << shift) - 1 else word & ~(_PAGE << 10) | found >> shift << 10
+
+    return value
+
+
+KINDS: Final[dict[tuple[int, int], Kind]] = {
+    (X86_64, 2): Kind("R_X86_64_PC32", 4, _signed(32)),
+    (X86_64, 4): Kind("R_X86_64_PLT32", 4, _signed(32), is_call=True),
+    (X86_64, 24): Kind("R_X86_64_PC64", 8, _signed(64)),
+    (AARCH64, 260): Kind("R_AARCH64_PREL64", 8, _signed(64)),
+    (AARCH64, 261): Kind("R_AARCH64_PREL32", 4, _signed(32)),
+    (AARCH64, 275): Kind("R_AARCH64_ADR_PREL_PG_HI21", 4, _pages),
+    (AARCH64, 277): Kind("R_AARCH64_ADD_ABS_LO12_NC", 4, _in_page(0)),
+    (AARCH64, 278): Kind("R_AARCH64_LDST8_ABS_LO12_NC", 4, _in_page(0)),
+    (AARCH64, 284): Kind("R_AARCH64_LDST16_ABS_LO12_NC", 4, _in_page(1)),
+    (AARCH64, 285): Kind("R_AARCH64_LDST32_ABS_LO12_NC", 4, _in_page(2)),
+    (AARCH64, 286): Kind("R_AARCH64_LDST64_ABS_LO12_NC", 4, _in_page(3)),
+    (AARCH64, 299): Kind("R_AARCH64_LDST128_ABS_LO12_NC", 4, _in_page(4)),
+    (AARCH64, 282): Kind("R_AARCH64_JUMP26", 4, _branch, is_call=True),
+    (AARCH64, 283): Kind("R_AARCH64_CALL26", 4, _branch, is_call=True),
+}
+"""By ELF's numbers of the machine and of the relocation."""
+
+
+def find_kind(machine: int, number: int) -> Kind:
+    """The row of a relocation. Raises InternalError, which names it, where there is none."""
+    kind = KINDS.get((machine, number))
+    if kind is None:
+        raise InternalError(
+            f"the generated code has a relocation of an unknown kind: {number} of ELF machine {machine}",
+            why="LLVM emits none of that kind for code that is independent of its place",
+        )
+    return kind
+
+
+def relocate(part: bytearray, offset: int, kind: Kind, target: int, place: int) -> None:
+    """Writes the field at `offset` of `part`, which lies at the address `place`, for S + A = `target`. Raises
+    InternalError where it does not fit."""
+    end = offset + kind.bytes
+    value = None
+    if end <= len(part):
+        value = kind.value(int.from_bytes(part[offset:end], "little"), target, place)
+    if value is None:
+        raise InternalError(
+            f"a relocation of the generated code does not fit: {kind.name}",
+            why=f"it is for {target:#x} in a field at {place:#x}",
+        )
+    part[offset:end] = value.to_bytes(kind.bytes, "little")
+
+
+STUBS: Final = {X86_64: 8, AARCH64: 16}
+"""Bytes of a stub, which jumps to the address that a slot holds."""
+
+
+def make_stub(machine: int, place: int, slot: int) -> bytes:
+    """The stub at the address `place` for the slot at `slot`."""
+    if machine == X86_64:  # jmp [rip + …]
+        stub = bytearray(b"\xff\x25\0\0\0\0\xcc\xcc")
+        relocate(stub, 2, KINDS[X86_64, 2], slot - 4, place + 2)
+        return bytes(stub)
+    stub = bytearray.fromhex("10000090 100240f9 00021fd6 1f2003d5")  # adrp x16; ldr x16, [x16, …]; br x16; nop
+    relocate(stub, 0, KINDS[AARCH64, 275], slot, place)
+    relocate(stub, 4, KINDS[AARCH64, 286], slot, place + 4)
+    return bytes(stub)
