@@ -67,6 +67,14 @@ func vector[n](x: u8[64], w: u8[n, 64], y: i32[n, 8]):
       y[vi, vl] += i32(w[vi, vk]) * i32(x[vk])
 """
 
+PANELS = """
+func panels[n](x: i32[n, 8], w: i32[4, 8, 16], y: i32[n, 64]):
+  for j in 0..4, i in 0..n, k in 0..8, l in 0..16:
+    block dot(vi = i, vj = j*16 + l, reduce vk = k):
+      init: y[vi, vj] = 0
+      y[vi, vj] += x[vi, vk] * w[vj//16, vk, vj%16]
+"""
+
 CASES: dict[str, tuple[str, Steps]] = {}
 case = case_collector(CASES)
 
@@ -171,6 +179,24 @@ def prefetch(s: tw.Schedule) -> None:
 def prefetch_rows(s: tw.Schedule) -> None:
     s.prefetch("x", "i", 2)
     s.prefetch("y", "i", 2)
+
+
+def in_blocks_of_rows(s: tw.Schedule) -> None:
+    j, i, k, l = s.get_loops("dot")
+    io, ii = s.split(i, 4, tail="clip")
+    s.reorder(io, j, ii, k, l)
+
+
+@case("prefetch-panels", PANELS)
+def prefetch_panels(s: tw.Schedule) -> None:
+    """Panel j + 1, 128 elements, in at most 4 times 8 iterations: each asks for one element in 4."""
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "k")
+
+
+@case("prefetch-piece-in-a-loop", PANELS)
+def prefetch_piece_in_a_loop(s: tw.Schedule) -> None:
+    s.prefetch("w", "k", 2, "l")
 
 
 @case("annotate-grain", SUM)
@@ -366,6 +392,33 @@ def lanes_do_not_come_later(s: tw.Schedule) -> object:
     _, ii = s.split("i", 4)
     s.vectorize(ii)
     return s.prefetch("x", ii)
+
+
+@wrong(PANELS)
+def a_loop_that_is_not_inside(s: tw.Schedule) -> object:
+    return s.prefetch("w", "k", 1, "j")
+
+
+@wrong(PANELS)
+def a_loop_that_is_the_same(s: tw.Schedule) -> object:
+    return s.prefetch("w", "k", 1, "k")
+
+
+@wrong(PANELS)
+def iterations_that_nobody_counts(s: tw.Schedule) -> object:
+    return s.prefetch("w", "j", 1, "k")
+
+
+@wrong(PANELS)
+def lanes_that_ask_for_parts(s: tw.Schedule) -> object:
+    s.vectorize("l")
+    return s.prefetch("w", "k", 1, "l")
+
+
+@wrong(PANELS)
+def rows_that_lie_apart(s: tw.Schedule) -> object:
+    in_blocks_of_rows(s)
+    return s.prefetch("y", "j", 1, "k")
 
 
 def test_errors(request: pytest.FixtureRequest) -> None:

@@ -43,6 +43,12 @@ memory, and one that lies in vectors already, far apart."""
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
 
+FAR_SHARE = 1 / 2
+"""Panels that together take more than this part of the second cache come from beyond it."""
+
+MOST_PLACES = 8
+"""The most rows of a tile, each with a general register for its place, that leave one for a place to fetch ahead."""
+
 NEAR = 16384
 """Bytes of a result that stay in the first cache while block after block of terms is added to them."""
 
@@ -52,7 +58,8 @@ class Choice:
     """`block_tiles` tiles of rows make a cache block (of columns, where there are no rows); `block_panels` panels are
     worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
-    second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once."""
+    second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once.
+    Panels are brought near `ahead`, while the tiles of the one before are computed, or come when they are read."""
 
     tile: RegisterTile
     block_tiles: int
@@ -62,6 +69,7 @@ class Choice:
     block_panels: int | None = None
     rows_stay: bool = True
     streams: int = 1
+    ahead: bool = False
 
     @property
     def panel_columns(self) -> int:
@@ -96,7 +104,8 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams)
+    ahead = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
+    return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
 
 
 def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
@@ -104,6 +113,14 @@ def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
     faster in a few streams than in one."""
     line = max(target.caches[0].line // found.vector.buffer.dtype.bytes, tile.lanes)
     return tile.columns // line if tile.columns % line == 0 else 1
+
+
+def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> bool:
+    """Whether panels of a constant come from beyond the second cache, each one for several tiles. The first of these
+    would wait for it: what the processor fetches ahead by itself ends with each page."""
+    panels, size = _panels(found, tile, found.depth)
+    far = panels * size > target.cache(2).bytes * FAR_SHARE and tile.rows <= MOST_PLACES
+    return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
 
 
 def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:

@@ -21,7 +21,7 @@ from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
-from tilewright.plan.contraction_packing import pack, panels_in_cache
+from tilewright.plan.contraction_packing import pack, panels_in_cache, prefetch_panels
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
@@ -99,6 +99,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
+    if panel is not None and choice.ahead:
+        prefetch_panels(s, dot, panel, nest.panels, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
         _share_tails(s, found, nest, tails)

@@ -48,6 +48,7 @@ from tilewright.schedule import (
 )
 from tilewright.schedule import inline as inlining
 from tilewright.schedule import pad_sum as sums
+from tilewright.schedule import prefetch as prefetching
 from tilewright.schedule import reduction as reductions
 from tilewright.schedule import reverse_compute_at as consumers
 from tilewright.schedule import reverse_inline as consumers_inline
@@ -179,7 +180,7 @@ class Schedule:
     blockize = primitive(tensors.blockize)
     tensorize = primitive(tensors.tensorize)
     annotate = primitive(notes.annotate)
-    prefetch = primitive(notes.prefetch)
+    prefetch = primitive(prefetching.prefetch)
     cache_read = primitive(caches.cache_read)
     cache_write = primitive(cache_writes.cache_write)
     stage = primitive(staging.stage)
