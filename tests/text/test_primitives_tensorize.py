@@ -182,9 +182,9 @@ def prefetch_rows(s: tw.Schedule) -> None:
 
 
 def in_blocks_of_rows(s: tw.Schedule) -> None:
-    j, i, k, l = s.get_loops("dot")
+    j, i, k, lane = s.get_loops("dot")
     io, ii = s.split(i, 4, tail="clip")
-    s.reorder(io, j, ii, k, l)
+    s.reorder(io, j, ii, k, lane)
 
 
 @case("prefetch-panels", PANELS)
