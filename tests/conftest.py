@@ -14,6 +14,9 @@ from tilewright.lower.check_memory import check_memory
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())
 
+# Their asserts say what differs, as those of test files do.
+pytest.register_assert_rewrite("golden_files", "primitive_checks")
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stress-seconds", dest="stress_seconds", default=5, help="how long threads call at once")

@@ -3,22 +3,9 @@ the same, in the evaluator and in machine code; and what each says where it may 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
-import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests, one_file
 
 import tilewright as tw
-from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Function
-from tilewright.loops.parse import parse
-from tilewright.loops.verify import verify
-from tilewright.report.errors import UserError
-
-Array = np.ndarray[Any, Any]
 
 MATMUL = """
 func matmul[m](x: f32[m, 77], w: f32[77, 45], y: f32[m, 45]):
@@ -75,8 +62,8 @@ func columns(x: f32[8, 9], w: f32[9, 16], y: f32[12, 13]):
         y[vi, vj] = t[ii, ji]
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+LAYOUT = Primitives("layout", sizes=(0, 1, 6, 13), message_files=one_file)
+case, wrong = LAYOUT.case, LAYOUT.wrong
 
 
 @case("cache-read-parameter", MATMUL)
@@ -152,6 +139,8 @@ def pad_columns_alone(s: tw.Schedule) -> None:
     s.pad("dot")
 
 
+@case("pad-register-tiles-of-any-height", MATMUL)
+@case("pad-register-tiles", FIXED)
 def register_tiles(s: tw.Schedule) -> None:
     """A matrix product of any size in register tiles of 6 x 16 without a condition on what it multiplies."""
     s.cache_read("dot", "w")
@@ -170,77 +159,6 @@ def register_tiles(s: tw.Schedule) -> None:
     _, j1 = s.get_loops("y")
     _, ji1 = s.split(j1, 16, tail="mask")
     s.vectorize(ji1)
-
-
-CASES["pad-register-tiles"] = FIXED, register_tiles
-CASES["pad-register-tiles-of-any-height"] = MATMUL, register_tiles
-
-
-@pytest.fixture(autouse=True)
-def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def arrays_for(function: Function, n: int) -> list[Array]:
-    generator = np.random.default_rng(n)
-    shapes = [[n if str(d) in ("m", "n") else int(str(d)) for d in p.shape] for p in function.params]
-    return [generator.integers(-9, 9, shape).astype(np.float32) for shape in shapes]
-
-
-def results(run: Callable[[list[Array]], object], function: Function, n: int) -> Array:
-    arrays = arrays_for(function, n)
-    run(arrays)
-    return arrays[-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    check_program(request, f"layout/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("n", [0, 1, 6, 13])
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str, n: int) -> None:
-    before, s = scheduled(name)
-    expected = results(lambda arrays: evaluate(before, arrays), before, n)
-    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_machine_code(name: str) -> None:
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    for n in (0, 1, 6, 13):
-        expected = results(lambda arrays: evaluate(before, arrays), before, n)
-        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
-def test_the_padded_product_has_no_conditions() -> None:
-    _, s = scheduled("pad-register-tiles-of-any-height")
-    text = str(s.func)
-    assert "block dot(vi = io*6 + ii, vj = jo*16 + ji, reduce vk = k):" in text
-    assert "h[vi//6, vj//16, vi%6, vj%16] += x[min(vi, m - 1), vk] * w.cache[vj//16, vk, vj%16]" in text
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(MATMUL)
@@ -383,23 +301,10 @@ def a_value_with_a_name(s: tw.Schedule) -> object:
     return s.pad("dot")
 
 
-@pytest.mark.parametrize("which", range(len(WRONG)), ids=[steps.__name__ for _, steps in WRONG])
-def test_refusal_leaves_the_schedule(which: int) -> None:
-    text, steps = WRONG[which]
-    s = tw.Schedule(parse(text))
-    with pytest.raises(UserError):
-        steps(s)
-    verify(s.func)
+class TestLayout(PrimitiveTests):
+    primitives = LAYOUT
 
-
-def test_messages(request: pytest.FixtureRequest) -> None:
-    messages = []
-    for text, steps in WRONG:
-        with pytest.raises(UserError) as error:
-            steps(tw.Schedule(parse(text)))
-        messages.append(f"# {steps.__name__}\n{error.value}")
-    check(request, "layout/errors.txt", "\n\n".join(messages))
-
-
-def test_every_program_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
-    check_folder(request, "layout", [*(f"{name}.loops" for name in CASES), "errors.txt"])
+    def test_the_padded_product_has_no_conditions(self) -> None:
+        text = str(LAYOUT.scheduled("pad-register-tiles-of-any-height").after)
+        assert "block dot(vi = io*6 + ii, vj = jo*16 + ji, reduce vk = k):" in text
+        assert "h[vi//6, vj//16, vi%6, vj%16] += x[min(vi, m - 1), vk] * w.cache[vj//16, vk, vj%16]" in text

@@ -3,20 +3,14 @@ evaluator and in machine code; and what each says where it may not be applied.""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Function
-from tilewright.loops.parse import parse
-from tilewright.report.errors import UserError
+from tilewright.expr.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
@@ -44,8 +38,14 @@ func chain[n](x: i8[n], y: i8[n], z: f32[n]):
       z[vi] = f32(t[vi]) * 0.5 + f32(u8(t[vi]))
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+
+def any_bytes(random: np.random.Generator, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Numbers that 8 bits hold, of which sums of products are exact in f32, too."""
+    return random.integers(0 if dtype.kind == "u" else -128, 128, shape)
+
+
+NARROW = Primitives("narrow", sizes=(0, 1, 6, 13), draw=any_bytes)
+case, wrong = NARROW.case, NARROW.wrong
 
 
 @case("widen-a-copy", BYTES)
@@ -105,69 +105,6 @@ def pad_sum_widened(s: tw.Schedule) -> None:
     s.split("i", 4, tail="mask")
     two_at_a_time(s, "x")
     s.widen("x.cache", "i16")
-
-
-@pytest.fixture(autouse=True)
-def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    assert isinstance(before, Function)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def results(run: Callable[[list[Array]], object], function: Function, n: int) -> list[Array]:
-    generator = np.random.default_rng(n)
-    shapes = [[n if str(d) in ("m", "n") else int(str(d)) for d in p.shape] for p in function.params]
-    arrays = [
-        generator.integers(0 if p.dtype.kind == "u" else -128, 128, s).astype(p.dtype.numpy)
-        for p, s in zip(function.params, shapes, strict=True)
-    ]
-    run(arrays)
-    return arrays
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    check_program(request, f"narrow/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str) -> None:
-    """In the evaluator and in machine code: sums of these numbers are exact in f32, too."""
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    for n in (0, 1, 6, 13):
-        expected = results(lambda arrays: evaluate(before, arrays), before, n)
-        for run in (lambda arrays: evaluate(s.func, arrays), lambda arrays: kernel(*arrays)):
-            for a, b in zip(results(run, before, n), expected, strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
-def test_infinities_beside_what_is_filled_up() -> None:
-    _, s = scheduled("pad-sum-both-factors")
-    x, w = np.full((5, 9), np.inf, ml_dtypes.bfloat16), np.ones((9, 11), ml_dtypes.bfloat16)
-    y = np.zeros((5, 11), np.float32)
-    tw.build(s.func)(x, w, y)
-    assert (y == np.inf).all()
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(CHAIN)
@@ -243,17 +180,11 @@ def other_padding(s: tw.Schedule) -> object:
     return s.pad_sum("dot", "ki")
 
 
-@pytest.mark.parametrize("n", range(len(WRONG)))
-def test_refusals(request: pytest.FixtureRequest, n: int) -> None:
-    text, steps = WRONG[n]
-    program = parse(text)
-    assert isinstance(program, Function)
-    with pytest.raises(UserError) as raised:
-        steps(tw.Schedule(program))
-    name = getattr(steps, "__name__", "").replace("_", "-")
-    check(request, f"narrow/refused-{name}.txt", str(raised.value))
+class TestNarrow(PrimitiveTests):
+    primitives = NARROW
 
-
-def test_every_file_belongs_to_a_test(request: pytest.FixtureRequest) -> None:
-    refused = {f"refused-{getattr(s, '__name__', '').replace('_', '-')}.txt" for _, s in WRONG}
-    check_folder(request, "narrow", {*refused, *(f"{name}.loops" for name in CASES)})
+    def test_infinities_beside_what_is_filled_up(self) -> None:
+        x, w = np.full((5, 9), np.inf, ml_dtypes.bfloat16), np.ones((9, 11), ml_dtypes.bfloat16)
+        y = np.zeros((5, 11), np.float32)
+        tw.build(NARROW.scheduled("pad-sum-both-factors").after)(x, w, y)
+        assert (y == np.inf).all()

@@ -4,24 +4,16 @@ what each says where it may not be applied."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import numpy as np
 import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.plan.defaults import scheduled as default
 from tilewright.report.errors import UserError
 from tilewright.target import Target
-
-Array = np.ndarray[Any, Any]
 
 POINTS = """
 func points[n](x: f32[n, 3, 16], y: f32[3, n, 16]):
@@ -98,8 +90,8 @@ func prefix(x: f32[17]):
       x[vi + 1] = x[vi + 1] + x[vi]
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+NESTS = Primitives("nests", sizes=(0, 1, 13), stores_all=False, threads=2)
+case, wrong = NESTS.case, NESTS.wrong
 
 
 @case("vectorize-points", POINTS)
@@ -164,90 +156,6 @@ def pieces(s: tw.Schedule) -> None:
     """Each product by a trace of its own; what lies between them is an argument of both."""
     first = 'i, j, l = s.get_loops("s")\ns.reorder(i, l, j)\ns.vectorize(j)'
     s.schedule_pieces([["s"], ["o"]], [first, ""])
-
-
-@pytest.fixture(autouse=True)
-def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    assert isinstance(before, Function)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def results(run: Callable[[list[Array]], object], function: Function, n: int) -> list[Array]:
-    """Small whole numbers, of which sums are the same in any order."""
-    random = np.random.default_rng(n)
-    shapes = [[n if str(d) == "n" else int(str(d)) for d in p.shape] for p in function.params]
-    arrays = [np.asarray(random.integers(-4, 5, shape), np.float32) for shape in shapes]
-    run(arrays)
-    return arrays
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    check_program(request, f"nests/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str) -> None:
-    before, s = scheduled(name)
-    kernel = tw.build(s.func, threads=2)
-    for n in (0, 1, 13):
-        expected = results(lambda arrays: evaluate(before, arrays), before, n)
-        for run in (lambda arrays: evaluate(s.func, arrays), lambda arrays: kernel(*arrays)):
-            for a, b in zip(results(run, before, n), expected, strict=True):
-                np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-    read = tw.Trace.from_python(str(s.trace))
-    assert str(read) == str(s.trace)
-    again = tw.Schedule(before)
-    again.replay(read)
-    assert same(again.func, s.func)
-
-
-def test_a_nest_that_no_step_takes_stays_and_is_written_down() -> None:
-    before = parse(PREFIX)
-    assert isinstance(before, Function)
-    made, decision = default(before, Target.parse("x86-64-v3"))
-    assert same(made, before)
-    assert [str(r) for r in decision.refusals] == [
-        "nests refused at s.vectorize_points(i, lanes=8): cannot vectorize the points of nest i: the distance is 1: "
-        "1 iteration of i after one that stores x[i + 1], another loads x[i]"
-    ]
-
-
-def test_steps_with_nothing_to_do_leave_no_trace() -> None:
-    s = tw.Schedule(parse(TURNED))  # type: ignore[arg-type]
-    s.inline_all()
-    s.pull_producers()
-    s.decompose_reductions()
-    s.join_sums()
-    s.merge_loops("i")
-    assert not s.trace.steps and str(s.func) == str(parse(TURNED))
-
-
-@pytest.mark.parametrize("text", ["x = 1", "s.split(", "t.split(i, 2)", "s.split(i, 2 + 2)", "s.split(*x)", "s.f(**x)"])
-def test_text_that_is_no_trace(text: str) -> None:
-    with pytest.raises(UserError, match="this is no text of a trace"):
-        tw.Trace.from_python(text)
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(PREFIX)
@@ -316,20 +224,31 @@ def a_trace_that_does_not_fit(s: tw.Schedule) -> object:
     return s.schedule_pieces([["s"], ["o"]], ["", 's.unroll("j")\ns.vectorize("z")'])
 
 
-@pytest.mark.parametrize("n", range(len(WRONG)))
-def test_refusals(request: pytest.FixtureRequest, n: int) -> None:
-    text, steps = WRONG[n]
-    program = parse(text)
-    assert isinstance(program, Function)
-    with pytest.raises(UserError) as raised:
-        steps(tw.Schedule(program))
-    check(request, f"nests/refused-{_name(steps)}.txt", str(raised.value))
+class TestNests(PrimitiveTests):
+    primitives = NESTS
 
+    def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
+        before = parse(PREFIX)
+        assert isinstance(before, Function)
+        made, decision = default(before, Target.parse("x86-64-v3"))
+        assert same(made, before)
+        assert [str(r) for r in decision.refusals] == [
+            "nests refused at s.vectorize_points(i, lanes=8): cannot vectorize the points of nest i: the distance is "
+            "1: 1 iteration of i after one that stores x[i + 1], another loads x[i]"
+        ]
 
-def test_every_file_belongs_to_a_test(request: pytest.FixtureRequest) -> None:
-    refused = {f"refused-{_name(s)}.txt" for _, s in WRONG}
-    check_folder(request, "nests", {*refused, *(f"{name}.loops" for name in CASES)})
+    def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:
+        s = tw.Schedule(parse(TURNED))  # type: ignore[arg-type]
+        s.inline_all()
+        s.pull_producers()
+        s.decompose_reductions()
+        s.join_sums()
+        s.merge_loops("i")
+        assert not s.trace.steps and str(s.func) == str(parse(TURNED))
 
-
-def _name(steps: Steps) -> str:
-    return getattr(steps, "__name__", "").replace("_", "-")
+    @pytest.mark.parametrize(
+        "text", ["x = 1", "s.split(", "t.split(i, 2)", "s.split(i, 2 + 2)", "s.split(*x)", "s.f(**x)"]
+    )
+    def test_text_that_is_no_trace(self, text: str) -> None:
+        with pytest.raises(UserError, match="this is no text of a trace"):
+            tw.Trace.from_python(text)

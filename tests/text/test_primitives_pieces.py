@@ -5,19 +5,14 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Function
-from tilewright.loops.parse import parse
-from tilewright.report.errors import UserError
+from tilewright.expr.dtypes import DType
 
 Array = np.ndarray[Any, Any]
 
@@ -116,8 +111,14 @@ func older(x: f32[4, 6], y: f32[4, 9]):
       y[vi, vj] = p[vi, vj]
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+
+def unlike_fills(random: np.random.Generator, _: DType, shape: tuple[int, ...]) -> Array:
+    """Numbers that no program fills in."""
+    return random.uniform(5, 6, shape)
+
+
+PIECES = Primitives("pieces", sizes=(0,), draw=unlike_fills, stores_all=False)
+case, wrong = PIECES.case, PIECES.wrong
 
 
 @case("unite-slabs", PADDED)
@@ -162,81 +163,6 @@ def guard_odd_and_even(s: tw.Schedule) -> None:
     s.transform_layout("p", "i -> i % 2, i // 2", pad=0)
     s.vectorize(s.get_loops("copy")[-1])
     s.guard("copy")
-
-
-@pytest.fixture(autouse=True)
-def _verify_each_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TILEWRIGHT_VERIFY", "1")
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    assert isinstance(before, Function)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def result(run: Callable[[list[Array]], object], function: Function) -> Array:
-    """The last parameter after a run; it holds other numbers before."""
-    generator = np.random.default_rng(0)
-    shapes = [[int(str(d)) for d in p.shape] for p in function.params]
-    arrays = [generator.uniform(5, 6, shape).astype(np.float32) for shape in shapes]
-    run(arrays)
-    return arrays[-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    check_program(request, f"pieces/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str) -> None:
-    """In the evaluator and in machine code."""
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    expected = result(lambda arrays: evaluate(before, arrays), before)
-    np.testing.assert_array_equal(result(lambda arrays: evaluate(s.func, arrays), before), expected)
-    np.testing.assert_array_equal(result(lambda arrays: kernel(*arrays), before), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
-@pytest.mark.parametrize("name", ["guard-odd-and-even", "unite-over-a-fill"])
-@pytest.mark.parametrize("behind", [False, True])
-def test_masked_vectors_read_no_more_than_they_must(name: str, behind: bool) -> None:
-    """Neither before nor behind the array is memory that may be read."""
-    _, s = scheduled(name)
-    if name == "unite-over-a-fill":
-        s.guard("copy")
-        s.vectorize(s.split(s.get_loops("copy")[0], 8, tail="shift")[1])
-    kernel, page = tw.build(s.func), mmap.PAGESIZE
-    libc = ctypes.CDLL(None, use_errno=True)
-    with mmap.mmap(-1, 2 * page) as memory:
-        both = np.frombuffer(memory, np.float32)
-        closed, middle = both.ctypes.data + page * behind, page // 4
-        x = both[middle - 6 : middle] if behind else both[middle : middle + 6]
-        x[:] = range(6)
-        y = np.zeros(9, np.float32)
-        assert libc.mprotect(ctypes.c_void_p(closed), page, 0) == 0
-        kernel(x, y)
-        assert libc.mprotect(ctypes.c_void_p(closed), page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
-        del x, both
-    numbers = [0, 0, 2, 4, 6, 8, 10, 0, 0] if name == "guard-odd-and-even" else [2, 10, 8, 6, 4, 2, 0, 2, 2]
-    np.testing.assert_array_equal(y, numbers)
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(PADDED)
@@ -299,17 +225,28 @@ def reads_what_it_stores(s: tw.Schedule) -> object:
     return s.guard("y")
 
 
-@pytest.mark.parametrize("n", range(len(WRONG)))
-def test_refusals(request: pytest.FixtureRequest, n: int) -> None:
-    text, steps = WRONG[n]
-    program = parse(text)
-    assert isinstance(program, Function)
-    with pytest.raises(UserError) as raised:
-        steps(tw.Schedule(program))
-    name = getattr(steps, "__name__", "").replace("_", "-")
-    check(request, f"pieces/refused-{name}.txt", str(raised.value))
+class TestPieces(PrimitiveTests):
+    primitives = PIECES
 
-
-def test_every_file_belongs_to_a_test(request: pytest.FixtureRequest) -> None:
-    refused = {f"refused-{getattr(s, '__name__', '').replace('_', '-')}.txt" for _, s in WRONG}
-    check_folder(request, "pieces", {*refused, *(f"{name}.loops" for name in CASES)})
+    @pytest.mark.parametrize("name", ["guard-odd-and-even", "unite-over-a-fill"])
+    @pytest.mark.parametrize("behind", [False, True])
+    def test_masked_vectors_read_no_more_than_they_must(self, name: str, behind: bool) -> None:
+        """Neither before nor behind the array is memory that may be read."""
+        s = tw.Schedule(PIECES.scheduled(name).after)
+        if name == "unite-over-a-fill":
+            s.guard("copy")
+            s.vectorize(s.split(s.get_loops("copy")[0], 8, tail="shift")[1])
+        kernel, page = tw.build(s.func), mmap.PAGESIZE
+        libc = ctypes.CDLL(None, use_errno=True)
+        with mmap.mmap(-1, 2 * page) as memory:
+            both = np.frombuffer(memory, np.float32)
+            closed, middle = both.ctypes.data + page * behind, page // 4
+            x = both[middle - 6 : middle] if behind else both[middle : middle + 6]
+            x[:] = range(6)
+            y = np.zeros(9, np.float32)
+            assert libc.mprotect(ctypes.c_void_p(closed), page, 0) == 0
+            kernel(x, y)
+            assert libc.mprotect(ctypes.c_void_p(closed), page, mmap.PROT_READ | mmap.PROT_WRITE) == 0
+            del x, both
+        numbers = [0, 0, 2, 4, 6, 8, 10, 0, 0] if name == "guard-odd-and-even" else [2, 10, 8, 6, 4, 2, 0, 2, 2]
+        np.testing.assert_array_equal(y, numbers)

@@ -6,24 +6,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests, one_file
 
 import tilewright as tw
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import For, Function
+from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.report.errors import UserError
-
-Array = np.ndarray[Any, Any]
 
 MATMUL = """
 func matmul[m](x: f32[m, 13], w: f32[13, 9], b: f32[9], y: f32[m, 9]):
@@ -84,8 +79,8 @@ def of_size(text: str, m: int) -> str:
     return re.sub(r"\bm\b", str(m), text.replace("[m](", "("))
 
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+PLACEMENT = Primitives("placement", sizes=(0, 1, 3, 4, 5, 13), message_files=one_file)
+case, wrong = PLACEMENT.case, PLACEMENT.wrong
 
 
 def tiled(s: tw.Schedule, rows: str = "mask", columns: str = "mask") -> tuple[Any, ...]:
@@ -222,56 +217,6 @@ def set_scope(s: tw.Schedule) -> None:
     s.set_scope("h", "stack")
 
 
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def results(run: Callable[[list[Array]], object], function: Function, m: int) -> Array:
-    """What a run stores, with whole numbers, of which sums are the same in any order."""
-    made = np.random.default_rng(m)
-    arrays: list[Array] = []
-    for p in function.params:
-        shape = [{"m": m, "m + 2": m + 2}.get(str(d)) or (0 if str(d) == "m" else int(str(d))) for d in p.shape]
-        arrays.append(made.integers(-9, 9, shape).astype(p.dtype.numpy))
-    arrays[-1][...] = np.nan
-    run(arrays)
-    return arrays[-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    check_program(request, f"placement/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("m", [0, 1, 3, 4, 5, 13])
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str, m: int) -> None:
-    before, s = scheduled(name)
-    expected = results(lambda arrays: evaluate(before, arrays), before, m)
-    assert not np.isnan(expected).any()
-    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, m), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_machine_code(name: str) -> None:
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    for m in (0, 1, 5, 13):
-        expected = results(lambda arrays: evaluate(before, arrays), before, m)
-        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, m), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
 def random_step(s: tw.Schedule, draw: random.Random) -> bool:
     """One step drawn at random; whether it was legal."""
     loops = [x.var for x in statements(s.func.body) if isinstance(x, For)]
@@ -295,28 +240,6 @@ def random_step(s: tw.Schedule, draw: random.Random) -> bool:
     except UserError:
         return False
     return True
-
-
-@pytest.mark.parametrize("text", [MATMUL, SOFTMAX, BLUR, CHAIN, MIRROR], ids=lambda t: t.split("[")[0].split()[-1])
-def test_random_schedules(text: str) -> None:
-    before = parse(text)
-    expected = {m: results(lambda arrays: evaluate(before, arrays), before, m) for m in (1, 6)}
-    legal = 0
-    for seed in range(12):
-        draw, s = random.Random(seed), tw.Schedule(before)
-        for _ in range(14):
-            legal += random_step(s, draw)
-        verify(s.func)
-        for m, wanted in expected.items():
-            got = results(partial(evaluate, s.func), before, m)
-            np.testing.assert_array_equal(got, wanted, err_msg=f"{s.trace}\n{s.func}")
-    assert legal > 24
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(MATMUL)
@@ -481,18 +404,18 @@ def a_stride_that_no_padding_gives(s: tw.Schedule) -> object:
     return s.storage_align("h", 0, 8, 2)
 
 
-def message(number: int) -> str:
-    text, steps = WRONG[number]
-    s = tw.Schedule(parse(text))
-    with pytest.raises(UserError) as caught:
-        steps(s)
-    return str(caught.value)
+class TestPlacement(PrimitiveTests):
+    primitives = PLACEMENT
 
-
-def test_errors(request: pytest.FixtureRequest) -> None:
-    told = [f"# {steps.__name__}\n{message(n)}" for n, (_, steps) in enumerate(WRONG)]
-    check(request, "placement/errors.txt", "\n\n".join(told))
-
-
-def test_every_file_is_of_a_test(request: pytest.FixtureRequest) -> None:
-    check_folder(request, "placement", ["errors.txt", *(f"{name}.loops" for name in CASES)])
+    @pytest.mark.parametrize("text", [MATMUL, SOFTMAX, BLUR, CHAIN, MIRROR], ids=lambda t: t.split("[")[0].split()[-1])
+    def test_random_schedules(self, text: str) -> None:
+        before = parse(text)
+        legal = 0
+        for seed in range(12):
+            draw, s = random.Random(seed), tw.Schedule(before)
+            for _ in range(14):
+                legal += random_step(s, draw)
+            verify(s.func)
+            for m in (1, 6):
+                PLACEMENT.check_results(partial(evaluate, s.func), before, m, told=f"{s.trace}\n{s.func}")
+        assert legal > 24

@@ -3,22 +3,13 @@ that both compute the same, in the evaluator and in machine code; and what each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
-import numpy as np
 import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_program, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests, one_file
 
 import tilewright as tw
 from tilewright.loops.edit import blocks
-from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Function
-from tilewright.loops.parse import parse
-from tilewright.report.errors import UserError
-
-Array = np.ndarray[Any, Any]
 
 MATMUL = """
 func matmul[n](x: f32[n, 13], w: f32[13, 9], y: f32[n, 9]):
@@ -82,8 +73,8 @@ func skewed(x: f32[5, 6], y: f32[6]):
       y[5 - vj] = y[5 - vj] + x[vi, vj]
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+REDUCTION = Primitives("reduction", sizes=(0, 1, 2, 5, 13), message_files=partial(one_file, space=" "))
+case, wrong = REDUCTION.case, REDUCTION.wrong
 
 
 @case("cache-write", MATMUL)
@@ -232,64 +223,6 @@ def rfactor_decomposed(s: tw.Schedule) -> None:
     s.decompose_reduction("dot", k)
     s.rfactor("dot", k)
     s.parallel(k)
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def results(run: Callable[[list[Array]], object], function: Function, n: int) -> Array:
-    """What a run stores, with whole numbers, of which sums are the same in any order."""
-    random = np.random.default_rng(n)
-    arrays: list[Array] = []
-    for p in function.params:
-        shape = [
-            n + int(str(d).split(" + ")[1]) if "+" in str(d) else n if str(d) == "n" else int(str(d)) for d in p.shape
-        ]
-        arrays.append(random.integers(-9, 9, shape).astype(p.dtype.numpy))
-    arrays[-1][...] = np.nan
-    run(arrays)
-    return arrays[-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    assert len({b.name for b in blocks(s.func.body)}) == len(blocks(s.func.body))
-    check_program(request, f"reduction/{name}.loops", before, s)
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 5, 13])
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str, n: int) -> None:
-    before, s = scheduled(name)
-    expected = results(lambda arrays: evaluate(before, arrays), before, n)
-    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_machine_code(name: str) -> None:
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    for n in (0, 1, 5, 13):
-        expected = results(lambda arrays: evaluate(before, arrays), before, n)
-        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(SKEWED.replace("y[5 - vj] = y[5 - vj]", "y[vj] = y[5 - vj]"))
@@ -502,15 +435,11 @@ def rfactor_of_powers(s: tw.Schedule) -> object:
     return s.rfactor("sum", "k")
 
 
-def test_errors(request: pytest.FixtureRequest) -> None:
-    messages = []
-    for text, steps in WRONG:
-        s = tw.Schedule(parse(text))
-        with pytest.raises(UserError) as raised:
-            steps(s)
-        messages.append(f"# {steps.__name__.replace('_', ' ')}\n{raised.value}")
-    check(request, "reduction/errors.txt", "\n\n".join(messages))
+class TestReduction(PrimitiveTests):
+    primitives = REDUCTION
 
-
-def test_every_program_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
-    check_folder(request, "reduction", [*(f"{name}.loops" for name in CASES), "errors.txt"])
+    def test_programs(self, request: pytest.FixtureRequest, case: str) -> None:
+        """No two blocks of a program have the same name, either."""
+        super().test_programs(request, case)
+        names = [block.name for block in blocks(REDUCTION.scheduled(case).after.body)]
+        assert len(set(names)) == len(names)

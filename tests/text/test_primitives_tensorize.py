@@ -3,24 +3,14 @@ compute the same, in the evaluator and in machine code; and what each says where
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from golden_files import check, check_folder
-from primitive_checks import Steps, case_collector, check_replay, collector
+from primitive_checks import Primitives, PrimitiveTests, one_file
 
 import tilewright as tw
-from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import Function
-from tilewright.loops.parse import parse
-from tilewright.loops.same import same
-from tilewright.loops.verify import verify
-from tilewright.report.errors import UserError
 from tilewright.target import native
-
-Array = np.ndarray[Any, Any]
 
 SUM = """
 func sum(x: f32[8, 32], y: f32[8]):
@@ -75,8 +65,8 @@ func panels[n](x: i32[n, 8], w: i32[4, 8, 16], y: i32[n, 64]):
       y[vi, vj] += x[vi, vk] * w[vj//16, vk, vj%16]
 """
 
-CASES: dict[str, tuple[str, Steps]] = {}
-case = case_collector(CASES)
+TENSORIZE = Primitives("tensorize", sizes=(0, 1, 5), message_files=partial(one_file, space=" "))
+case, wrong = TENSORIZE.case, TENSORIZE.wrong
 
 
 @case("blockize-sum", SUM)
@@ -203,73 +193,6 @@ def prefetch_piece_in_a_loop(s: tw.Schedule) -> None:
 def annotate_grain(s: tw.Schedule) -> None:
     s.parallel("i")
     s.annotate("i", "grain", 4)
-
-
-def scheduled(name: str) -> tuple[Function, tw.Schedule]:
-    text, steps = CASES[name]
-    before = parse(text)
-    s = tw.Schedule(before)
-    steps(s)
-    return before, s
-
-
-def arrays_for(function: Function, n: int) -> list[Array]:
-    random = np.random.default_rng(n)
-    result = []
-    for p in function.params:
-        low = 0 if p.dtype.kind == "u" else -9
-        shape = [n if str(d) == "n" else int(str(d)) for d in p.shape]
-        result.append(random.integers(low, 9, shape).astype(p.dtype.numpy))
-    return result
-
-
-def results(run: Callable[[list[Array]], object], function: Function, n: int) -> Array:
-    arrays = arrays_for(function, n)
-    run(arrays)
-    return arrays[-1]
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_programs(request: pytest.FixtureRequest, name: str) -> None:
-    before, s = scheduled(name)
-    verify(s.func)
-    assert same(parse(str(s.func)), s.func)
-    check(request, f"tensorize/{name}.loops", f"{before}\n\n# {_commented(s.trace.explain())}\n\n{s.func}")
-
-
-def _commented(text: str) -> str:
-    return text.replace("\n", "\n# ")
-
-
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("name", CASES)
-def test_results_stay(name: str, n: int) -> None:
-    before, s = scheduled(name)
-    expected = results(lambda arrays: evaluate(before, arrays), before, n)
-    np.testing.assert_array_equal(results(lambda arrays: evaluate(s.func, arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_machine_code(name: str) -> None:
-    if "avx2" not in native().features:
-        pytest.skip("the instructions of these programs need AVX2")
-    before, s = scheduled(name)
-    kernel = tw.build(s.func)
-    for n in (0, 1, 5):
-        expected = results(lambda arrays: evaluate(before, arrays), before, n)
-        np.testing.assert_array_equal(results(lambda arrays: kernel(*arrays), before, n), expected)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_replay(name: str) -> None:
-    before, s = scheduled(name)
-    check_replay(before, s)
-
-
-WRONG: list[tuple[str, Steps]] = []
-
-
-wrong = collector(WRONG)
 
 
 @wrong(INTEGERS)
@@ -421,14 +344,9 @@ def rows_that_lie_apart(s: tw.Schedule) -> object:
     return s.prefetch("y", "j", 1, "k")
 
 
-def test_errors(request: pytest.FixtureRequest) -> None:
-    messages = []
-    for text, steps in WRONG:
-        with pytest.raises(UserError) as raised:
-            steps(tw.Schedule(parse(text)))
-        messages.append(f"# {steps.__name__.replace('_', ' ')}\n{raised.value}")
-    check(request, "tensorize/errors.txt", "\n\n".join(messages))
+class TestTensorize(PrimitiveTests):
+    primitives = TENSORIZE
 
-
-def test_every_program_has_its_file_and_no_other(request: pytest.FixtureRequest) -> None:
-    check_folder(request, "tensorize", [*(f"{name}.loops" for name in CASES), "errors.txt"])
+    @pytest.mark.skipif("avx2" not in native().features, reason="the instructions of these programs need AVX2")
+    def test_machine_code(self, case: str) -> None:
+        super().test_machine_code(case)
