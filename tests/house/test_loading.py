@@ -4,6 +4,8 @@ what becomes of damaged bytes."""
 from __future__ import annotations
 
 import ctypes
+import dataclasses
+import errno
 import gc
 import os
 import random
@@ -13,6 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,9 +28,9 @@ from tilewright.codegen.image import AARCH64, ALIGNMENT, X86_64, Image, decode
 from tilewright.codegen.link import link
 from tilewright.codegen.relocations import KINDS, find_kind, make_stub, relocate
 from tilewright.report.errors import InternalError
-from tilewright.runtime.loader import LoadedImage, find_function, load_code
+from tilewright.runtime.loader import Loaded, LoadedImage, find_function, load_code
 from tilewright.store import Damaged
-from tilewright.target import Target, native
+from tilewright.target import Target, code_pages, native
 from tilewright.target.code_pages import CodePages
 from tilewright.target.host import current_host
 
@@ -111,7 +114,7 @@ def _own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path_factory.mktemp("store")))
 
 
-def call(loaded: LoadedImage, x: int) -> int:
+def call(loaded: Loaded, x: int) -> int:
     result: int = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(loaded.address("main"))(x)
     return result
 
@@ -127,6 +130,15 @@ def test_linked_objects_run(image: Image) -> None:
     wanted = [250, 100000 // 2, 3 ^ 77, 16, -5, 0]
     assert found == [3 * (value + TABLE[x]) for x, value in enumerate(wanted)]
     assert call(LoadedImage(image, {}), 3) == 3 * (1 + TABLE[3]), "each loading has data of its own"
+
+
+def test_the_loader_of_other_systems_runs_the_same_objects() -> None:
+    """LLVM's, which object files that are not ELF need."""
+    elsewhere = dataclasses.replace(native(), triple="x86_64-apple-macosx")
+    loaded = load_code(objects(native()), elsewhere, dict)
+    assert [call(loaded, x) for x in (0, 3)] == [3 * (250 + TABLE[0]), 3 * (4 + TABLE[3])]
+    with pytest.raises(InternalError, match="has no function other"):
+        loaded.address("other")
 
 
 def test_functions_given_come_before_those_of_the_system(image: Image) -> None:
@@ -212,6 +224,22 @@ def test_memory_is_given_back_when_an_executable_dies() -> None:
     del exe
     gc.collect()
     assert permissions(place) != "r-xp"
+
+
+def test_a_system_that_refuses_is_told_in_a_fault(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As hardened ones do, which let nothing that was written be executed."""
+    library = code_pages._system()
+
+    def refuse(address: int, size: int, rights: int) -> int:
+        ctypes.set_errno(errno.EACCES)
+        return -1
+
+    system = SimpleNamespace(mmap=library.mmap, munmap=library.munmap, mprotect=refuse)
+    monkeypatch.setattr(code_pages, "_system", lambda: system)
+    with pytest.raises(tw.RuntimeFault, match="there is no memory for machine code\nwhy:  the system says: Permission"):
+        LoadedImage(image, {})
+    with pytest.raises(tw.RuntimeFault, match="Cannot allocate memory"):
+        CodePages(1 << 60)
 
 
 def test_writing_and_sealing_outside_is_refused() -> None:
