@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from cli_models import invoke, save_affine
 from tilewright.runtime.bundle import Bundle
 from tilewright.runtime.file import open_bundle
 from tilewright.store import Damaged
-from tilewright.store.checksum import PAGE, Checksum, checksum
+from tilewright.store.checksum import PAGE, Checksum, PendingChecksum, checksum
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
@@ -61,6 +62,20 @@ def test_a_checksum_does_not_depend_on_how_bytes_are_cut() -> None:
             total.update(memoryview(data)[at : at + step])
             at += step
         assert total.digest() == checksum(data)
+
+
+def test_a_checksum_is_the_same_where_two_threads_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.random.default_rng(5).bytes(301 * PAGE + 5)
+    alone = checksum(data)
+    monkeypatch.setattr("tilewright.store.checksum._SHARED", 2)
+    monkeypatch.setattr("tilewright.store.checksum._LEAST", 1)
+    for _ in range(20):
+        begun = threading.active_count()
+        pending = PendingChecksum(data)
+        assert pending.digest() == checksum(data) == alone and threading.active_count() == begun
+    altered = bytearray(data)
+    altered[-PAGE] ^= 1
+    assert checksum(bytes(altered)) != alone
 
 
 def test_a_checksum_tells_lengths_places_and_bits() -> None:

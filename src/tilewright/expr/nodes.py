@@ -313,12 +313,15 @@ class Broadcast(Expr):
 def const(value: Number, dtype: DType = dtypes.index) -> Const:
     """The constant `value`, rounded or wrapped to `dtype`."""
     if dtype is dtypes.index and type(value) is int and 0 <= value < len(_SMALL):
-        return _SMALL[value]
+        found = _SMALL[value]
+        if found is None:
+            found = _SMALL[value] = Const(value, dtype)
+        return found
     return Const(meaning.to_dtype(value, dtype), dtype)
 
 
-_SMALL = tuple(Const(n, dtypes.index) for n in range(1024))
-"""The index constants that programs are full of."""
+_SMALL: list[Const | None] = [None] * 1024
+"""The index constants that programs are full of, kept once somebody asked for them."""
 
 
 def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:

@@ -1,13 +1,19 @@
-"""Executables to files and back: `tw.save`, `tw.load`."""
+"""Executables to files and back: `tw.save`, `tw.load`.
+
+What runs a program is imported while a thread reads the file.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
 
 from tilewright.report.errors import UserError
-from tilewright.runtime.executable import Executable
-from tilewright.runtime.file import read_program, write_programs
+from tilewright.runtime.mapped import MappedPrograms
+
+if TYPE_CHECKING:
+    from tilewright.runtime.executable import Executable
 
 
 def save(path: str | os.PathLike[str], *executables: Executable) -> None:
@@ -21,6 +27,8 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
     """
     if not executables:
         raise UserError("there is nothing to save", mend="give one executable or several: save(path, executable)")
+    from tilewright.runtime.file import write_programs
+
     write_programs(path, [executable.program for executable in executables])
 
 
@@ -35,6 +43,10 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executa
     targets it was made for.
     """
     start = time.perf_counter()
-    executable = Executable(read_program(path), None, cached=True, threads=threads)
+    file = MappedPrograms(path)
+    from tilewright.runtime.executable import Executable  # while the file is read
+    from tilewright.runtime.file import read_program
+
+    executable = Executable(read_program(file), None, cached=True, threads=threads)
     executable.compile_seconds = time.perf_counter() - start
     return executable

@@ -15,16 +15,15 @@ from pathlib import Path
 from tilewright.codegen.abi import VERSION
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, encode
+from tilewright.runtime.mapped import KIND, MappedPrograms
 from tilewright.runtime.program import Program
 from tilewright.store import Damaged, digest
-from tilewright.store.files import find_obstacle, map_file, replace_file
-from tilewright.store.frame import FRAME_SIZE, MAGIC, find_fault, write_framed
+from tilewright.store.files import find_obstacle, replace_file
+from tilewright.store.frame import MAGIC, write_framed
 from tilewright.target import Target
 from tilewright.target.host import Host, current_host
 
 KEY = digest(kind="compiled programs")
-
-KIND = "compiled file"
 
 
 def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) -> None:
@@ -60,20 +59,23 @@ def is_compiled(path: str | os.PathLike[str]) -> bool:
 def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     """The container in a file. Raises UserError for a file that cannot be read, Damaged for one that is not whole, or
     not of this kind."""
-    name = os.fspath(path)
-    content = memoryview(map_file(name, KIND).data)
-    fault = find_fault(KEY, content[:FRAME_SIZE], content[FRAME_SIZE:])
+    return _open(MappedPrograms(path))
+
+
+def _open(file: MappedPrograms) -> Bundle:
+    fault = file.find_fault(KEY)
     if fault is not None:
-        raise _damaged(name, fault)
+        raise _damaged(file.name, fault)
     try:
-        return Bundle(content[FRAME_SIZE:])
+        return Bundle(file.payload)
     except Damaged as error:
-        raise _damaged(name, error.why or error.what) from None
+        raise _damaged(file.name, error.why or error.what) from None
 
 
-def read_program(path: str | os.PathLike[str]) -> Program:
-    """The program in a file that suits this machine best. Raises UserError where none does, with what is lacking."""
-    bundle, name, host = open_bundle(path), os.fspath(path), current_host()
+def read_program(file: MappedPrograms) -> Program:
+    """The program in a file that suits this machine best. Raises Damaged for a file that is not whole, UserError where
+    no program suits, with what is lacking."""
+    host, name, bundle = current_host(), file.name, _open(file)  # the file is read meanwhile
     if bundle.abi != VERSION:
         raise UserError(
             f"cannot load {name}",

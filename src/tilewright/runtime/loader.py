@@ -14,7 +14,7 @@ from typing import Protocol
 
 from tilewright.codegen.abi import LEAVE, PARALLEL
 from tilewright.codegen.image import MACHINES, SLOT, Image, decode
-from tilewright.report.errors import InternalError, RuntimeFault
+from tilewright.report.errors import InternalError
 from tilewright.store import Damaged
 from tilewright.target import Target
 from tilewright.target.code_pages import CodePages
@@ -62,18 +62,11 @@ class LoadedImage:
         constants = bytearray(image.constants)
         for slot, address in addresses.items():
             constants[slot : slot + SLOT] = address.to_bytes(SLOT, "little")
-        try:
-            self._pages = CodePages(image.size)
-            self._pages.write(0, image.code)
-            self._pages.write(image.constants_at, bytes(constants))
-            self._pages.seal(0, len(image.code), executable=True)
-            self._pages.seal(image.constants_at, len(constants), executable=False)
-        except OSError as error:
-            raise RuntimeFault(
-                "there is no memory for machine code",
-                why=error.strerror or str(error),
-                mend="ask who runs this machine whether programs may make memory executable",
-            ) from error
+        self._pages = CodePages(image.size)
+        self._pages.write(0, image.code)
+        self._pages.write(image.constants_at, bytes(constants))
+        self._pages.seal(0, len(image.code), executable=True)
+        self._pages.seal(image.constants_at, len(constants), executable=False)
         self._exports = image.exports
 
     def address(self, name: str) -> int:

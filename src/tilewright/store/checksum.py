@@ -19,11 +19,11 @@ import numpy as np
 PAGE = 4096
 """Bytes of a page."""
 
-_TURN = 256 * PAGE
-"""Bytes that are summed at a time: what is read lies in the nearest caches."""
+_SHARED = 8 << 10
+"""So many pages are summed by two threads: one does not read as fast as memory gives, nor while pages are mapped."""
 
-_SHARED = 32 << 20
-"""So many bytes are summed by two threads: one does not read as fast as memory gives, nor while pages are mapped."""
+_LEAST = 4 << 10
+"""Pages that a thread takes at a time, at least."""
 
 
 @cache
@@ -60,37 +60,75 @@ class Checksum:
         """The 32 bytes of the checksum of all parts, one after the other."""
         state = self._state.copy()
         if self._left:
-            state.update(_sums(memoryview(self._left.ljust(PAGE, b"\0"))))
+            state.update(_Sums(memoryview(self._left.ljust(PAGE, b"\0"))).all())
         state.update(self._length.to_bytes(8, "little"))
         return state.digest()
 
     def _pages(self, pages: memoryview) -> None:
-        if len(pages) < _SHARED:
-            self._state.update(b"".join(_turns(pages)))
-            return
-        middle = len(pages) // (2 * PAGE) * PAGE
-        behind: list[bytes] = []
-        other = threading.Thread(target=lambda: behind.extend(_turns(pages[middle:])))
-        other.start()
-        before = _turns(pages[:middle])
-        other.join()
-        self._state.update(b"".join([*before, *behind]))
+        self._state.update(_Sums(pages).all())
+
+
+class PendingChecksum:
+    """The checksum of contiguous bytes, under way: of many, a thread begins at once to sum pages, while whoever asked
+    does something else; `digest` helps it, and waits."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        view = memoryview(data).cast("B")
+        whole = len(view) // PAGE * PAGE
+        self._sums, self._rest, self._length = _Sums(view[:whole]), view[whole:], len(view)
+
+    def digest(self) -> bytes:
+        """The 32 bytes of the checksum."""
+        state = hashlib.sha256(self._sums.all())
+        if self._rest:
+            state.update(_Sums(memoryview(bytes(self._rest).ljust(PAGE, b"\0"))).all())
+        state.update(self._length.to_bytes(8, "little"))
+        return state.digest()
 
 
 def checksum(data: bytes | memoryview) -> bytes:
     """The checksum of contiguous bytes."""
-    total = Checksum()
-    total.update(data)
-    return total.digest()
+    return PendingChecksum(data).digest()
 
 
-def _turns(pages: memoryview) -> list[bytes]:
-    """The sums of whole pages, turn by turn."""
-    return [_sums(pages[start : start + _TURN]) for start in range(0, len(pages), _TURN)]
+class _Sums:
+    """The sums of whole pages. Where they are many a thread sums from the end, and who asks for all from the beginning.
 
+    Each takes half of what is left at a time: while a thread sums it needs no other one's leave to go on.
+    """
 
-def _sums(pages: memoryview) -> bytes:
-    """The sums of whole pages, little-endian."""
-    words = np.frombuffer(pages, "<u8").reshape(-1, PAGE // 8)
-    sums: bytes = (words @ _weights()).astype("<u8").tobytes()
-    return sums
+    def __init__(self, pages: memoryview) -> None:
+        self._words = np.frombuffer(pages, "<u8").reshape(-1, PAGE // 8)
+        self._begin, self._end = 0, len(self._words)
+        self._sums = np.empty(self._end, "<u8")
+        self._lock = threading.Lock()
+        self._other: threading.Thread | None = None
+        if self._end >= _SHARED:
+            self._other = threading.Thread(target=self._work, args=(True,), daemon=True)
+            self._other.start()
+
+    def all(self) -> bytes:
+        """The sums, little-endian."""
+        self._work(False)
+        if self._other is not None:
+            self._other.join()
+        return self._sums.tobytes()
+
+    def _work(self, backward: bool) -> None:
+        weights = _weights()
+        while True:
+            begin, end = self._take(backward)
+            if begin == end:
+                return
+            np.matmul(self._words[begin:end], weights, out=self._sums[begin:end])
+
+    def _take(self, backward: bool) -> tuple[int, int]:
+        """Pages that nobody else sums; none where none are left."""
+        with self._lock:
+            left = self._end - self._begin
+            count = min(left, max(left // 2, _LEAST))
+            if backward:
+                self._end -= count
+                return self._end, self._end + count
+            self._begin += count
+            return self._begin - count, self._begin

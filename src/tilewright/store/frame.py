@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterable
 from typing import BinaryIO
 
-from .checksum import Checksum, checksum
+from .checksum import Checksum, PendingChecksum
 from .pages import release
 
 MAGIC = b"TWENTRY\0"
@@ -47,8 +47,11 @@ def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview]) 
     file.seek(0, os.SEEK_END)
 
 
-def find_fault(key: str, head: bytes | memoryview, payload: bytes | memoryview) -> str | None:
-    """What is wrong with the file of `key` made of `head` and `payload`, or None when the payload may be used."""
+def find_fault(
+    key: str, head: bytes | memoryview, payload: bytes | memoryview, pending: PendingChecksum | None = None
+) -> str | None:
+    """What is wrong with the file of `key` made of `head` and `payload`, or None when the payload may be used.
+    `pending` is the payload's checksum, where it was begun before."""
     if len(head) != FRAME_SIZE:
         return f"{len(head)} bytes, fewer than a frame has"
     magic, version, zero, length, zero8, owner, sum_ = _FRAME.unpack(head)
@@ -62,6 +65,6 @@ def find_fault(key: str, head: bytes | memoryview, payload: bytes | memoryview) 
         return f"a payload of {length} bytes expected, {len(payload)} found"
     if owner != bytes.fromhex(key):
         return "the entry of another key"
-    if checksum(payload) != sum_:
+    if (pending or PendingChecksum(payload)).digest() != sum_:
         return "the checksum differs"
     return None

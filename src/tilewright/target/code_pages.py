@@ -18,7 +18,7 @@ import weakref
 from functools import cache
 from typing import Any, Final
 
-from ..report.errors import InternalError
+from ..report.errors import InternalError, RuntimeFault
 
 ALIGNMENT: Final = 1 << 16
 """Parts that are sealed begin at multiples of this: no system that we load code on has larger pages."""
@@ -31,12 +31,12 @@ class CodePages:
     """`size` bytes of zeros at `address`, the beginning of a page, which may be written until they are sealed."""
 
     def __init__(self, size: int) -> None:
-        """Raises OSError where there is no memory."""
+        """Raises RuntimeFault where there is no memory."""
         self._size = max(size, 1)
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         address = _system().mmap(None, self._size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if address == _FAILED:
-            raise _error()
+            raise _fault()
         self.address: int = address
         self._end = weakref.finalize(self, _system().munmap, address, self._size)
         self._end.atexit = False
@@ -51,22 +51,25 @@ class CodePages:
         """Ends writing to the pages of a part, which begins at a page: they may be read and, if `executable`, run.
 
         On AArch64 Linux makes the instruction cache see what was written when pages become executable.
-        Raises InternalError for a place outside, OSError where the system refuses.
+        Raises InternalError for a place outside, RuntimeFault where the system refuses.
         """
         if offset % mmap.PAGESIZE or not 0 <= offset <= offset + size <= self._size:
             raise InternalError("pages of code were sealed that are not there", why=f"{size} bytes at {offset}")
         rights = mmap.PROT_READ | (_EXECUTABLE if executable else 0)
         if size and _system().mprotect(self.address + offset, size, rights):
-            raise _error()
+            raise _fault()
 
     def stay(self) -> None:
         """Keeps the memory for as long as the process lives."""
         self._end.detach()
 
 
-def _error() -> OSError:
-    code = ctypes.get_errno()
-    return OSError(code, os.strerror(code))
+def _fault() -> RuntimeFault:
+    return RuntimeFault(
+        "there is no memory for machine code",
+        why=f"the system says: {os.strerror(ctypes.get_errno())}",
+        mend="let this program make memory executable, where a policy of the system forbids it",
+    )
 
 
 @cache

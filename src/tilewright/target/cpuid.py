@@ -82,7 +82,8 @@ _XGETBV_AT: Final = 32
 
 
 def read_features() -> frozenset[str]:
-    """The features of the processor that this runs on. Raises OSError where no code can be run that is not a file's."""
+    """The features of the processor that this runs on. Raises RuntimeFault where the system lets no memory
+    become executable."""
     code = CodePages(_XGETBV_AT + len(_XGETBV))
     code.write(0, _CPUID)
     code.write(_XGETBV_AT, _XGETBV)

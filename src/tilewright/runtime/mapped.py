@@ -1,0 +1,29 @@
+"""A compiled file in memory, being checked.
+
+Reading hundreds of megabytes takes as long as importing what runs a program. So the file is mapped by this module,
+which imports little, and read by a thread while the rest is imported.
+"""
+
+from __future__ import annotations
+
+import os
+
+from tilewright.store.checksum import PendingChecksum
+from tilewright.store.files import map_file
+from tilewright.store.frame import FRAME_SIZE, find_fault
+
+KIND = "compiled file"
+
+
+class MappedPrograms:
+    """The file at a path, with its checksum under way. Raises UserError where it cannot be read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.name = os.fspath(path)
+        content = memoryview(map_file(self.name, KIND).data)
+        self._head, self.payload = content[:FRAME_SIZE], content[FRAME_SIZE:]
+        self._pending = PendingChecksum(self.payload)
+
+    def find_fault(self, key: str) -> str | None:
+        """What is wrong with the file as one of this key, or None: only then may `payload` be used."""
+        return find_fault(key, self._head, self.payload, self._pending)
