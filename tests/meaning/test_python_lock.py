@@ -10,7 +10,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.runtime import executable
-from tilewright.runtime.executable import SHORT
+from tilewright.runtime.executable import LONG, LOOK, SHORT
 
 ROWS = """
 graph main[n](x: f32[n, 4]) -> y:
@@ -19,22 +19,25 @@ graph main[n](x: f32[n, 4]) -> y:
 
 
 class Watched:
-    """An executable whose native calls take `took` nanoseconds by the clocks; `calls` tells which kept the lock."""
+    """An executable whose native calls take `took` nanoseconds by the clocks; `calls` tells which kept the lock.
+    One that gave it away `waits` so long for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.exe = tw.compile(tw.parse(ROWS), threads=1)
         self.calls: list[str] = []
         self.took = SHORT * 2
-        self.time = 0
-        for clock in ("perf_counter_ns", "thread_time_ns"):
-            monkeypatch.setattr(executable, clock, lambda: self.time)
+        self.waits = 0
+        self.time = self.own_time = 0
+        monkeypatch.setattr(executable, "perf_counter_ns", lambda: self.time)
+        monkeypatch.setattr(executable, "thread_time_ns", lambda: self.own_time)
         for name in ("entry", "held"):
             monkeypatch.setattr(self.exe, f"_{name}", self._watch(name, getattr(self.exe, f"_{name}")))
 
     def _watch(self, name: str, enter: Callable[..., int]) -> Callable[..., int]:
         def call(*arguments: object) -> int:
             self.calls.append(name)
-            self.time += self.took
+            self.own_time += self.took
+            self.time += self.took + (self.waits if name == "entry" else 0)
             return enter(*arguments)
 
         return call
@@ -51,9 +54,24 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
 
 def test_short_calls_keep_the_lock_until_one_is_long(watched: Watched) -> None:
-    for took in (SHORT - 1, SHORT - 1, SHORT, SHORT - 1, SHORT - 1):
+    for took in (SHORT - 1, SHORT - 1, LONG - 1, LONG, SHORT - 1, SHORT - 1):
         watched(2, took)
-    assert watched.calls == ["entry", "held", "held", "entry", "held"]
+    assert watched.calls == ["entry", "held", "held", "held", "entry", "held"]
+
+
+def test_the_time_that_a_call_waits_for_the_lock_is_not_its_own(watched: Watched) -> None:
+    """Other threads hold the lock for long after each call that gave it away; the thread's own time is short."""
+    watched.waits = LONG
+    for _ in range(LOOK + 1):
+        watched(2, SHORT - 1)
+    assert watched.calls == ["entry"] * LOOK + ["held"]
+
+
+def test_a_short_call_that_was_interrupted_is_looked_at_again(watched: Watched) -> None:
+    watched.waits = LONG
+    for took in (*[SHORT - 1] * LOOK, LONG, SHORT - 1, SHORT - 1):
+        watched(2, took)
+    assert watched.calls == ["entry"] * LOOK + ["held", "entry", "held"]
 
 
 def test_long_calls_release_it(watched: Watched) -> None:

@@ -40,12 +40,15 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-LOOK = 8
-"""Of so many calls that give Python's lock away, one is timed by its thread's own time."""
-
 SHORT = 50_000
 """Nanoseconds of a call below which it keeps Python's lock: to hand the lock on costs as much, and the threads that
 wait for it would be given it after five milliseconds anyway."""
+
+LONG = 2 * SHORT
+"""Nanoseconds of a call that kept the lock from which on the next one gives it away."""
+
+LOOK = 8
+"""Of so many calls that give Python's lock away, one is timed by its thread's own time."""
 
 
 class Executable:
@@ -231,8 +234,11 @@ class Executable:
                 frame.profile,
             )
             if status == 0:
-                if (clock() - start < SHORT) is not is_short:
-                    frame.short = None if is_short else symbols
+                took = clock() - start
+                if is_short and took >= LONG:
+                    frame.short, frame.looks = None, -1  # it may have been interrupted: the next one is looked at
+                elif not is_short and took < SHORT:
+                    frame.short = symbols
                 return
             if status != ARENA_TOO_SMALL:
                 raise self._fault(status, frame.fault)
