@@ -10,7 +10,6 @@ fails is listed at the end, and the run ends with status 1.
 
 from __future__ import annotations
 
-import argparse
 import platform
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,18 +17,17 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import convolutions
+from benchmarks.command import deliver, exit_on_failures, page_command
 from benchmarks.contest import Options, Outcome, Reference, Run, against, hold, milliseconds, percent
 from benchmarks.engines import open_ours
 from benchmarks.limits import memory_reads, multiply_adds
-from benchmarks.page import write_reports
 from benchmarks.problems import Problem, matmul
-from benchmarks.report import Report, show
+from benchmarks.report import FAILURES, Report
 from tilewright.cli.peers import find_version
 from tilewright.report.progress import progress
 from tilewright.target import native
 
 REFERENCES = {"peak": "of peak", "memory": "of memory", "f32": "× our f32", "one thread": "× one thread"}
-FAILURES = "failures"
 NAMES = {"numpy": "NumPy", "torch": "PyTorch", "onnxruntime": "ONNX RT", "openvino": "OpenVINO"}
 
 
@@ -223,21 +221,12 @@ def _short(reports: list[Report]) -> Iterator[Report]:
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.contractions", description=(__doc__ or "").split("\n")[0]
-    )
-    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name has a match")
+    parser = page_command("contractions", __doc__, "cases", quick="few rounds of fewer cases, for a first look")
     parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
-    parser.add_argument("--quick", action="store_true", help="few rounds of fewer cases, for a first look")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
-    options = parser.parse_args()
-    reports = measure_all(options_of(options.quick, options.only, options.rounds))
-    show(reports, options.json)
-    if options.write is not None:
-        write_reports(options.write, "contractions", list(_short(reports)))
-    if any(report.name == FAILURES for report in reports):
-        raise SystemExit(1)
+    asked = parser.parse_args()
+    reports = measure_all(options_of(asked.quick, asked.only, asked.rounds))
+    deliver(asked, "contractions", reports, list(_short(reports)))
+    exit_on_failures(reports)
 
 
 if __name__ == "__main__":

@@ -11,21 +11,19 @@ that take turns with the engines, each of which has a process of its own.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.contest import Options, numbers, percent, times
+from benchmarks.command import add_models, add_turns, deliver, exit_on_failures, page_command
+from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
 from benchmarks.limits import Limit, memory_reads, multiply_adds, on_cores
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_models.llama import BASE, PAST, TINY, LlamaSizes, llama
 from benchmarks.network_race import (
-    FAILURES,
-    THREADS,
     TURN_SECONDS,
     Measured,
     Prepared,
@@ -34,8 +32,7 @@ from benchmarks.network_race import (
     report_failures,
 )
 from benchmarks.network_worker import OURS
-from benchmarks.page import write_reports
-from benchmarks.report import Report, show
+from benchmarks.report import Report
 from tilewright.cli.peers import PEERS
 
 NUMBER_BYTES = 4
@@ -135,22 +132,14 @@ def measure_all(options: Options, threads: Sequence[int], models: Path | None, s
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.llm", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose name has a match")
-    parser.add_argument("--threads", type=numbers, default=THREADS, metavar="N,N", help="numbers of threads")
-    parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
-    parser.add_argument("--quick", action="store_true", help="few rounds of a model of two layers, for a first look")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
+    parser = page_command("llm", __doc__, "cases", quick="few rounds of a model of two layers, for a first look")
+    add_turns(parser)
+    add_models(parser)
     asked = parser.parse_args()
     options = Options(asked.rounds or (3 if asked.quick else 10), TURN_SECONDS, asked.only, asked.quick)
     reports = measure_all(options, asked.threads, asked.models, QUICK if asked.quick else BASE)
-    show(reports, asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "llm", reports)
-    if any(report.name == FAILURES for report in reports):
-        raise SystemExit(1)
+    deliver(asked, "llm", reports)
+    exit_on_failures(reports)
 
 
 if __name__ == "__main__":

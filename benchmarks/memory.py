@@ -7,7 +7,6 @@ Each network is compiled by a fresh process into an empty store, then run by ano
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import add_models, deliver, exit_on_failures, page_command
 from benchmarks.contest import Options
 from benchmarks.network_models.builder import Graph
-from benchmarks.network_race import FAILURES, Prepared, Run, each_network, report_failures
+from benchmarks.network_race import Prepared, Run, each_network, report_failures
 from benchmarks.networks import chosen_networks
-from benchmarks.page import write_reports
-from benchmarks.report import Report, show
+from benchmarks.report import Report
 
 MIB = 1 << 20
 NUMBER_BYTES = 4
@@ -130,19 +129,12 @@ def measure_all(options: Options, models: Path | None) -> list[Report]:
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", metavar="REGEX", help="networks whose name has a match")
-    parser.add_argument("--quick", action="store_true", help="the small networks, for a first look")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
+    parser = page_command("memory", __doc__, "networks", quick="the small networks, for a first look")
+    add_models(parser)
     asked = parser.parse_args()
     reports = measure_all(Options(only=asked.only, quick=asked.quick), asked.models)
-    show(reports, asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "memory", reports)
-    if any(report.name == FAILURES for report in reports):
-        raise SystemExit(1)
+    deliver(asked, "memory", reports)
+    exit_on_failures(reports)
 
 
 if __name__ == "__main__":

@@ -25,14 +25,13 @@ from benchmarks.limits import Limit
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_worker import OURS, Worker, WorkerFailed
-from benchmarks.report import Report
+from benchmarks.report import FAILURES, Report
 from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
 from tilewright.cli.peers import PEERS
 from tilewright.report.progress import progress
 
 Array = np.ndarray[Any, Any]
 
-FAILURES = "failures"
 LIMIT = "limit"
 """The name of the limit's program in a race."""
 JUDGE = "onnxruntime"

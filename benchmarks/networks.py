@@ -11,21 +11,19 @@ listed as a failure, and the run ends with status 1.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.chart import draw_bars
-from benchmarks.contest import Options, numbers, percent, times
+from benchmarks.command import add_models, add_turns, deliver, exit_on_failures, page_command
+from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
 from benchmarks.limits import multiply_adds, on_cores
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_race import (
-    FAILURES,
     JUDGE,
-    THREADS,
     TURN_SECONDS,
     Measured,
     Prepared,
@@ -34,8 +32,7 @@ from benchmarks.network_race import (
     report_failures,
 )
 from benchmarks.network_worker import OURS
-from benchmarks.page import write_reports
-from benchmarks.report import Report, show
+from benchmarks.report import Report
 from tilewright.cli.peers import PEERS
 
 PARTIAL_FLOPS = 1e9
@@ -119,24 +116,16 @@ def options_of(quick: bool, only: str = "", rounds: int | None = None) -> Option
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", metavar="REGEX", help="networks whose name has a match")
-    parser.add_argument("--threads", type=numbers, default=THREADS, metavar="N,N", help="numbers of threads")
-    parser.add_argument("--rounds", type=int, metavar="N", help="turns of each engine in each race")
-    parser.add_argument("--quick", action="store_true", help="few rounds of the small networks, for a first look")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
+    parser = page_command("networks", __doc__, "networks", quick="few rounds of the small networks, for a first look")
+    add_turns(parser)
+    add_models(parser)
     parser.add_argument("--plot", type=Path, metavar="FILE.svg", help="write a chart of speeds")
     asked = parser.parse_args()
     reports, chart = measure_all(options_of(asked.quick, asked.only, asked.rounds), asked.threads, asked.models)
-    show(reports, asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "networks", reports)
+    deliver(asked, "networks", reports)
     if asked.plot is not None:
         asked.plot.write_text(chart, encoding="utf-8")
-    if any(report.name == FAILURES for report in reports):
-        raise SystemExit(1)
+    exit_on_failures(reports)
 
 
 if __name__ == "__main__":

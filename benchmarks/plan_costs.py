@@ -8,21 +8,19 @@ far the order by price is that by time, 1 being the same.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 import tilewright as tw
+from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options
 from benchmarks.network_models import NETWORKS
-from benchmarks.page import write_reports
-from benchmarks.report import Report, show
+from benchmarks.report import Report
 from tilewright.compiler.pipeline import lower
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx import read
@@ -144,17 +142,11 @@ def measure_all(options: Options, furthest: int) -> list[Report]:
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plan_costs", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", metavar="REGEX", help="networks whose name has a match")
-    parser.add_argument("--quick", action="store_true", help="the networks made tiny, for a first look")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser = page_command("plan_costs", __doc__, "networks", quick="the networks made tiny, for a first look")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="list the N kernels furthest off, too")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page, between its marks")
     asked = parser.parse_args()
     reports = measure_all(Options(1, SECONDS, asked.only, asked.quick), asked.kernels)
-    show(reports, asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "plan costs", reports[:1])
+    deliver(asked, "plan costs", reports, reports[:1])
 
 
 if __name__ == "__main__":

@@ -9,19 +9,17 @@ Where no product is rounded, both programs are the same, and what they differ by
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import tilewright as tw
+from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options
 from benchmarks.network_models import NETWORKS, Network
-from benchmarks.page import write_reports
-from benchmarks.report import Report, show
+from benchmarks.report import Report
 from benchmarks.timing import Ratio, Samples, compare, race
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import pipeline
@@ -155,18 +153,13 @@ def _add(made: Report, name: str, found: Compared, cells: tuple[str, ...], data:
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.precision", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="", metavar="REGEX", help="products and networks whose name has a match")
-    parser.add_argument("--quick", action="store_true", help="networks made tiny and products of one row")
+    quick = "networks made tiny and products of one row"
+    parser = page_command("precision", __doc__, "products and networks", quick)
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"rounds of turns (default {ROUNDS})")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into a page, between its marks")
     asked = parser.parse_args()
     options = Options(asked.rounds, TURN_SECONDS, asked.only, asked.quick)
     reports = [report for report in (report_products(options), report_networks(options)) if report.rows]
-    show(reports, asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "precision", reports)
+    deliver(asked, "precision", reports)
 
 
 if __name__ == "__main__":

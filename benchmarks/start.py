@@ -9,7 +9,6 @@ imports are in it. The machine's file cache is warm.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -18,12 +17,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tilewright as tw
+from benchmarks.command import add_models, deliver, page_command
 from benchmarks.contest import Options
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_race import Prepared, Run, each_network
 from benchmarks.networks import chosen_networks
-from benchmarks.page import write_reports
-from benchmarks.report import Report, judge, show
+from benchmarks.report import Report, judge
 
 FEEDS = """
 import numpy, time
@@ -77,12 +76,10 @@ def report_start(measured: Mapping[str, Mapping[str, list[float]]]) -> Report:
 
 def main() -> None:
     """Measures, prints."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.start", description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--only", default="BERT", metavar="REGEX", help="networks whose name has a match")
+    parser = page_command("start", __doc__, "networks")
+    parser.set_defaults(only="BERT")
+    add_models(parser)
     parser.add_argument("--rounds", type=int, default=10, metavar="N", help="processes for each way")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the table into a page, between its marks")
     asked = parser.parse_args()
     options = Options(only=asked.only)
     measured: dict[str, dict[str, list[float]]] = {}
@@ -91,10 +88,7 @@ def main() -> None:
         measured[prepared.name] = measure(prepared, run.scratch, asked.rounds)
 
     each_network(options, asked.models, chosen_networks(options), one)
-    report = report_start(measured)
-    show([report], asked.json)
-    if asked.write is not None:
-        write_reports(asked.write, "start", [report])
+    deliver(asked, "start", [report_start(measured)])
 
 
 if __name__ == "__main__":
