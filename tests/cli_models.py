@@ -46,9 +46,9 @@ def save_affine(folder: Path) -> Path:
     return _save(folder / "affine.onnx", helper.make_graph(nodes, "affine", ports, result, [one]))
 
 
-def save_rows(folder: Path) -> Path:
-    """rows = table[indices] for a table of two rows: an index past it is a fault at run time."""
-    table = helper.make_tensor("table", TensorProto.FLOAT, [2, 2], [1.0, 2.0, 3.0, 4.0])
+def save_rows(folder: Path, count: int = 2) -> Path:
+    """rows = table[indices] for a table of so many rows: an index past it is a fault at run time."""
+    table = helper.make_tensor("table", TensorProto.FLOAT, [count, 2], [n + 1.0 for n in range(2 * count)])
     nodes = [helper.make_node("Gather", ["table", "indices"], ["rows"], "pick")]
     ports = [helper.make_tensor_value_info("indices", TensorProto.INT64, ["k"])]
     result = [helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["k", 2])]
