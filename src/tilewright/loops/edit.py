@@ -13,7 +13,7 @@ from typing import Any, cast
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import kinds_in, variables_of
+from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import (
     COMPOUND,
     Alloc,
@@ -67,7 +67,7 @@ def loaded_buffers(root: Stmt) -> frozenset[Buffer]:
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
-    if Load not in kinds_in(root):
+    if not root.kinds & Load.bit:
         return ()
     found: dict[Node, None] = {}
     seen: set[Node] = set()
@@ -79,15 +79,8 @@ def loads_of(root: Expr) -> tuple[Load, ...]:
         seen.add(node)
         if type(node) is Load:
             found[node] = None
-        stack += [c for c in node.children()[::-1] if isinstance(c, Expr) and Load in kinds_in(c)]
+        stack += [c for c in node.children()[::-1] if c.kinds & Load.bit]
     return tuple(cast(dict[Load, None], found))
-
-
-@lru_cache(maxsize=1 << 11)
-def kinds_inside(root: Node) -> frozenset[type[Expr]]:
-    """The classes of the expressions in a statement."""
-    parts = [kinds_in(c) if isinstance(c, Expr) else kinds_inside(c) for c in root.children()]
-    return frozenset[type[Expr]]().union(*parts)
 
 
 def blocks(root: Stmt) -> list[Block]:
@@ -189,12 +182,12 @@ def map_loads(
         return change(node) if isinstance(node, Load) else node
 
     def reads_nothing(node: Node) -> bool:
-        return isinstance(node, Expr) and Load not in kinds_in(node)
+        return isinstance(node, Expr) and not node.kinds & Load.bit
 
     def of_expression(e: Expr) -> Expr:
-        return transform(e, of_node, known, reads_nothing) if Load in kinds_in(e) else e
+        return transform(e, of_node, known, reads_nothing) if e.kinds & Load.bit else e
 
-    return map_expressions(root, of_expression, stays or (lambda stmt: Load not in kinds_inside(stmt)))
+    return map_expressions(root, of_expression, stays or (lambda stmt: not stmt.kinds() & Load.bit))
 
 
 def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
@@ -302,7 +295,6 @@ __all__ = [
     "defines",
     "expressions",
     "fresh_copy",
-    "kinds_inside",
     "loads",
     "loops_around",
     "loops_inside",

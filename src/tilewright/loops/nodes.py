@@ -82,10 +82,11 @@ class AxisKind(Enum):
 class Stmt(Node):
     """A statement."""
 
-    __slots__ = ("_inside", "_variables")
+    __slots__ = ("_inside", "_kinds", "_variables")
 
     _inside: ClassVar[tuple[Stmt, ...]]  # a slot of each statement, filled when it is first asked for
     _variables: ClassVar[frozenset[Var]]  # likewise
+    _kinds: ClassVar[int]  # likewise
 
     def inside(self) -> tuple[Stmt, ...]:
         """The statements inside this one, outer before inner, in program order.
@@ -112,6 +113,25 @@ class Stmt(Node):
             result = frozenset[Var]().union(*[_variables_of_part(c) for c in self.children()])
             object.__setattr__(self, "_variables", result)
             return result
+
+    def kinds(self) -> int:
+        """The classes of the expressions of this statement and of those inside it, as `kinds` of expressions. The
+        answer is kept, too."""
+        try:
+            return self._kinds
+        except AttributeError:
+            result = 0
+            for part in self.children():
+                result |= _kinds_of_part(part)
+            object.__setattr__(self, "_kinds", result)
+            return result
+
+
+def _kinds_of_part(part: Node) -> int:
+    if isinstance(part, Stmt):
+        return part.kinds()
+    e = part.binding if isinstance(part, Axis) else part
+    return e.kinds if isinstance(e, Expr) else 0
 
 
 def _variables_of_part(part: Node) -> frozenset[Var]:
