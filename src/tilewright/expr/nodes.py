@@ -55,6 +55,7 @@ class Expr(Interned):
         cls.bit = 1 << next(_places)
 
     if TYPE_CHECKING:
+        _found: ClassVar[tuple[Expr, ...]]
 
         def children(self) -> tuple[Expr, ...]: ...
 
@@ -63,7 +64,7 @@ class Expr(Interned):
         _set_lanes(self, lanes)
         _set_serial(self, next(_serials))
         kinds, variables = self.bit, _NO_VARIABLES
-        for part in self.children():
+        for part in self._found:
             kinds |= part.kinds
             inner = part.variables
             if not inner <= variables:
