@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from itertools import pairwise
 from operator import or_
 from typing import Any
 
@@ -11,7 +12,7 @@ from hypothesis import given
 from strategies import functions
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Expr, Var
-from tilewright.loops.edit import expressions, loads_of, statements
+from tilewright.loops.edit import expressions, loads_of, path_to, statements
 from tilewright.loops.nodes import COMPOUND, Axis, Function, Load, Stmt
 
 NAMED = {"var", "buffer", "source", "arguments", "params"}
@@ -50,6 +51,11 @@ def test_contents(function: Function) -> None:
         assert (s.variables(), s.kinds()) == known_by_walks(s)
         assert [*s.inside()] == [n for n in everything(s)[1:] if isinstance(n, Stmt)]
         assert bool(s.inside()) <= (type(s) in COMPOUND)
+        assert [*s.held()] == [n for n in held(s) if isinstance(n, Stmt)]
+        assert [*s.own()] == [n.binding if isinstance(n, Axis) else n for n in held(s) if not isinstance(n, Stmt)]
+        path = path_to(function.body, s)
+        assert (path[0], path[-1]) == (function.body, s)
+        assert all(inner in outer.held() for outer, inner in pairwise(path))
 
 
 @given(functions())

@@ -26,6 +26,7 @@ from tilewright.report.errors import InternalError
 
 _serials, _places = itertools.count(), itertools.count()
 _NO_VARIABLES: frozenset[Var] = frozenset()
+_classes: set[type] = set()  # of expressions: see `binary`
 
 printer: list[Callable[[Expr], str]] = []
 """The function that prints an expression: text.py, which needs the nodes, puts itself here."""
@@ -53,6 +54,7 @@ class Expr(Interned):
 
     def __init_subclass__(cls, *, interned: bool | None = None) -> None:
         cls.bit = 1 << next(_places)
+        _classes.add(cls)
 
     if TYPE_CHECKING:
         _found: ClassVar[tuple[Expr, ...]]
@@ -358,11 +360,16 @@ def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:
 
 def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number) -> Expr:
     """`cls(a, b)` with numbers coerced to the other side's type, constants and neutral elements folded."""
-    if type(b) is int or not isinstance(b, Expr):
+    if type(b) not in _classes:
         assert isinstance(a, Expr)
+        assert not isinstance(b, Expr)
         b = const(b, a.dtype)
-    elif type(a) is int or not isinstance(a, Expr):
+    elif type(a) not in _classes:
+        assert isinstance(b, Expr)
+        assert not isinstance(a, Expr)
         a = const(a, b.dtype)
+    if TYPE_CHECKING:
+        assert isinstance(a, Expr) and isinstance(b, Expr)  # noqa: PT018
     if type(b) is Const:
         if type(a) is Const:
             folded = cls(a, b)

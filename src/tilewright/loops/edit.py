@@ -54,7 +54,11 @@ def loads(root: Node) -> Iterator[Load]:
 def _loads_inside(root: Node) -> tuple[Load, ...]:
     found: dict[Load, None] = {}
     for child in root.children():
-        found.update(dict.fromkeys(loads_of(child) if isinstance(child, Expr) else _loads_inside(child)))
+        if isinstance(child, Expr):
+            if child.kinds & Load.bit:
+                found.update(dict.fromkeys(loads_of(child)))
+        elif type(child) is Axis or cast(Stmt, child).kinds() & Load.bit:
+            found.update(dict.fromkeys(_loads_inside(child)))
     return tuple(found)
 
 
@@ -98,17 +102,26 @@ def loops_inside(root: Stmt) -> tuple[For, ...]:
     return tuple([s for s in statements(root) if isinstance(s, For)])
 
 
-@lru_cache(maxsize=1 << 10)
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
-    """The statements from `root` down to and including `target`; empty when it is not there."""
-    path = [root]
-    while path[-1] is not target:
-        inner = [c for c in path[-1].children() if isinstance(c, Stmt)]
-        below = next((c for c in inner if c is target or target in c.inside()), None)
-        if below is None:
-            return ()
-        path.append(below)
-    return tuple(path)
+    """The statements from `root` down to and including `target`, where it first stands; empty when it is not there."""
+    parents = _parents(root)
+    if target is not root and target not in parents:
+        return ()
+    path = [target]
+    while path[-1] is not root:
+        path.append(parents[path[-1]])
+    return tuple(path[::-1])
+
+
+@lru_cache(maxsize=1 << 8)
+def _parents(root: Stmt) -> dict[Stmt, Stmt]:
+    """What each statement in `root` stands directly inside, where it first stands."""
+    found: dict[Stmt, Stmt] = {}
+    for s in statements(root):
+        if type(s) in COMPOUND:
+            for inner in s.held():
+                found.setdefault(inner, s)
+    return found
 
 
 def loops_around(root: Stmt, target: Stmt) -> list[For]:
@@ -122,34 +135,34 @@ def replace(root: Stmt, old: Stmt, fresh: Stmt) -> Stmt:
     def change(node: Stmt) -> Stmt:
         if node is old:
             return fresh
-        children = node.children()
-        made = tuple(changed.get(c, c) if isinstance(c, Stmt) else c for c in children)
+        made = tuple([changed.get(c, c) for c in node.children()])
         if isinstance(node, Seq):
-            return seq(*[s for s in made if isinstance(s, Stmt)]) if made != children else node
+            return seq(*cast(tuple[Stmt, ...], made)) if made != node.body else node
         return node.rebuild(made)
 
-    changed: dict[Node, Stmt] = {}
+    changed: dict[Node, Node] = {}
     for node in reversed(path_to(root, old)):
-        assert isinstance(node, Stmt)
         changed[node] = change(node)
-    return changed.get(root, root)
+    return cast(Stmt, changed.get(root, root))
 
 
 def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """`root` rewritten bottom-up: `change` sees each statement after its inner statements. Expressions stay."""
 
     def step(node: Node) -> Node:
-        if isinstance(node, Seq):
-            flat = seq(*node.body) if any(isinstance(s, Seq) for s in node.body) else node
-            return change(flat)
-        return change(node) if isinstance(node, Stmt) else node
+        if type(node) is Seq:
+            return change(seq(*node.body) if any(type(s) is Seq for s in node.body) else node)
+        assert isinstance(node, Stmt)
+        return change(node)
 
     return transform_statements(root, step)
 
 
 def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     """A transform that does not descend into expressions."""
-    if type(root) in COMPOUND:
+    if type(root) is Seq:
+        root = root.rebuild(tuple([transform_statements(s, change) for s in root.body]))
+    elif type(root) in COMPOUND:
         made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
         root = root.rebuild(made)
     result = change(root)
@@ -163,8 +176,12 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     if stays is not None and stays(root):
         return root
     inner = root.children()
-    if type(root) in COMPOUND:
-        inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
+    kind = type(root)
+    if kind is Seq:
+        return root.rebuild(tuple([map_expressions(c, change, stays) for c in root.held()]))
+    if kind not in COMPOUND:
+        return root.rebuild(tuple([change(c) for c in inner]))
+    inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
     return root.rebuild(tuple([c if isinstance(c, Stmt) else _changed(c, change) for c in inner]))
 
 
@@ -192,12 +209,10 @@ def map_loads(
 
 def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
     """What a statement holds besides statements: expressions and axes."""
-    if isinstance(part, Expr):
-        return change(part)
-    if isinstance(part, Axis):
+    if type(part) is Axis:
         binding = change(part.binding)
         return part if binding is part.binding else Axis(part.var, part.kind, binding)
-    return part
+    return change(cast(Expr, part))
 
 
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
