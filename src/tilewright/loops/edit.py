@@ -102,26 +102,17 @@ def loops_inside(root: Stmt) -> tuple[For, ...]:
     return tuple([s for s in statements(root) if isinstance(s, For)])
 
 
+@lru_cache(maxsize=1 << 10)
 def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
-    """The statements from `root` down to and including `target`, where it first stands; empty when it is not there."""
-    parents = _parents(root)
-    if target is not root and target not in parents:
-        return ()
-    path = [target]
-    while path[-1] is not root:
-        path.append(parents[path[-1]])
-    return tuple(path[::-1])
-
-
-@lru_cache(maxsize=1 << 8)
-def _parents(root: Stmt) -> dict[Stmt, Stmt]:
-    """What each statement in `root` stands directly inside, where it first stands."""
-    found: dict[Stmt, Stmt] = {}
-    for s in statements(root):
-        if type(s) in COMPOUND:
-            for inner in s.held():
-                found.setdefault(inner, s)
-    return found
+    """The statements from `root` down to and including `target`; empty when it is not there."""
+    path = [root]
+    while path[-1] is not target:
+        inner = path[-1].held()
+        below = inner[0] if len(inner) == 1 else next((c for c in inner if c is target or target in c.inside()), None)
+        if below is None or (below is not target and not below.held()):
+            return ()
+        path.append(below)
+    return tuple(path)
 
 
 def loops_around(root: Stmt, target: Stmt) -> list[For]:

@@ -112,11 +112,7 @@ class Stmt(Node):
 
     def held(self) -> tuple[Stmt, ...]:
         """The statements directly inside this one."""
-        if isinstance(self, Seq):
-            return self.body
-        if isinstance(self, For):
-            return (self.body,)
-        return tuple([c for c in self.children() if isinstance(c, Stmt)]) if type(self) in COMPOUND else ()
+        return ()
 
     def own(self) -> tuple[Expr, ...]:
         """The expressions directly in this statement, those that axes are bound to among them."""
@@ -155,6 +151,9 @@ class Seq(Stmt):
 
     body: tuple[Stmt, ...]
 
+    def held(self) -> tuple[Stmt, ...]:
+        return self.body
+
 
 class For(Stmt):
     """`body` for var = begin, begin + 1, … end - 1. A THREAD loop names its GPU axis (`blockIdx.x` …). The iterations
@@ -171,6 +170,9 @@ class For(Stmt):
     grain: int = 1
     instruction: Instruction | None = None
     backward: Expr | None = None
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,)
 
     def serial(self) -> For:
         """The loop with its iterations in order."""
@@ -194,6 +196,9 @@ class Block(Stmt):
     body: Stmt
     init: Stmt | None = None
     where: Expr | None = None
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,) if self.init is None else (self.body, self.init)
 
     @property
     def spatial(self) -> tuple[Axis, ...]:
@@ -267,12 +272,18 @@ class If(Stmt):
     then: Stmt
     otherwise: Stmt | None = None
 
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.then,) if self.otherwise is None else (self.then, self.otherwise)
+
 
 class While(Stmt):
     """`body` as long as `cond`, evaluated anew before each turn, holds."""
 
     cond: Expr
     body: Stmt
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,)
 
 
 class Assert(Stmt):
