@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 
@@ -26,3 +27,7 @@ def sleep(task: bytes) -> bytes:
 def say(task: bytes) -> bytes:
     print("what a task prints is no answer")
     return task + str(os.getpid()).encode()
+
+
+def collector(task: bytes) -> bytes:
+    return f"{gc.get_threshold()[0]} {gc.get_freeze_count()}".encode()

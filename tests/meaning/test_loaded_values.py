@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import numpy as np
 import pytest
@@ -164,3 +165,17 @@ def test_collections_are_rare_while_compiling_and_as_before_after() -> None:
     with pytest.raises(ValueError, match="inside"), rare_collections():
         raise ValueError("inside")
     assert gc.get_threshold() == before
+
+
+def test_no_collection_follows_at_once_and_cycles_are_still_found() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.own = self
+
+    gone: list[int] = []
+    with rare_collections():
+        kept = [[n] for n in range(5000)]
+        weakref.finalize(Cycle(), gone.append, 1)
+    assert gc.get_count()[0] < len(kept) and not gone
+    gc.collect()
+    assert gone == [1] and gc.get_freeze_count() == 0

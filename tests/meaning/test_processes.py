@@ -14,6 +14,7 @@ import pytest
 from tilewright.compiler import apart, compile_module, processes
 from tilewright.compiler.apart import MadeKernel, make_kernel, produce
 from tilewright.compiler.pipeline import lower
+from tilewright.core.collection import OBJECTS
 from tilewright.core.processes import Workers
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -124,6 +125,13 @@ def test_workers_and_this_process_share_the_tasks() -> None:
     tasks = [bytes([n]) * 100_000 for n in range(60)]
     made, here = run("double", tasks)
     assert made == [task + task for task in tasks] and 0 < len(here) < len(tasks)
+
+
+def test_the_collector_of_a_worker_leaves_its_modules_alone_and_starts_rarely() -> None:
+    tasks = [bytes([n]) for n in range(60)]
+    made, here = run("collector", tasks)
+    found = {tuple(map(int, answer.split())) for task, answer in zip(tasks, made, strict=True) if task not in here}
+    assert found and all(threshold >= OBJECTS and frozen > 0 for threshold, frozen in found)
 
 
 @pytest.mark.parametrize("function", ["refuse", "die", "nothing_of_this_name"])

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import tilewright as tw
+from graph_strategies import Program, programs
+from tilewright.graph.nodes import Module, Value
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
-from tilewright.lower.kernels import form_of
+from tilewright.lower import kernels
+from tilewright.lower.kernels import form_of, form_of_kernel, make_kernels
+from tilewright.plan.fusion.kernel import Kernel
+from tilewright.plan.fusion.planner import choose, unfused
+from tilewright.target import Target
 
 LAYERS = """
 graph main(x: f32[4, 8]) -> y:
@@ -38,6 +47,39 @@ def test_layers_share_a_kernel_and_keep_their_weights() -> None:
     for layer in ("first", "second"):
         expected = np.maximum(expected @ weights[f"{layer}.w"] + weights[f"{layer}.b"], 0)
     np.testing.assert_allclose(exe(x)[0], expected, rtol=1e-4, atol=1e-5)
+
+
+TARGET = Target.parse("x86-64-v3")
+
+
+def planned(module: Module, fuses: bool) -> str:
+    return str(make_kernels(module, lambda graph: (choose if fuses else unfused)(graph, TARGET)))
+
+
+def by_programs(module: Module, fuses: bool) -> str:
+    """The same, of the programs of all kernels: none is told by the graph."""
+    with patch.object(kernels, "form_of_kernel", lambda kernel, fixed: (kernel,)):
+        return planned(module, fuses)
+
+
+@settings(max_examples=20, deadline=None)
+@given(programs(nodes=12))
+def test_the_graph_tells_which_programs_are_the_same(program: Program) -> None:
+    for fuses in (True, False):
+        assert planned(program.module, fuses) == by_programs(program.module, fuses)
+
+
+def test_layers_are_told_by_the_graph() -> None:
+    made: list[Kernel] = []
+
+    def form(kernel: Kernel, fixed: set[Value]) -> object:
+        made.append(kernel)
+        return form_of_kernel(kernel, fixed)
+
+    module = parse_module(LAYERS)
+    with patch.object(kernels, "form_of_kernel", form), patch.object(kernels, "form_of", wraps=form_of) as programs:
+        planned(module, True)
+    assert (len(made), programs.call_count) == (2, 1)
 
 
 MAP = """

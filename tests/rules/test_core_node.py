@@ -177,7 +177,7 @@ def test_children_are_found_in_fields_and_tuples() -> None:
     assert Loop(x, y).children() == (y,)
     assert Loop(x, y, Loop(y, x)).children()[0] is y
     assert Const(1).children() == ()
-    assert Call._child_fields == ("args", "pairs")
+    assert tuple(Call._child_fields) == ("args", "pairs")
 
 
 def test_rebuild_puts_children_back_in_place() -> None:

@@ -21,7 +21,6 @@ from tilewright.analysis.vectors import distance_along, longest
 from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Mod, Var
 from tilewright.expr.simplify import Facts
-from tilewright.expr.variables import kinds_in
 from tilewright.loops.edit import allocations, loads_of, statements
 from tilewright.loops.nodes import For, Store
 
@@ -86,7 +85,7 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
     found: list[tuple[Expr, Expr]] = []
     for n, extent in list(enumerate(first.buffer.shape))[1:]:
         sides = (first.indices[n], second.indices[n])
-        if isinstance(extent, Const) and all(Mod in kinds_in(s) for s in sides):
+        if isinstance(extent, Const) and all(s.kinds & Mod.bit for s in sides):
             whole = (a.indices[n - 1] * extent + a.indices[n] for a in (first, second))
             one, two = (expression(joined(polynomial(e))) for e in whole)
             found.append((one, two))

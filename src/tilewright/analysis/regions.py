@@ -17,7 +17,7 @@ from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, int
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const, maximum, minimum
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import kinds_in, variables_of
+from tilewright.expr.variables import bits_of, variables_of
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Buffer, For, Stmt
 
@@ -79,13 +79,13 @@ def _range(begin: Expr, end: Expr) -> Range:
     return Range(begin, simplify(end - begin))
 
 
-_DECIDED = frozenset((FloorDiv, Mod, Min, Max))
+_DECIDED = bits_of(FloorDiv, Mod, Min, Max)
 
 
 def settled(access: Access, outer: Ranges) -> Access:
     """The access with the divisions and minima in its indices decided, as far as the ranges of the loops around it say:
     (jo*16 + ji) // 16 with ji in 0..16 is jo. `outer` are the ranges of loops around what was asked about."""
-    if all(kinds_in(i).isdisjoint(_DECIDED) for i in access.indices):
+    if not any(i.kinds & _DECIDED for i in access.indices):
         return access
     facts = facts_of({**outer, **ranges_of(access.loops)})
     return replace(access, indices=tuple(i if i.lanes != 1 else simplify(i, facts) for i in access.indices))

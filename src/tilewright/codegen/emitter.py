@@ -52,7 +52,7 @@ class Emitter:
 
     def value(self, e: Expr) -> str:
         """The name of a value that has been emitted, or the literal of a constant."""
-        if isinstance(e, Const):
+        if type(e) is Const:
             return literal(e)
         name = self.known(e)
         if name is None:

@@ -6,7 +6,7 @@ was loaded until a store may have changed it or the basic block ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.codegen.arithmetic import Arithmetic
 from tilewright.codegen.conversions import Conversions
@@ -52,11 +52,11 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
         stack = [root]
         while stack:
             node = stack[-1]
-            if isinstance(node, Const) or self.known(node) is not None:
+            if type(node) is Const or self.known(node) is not None:
                 stack.pop()
                 continue
             operands = self._operands(node)
-            waiting = [c for c in operands if not isinstance(c, Const) and self.known(c) is None]
+            waiting = [c for c in operands if type(c) is not Const and self.known(c) is None]
             if waiting:
                 stack.extend(reversed(waiting))
                 continue
@@ -69,18 +69,18 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
                 self.scopes[-1][node] = value
         return self.value(root)
 
-    def _sources(self, node: Expr, operands: list[Expr]) -> frozenset[Source]:
+    def _sources(self, node: Expr, operands: Sequence[Expr]) -> frozenset[Source]:
         """The memory that a value comes from."""
         found = [self.origins[c] for c in operands if c in self.loaded]
         if isinstance(node, Load):
             found.append(frozenset((self.source(node.buffer, node.indices),)))
         return frozenset().union(*found) if found else frozenset()
 
-    def _operands(self, node: Expr) -> list[Expr]:
+    def _operands(self, node: Expr) -> Sequence[Expr]:
         """What must be computed before a node: of a load, the parts of its address."""
         if isinstance(node, Load):
             return self.prepare(node.buffer.shape, node.indices)[1]
-        return [c for c in node.children() if isinstance(c, Expr)]
+        return node.children()
 
     def _instruction(self, node: Expr) -> str:
         match node:

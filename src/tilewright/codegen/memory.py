@@ -75,9 +75,9 @@ DEEPEST_SUM = 32
 
 def _without_constant(e: Expr, depth: int) -> tuple[Expr, int]:
     """(rest, number) with e = rest + number."""
-    if isinstance(e, Const):
+    if type(e) is Const:
         return const(0), int(e.value)
-    if not isinstance(e, Add | Sub) or depth == 0:
+    if not (type(e) is Add or type(e) is Sub) or depth == 0:
         return e, 0
     a, first = _without_constant(e.a, depth - 1)
     b, second = _without_constant(e.b, depth - 1)

@@ -14,40 +14,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 Scope = dict[str, Any]
 
 
+class Held(Enum):
+    """What a field that may hold children holds: a node, a tuple of nodes, a node or None; or anything, among which
+    they are looked for."""
+
+    NODE = "node"
+    NODES = "nodes"
+    OPTIONAL = "optional"
+    ANYTHING = "anything"
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What the functions are made from: fields in order, defaults, those that may hold children, and of these the ones
-    that may be tuples; those that certainly hold a node or, where the value is true, a tuple of nodes; whether nodes
-    are interned, by what key, and whether the class checks its fields."""
+    """What the functions are made from: fields in order, defaults, what those hold that may hold children; whether
+    nodes are interned, by what key, and whether the class checks its fields."""
 
     fields: tuple[str, ...]
     defaults: Mapping[str, object]
-    child_fields: tuple[str, ...]
-    sure_fields: Mapping[str, bool]
-    tuple_fields: frozenset[str]
+    held: Mapping[str, Held]
     interned: bool
     has_key: bool
     has_check: bool
 
 
 def sources(layout: Layout) -> str:
-    """The source of `construct`, `values`, `find_children` and `refill`.
+    """The source of `construct`, `values` and `refill`.
 
-    It names, from the scope it runs in: `absent`, `by_name`, `make`, `set_children`, `classes`, `collect`, `refilled`;
-    `set_FIELD` and `default_FIELD`; for interned classes `find`, `publish`, `make_key`.
+    It names, from the scope it runs in: `this`, the class; `absent`, `by_name`, `make`, `set_children`, `collect`,
+    `refilled`; `set_FIELD` and `default_FIELD`; for interned classes `find`, `enter`, `entry`, `forget`, `publish`,
+    `make_key`.
     """
-    return "\n".join([*_construct(layout), *_values(layout), *_find_children(layout), *_refill(layout)])
+    return "\n".join([*_construct(layout), *_values(layout), *_refill(layout)])
 
 
 def functions(layout: Layout, scope: Scope) -> tuple[Callable[..., Any], ...]:
     """The functions of `sources`, in that order."""
     exec(compile(sources(layout), "<node class>", "exec"), scope)
-    return tuple(scope[name] for name in ("construct", "values", "find_children", "refill"))
+    return tuple(scope[name] for name in ("construct", "values", "refill"))
 
 
 def _construct(layout: Layout) -> list[str]:
@@ -70,52 +79,54 @@ def _construct(layout: Layout) -> list[str]:
     lines += ["    _node = make(_cls)", *(f"    set_{f}(_node, {f})" for f in fields)]
     lines += _keep_children(layout)
     lines += ["    _node.__post_init__()"] if layout.has_check else []
-    return [*lines, "    return publish(_key, _node)" if layout.interned else "    return _node"]
+    if not layout.interned:
+        return [*lines, "    return _node"]
+    lines += ["    _entry = entry(_node, forget)", "    _entry.key = _key"]
+    return [*lines, "    return _node if enter(_key, _entry) is _entry else publish(_entry, _node)"]
 
 
 def _keep_children(layout: Layout) -> list[str]:
-    """Children that need no search are kept at once; where they are all the fields, as the tuple that is the key."""
-    children, sure = layout.child_fields, layout.sure_fields
-    if not children or not all(f in sure for f in children):
-        return []
-    if len(children) == 1 and sure[children[0]]:
-        return [f"    set_children(_node, {children[0]})"]
-    if layout.interned and not layout.has_key and children == layout.fields and not any(sure.values()):
+    """The children are kept; where they are all the fields, as the tuple that is the key."""
+    held, fields = layout.held, tuple(layout.held)
+    kinds = [held[f] for f in fields]
+    if Held.ANYTHING in kinds:
+        return [f"    set_children(_node, collect(({_listed(fields)})))"]
+    if kinds == [Held.NODES]:
+        return [f"    set_children(_node, {fields[0]})"]
+    if kinds and layout.interned and not layout.has_key and fields == layout.fields and set(kinds) == {Held.NODE}:
         return ["    set_children(_node, _key)"]
-    return [f"    set_children(_node, ({_listed([f'*{f}' if sure[f] else f for f in children])}))"]
+    written = {Held.NODE: "{}", Held.NODES: "*{}", Held.OPTIONAL: "*(() if {0} is None else ({0},))"}
+    return [f"    set_children(_node, ({_listed([written[held[f]].format(f) for f in fields])}))"]
 
 
 def _values(layout: Layout) -> list[str]:
     return ["def values(_node):", f"    return ({_listed([f'_node.{f}' for f in layout.fields])})"]
 
 
-def _find_children(layout: Layout) -> list[str]:
-    lines = ["def find_children(_node):"]
-    fields = layout.child_fields
-    if not fields:
-        return [*lines, "    return ()"]
-    lines += [f"    {f} = _node.{f}" for f in fields]
-    if layout.tuple_fields.isdisjoint(fields):
-        all_are = " and ".join([f"{f}.__class__ in classes" for f in fields])
-        return [*lines, f"    if {all_are}:", f"        return ({_listed(fields)})", *_picked(fields)]
-    return [*lines, "    _found = []", f"    collect(({_listed(fields)}), _found)", "    return tuple(_found)"]
-
-
-def _picked(fields: Sequence[str]) -> list[str]:
-    return [f"    return tuple([_v for _v in ({_listed(fields)}) if _v.__class__ in classes])"]
-
-
 def _refill(layout: Layout) -> list[str]:
-    lines = ["def refill(_node, _children):", "    _source = iter(_children)"]
-    given: list[str] = []
-    for f in layout.fields:
-        if f in layout.child_fields:
-            lines.append(f"    {f} = _node.{f}")
-            other = f"refilled({f}, _source)" if f in layout.tuple_fields else f
-            given.append(f"next(_source) if {f}.__class__ in classes else {other}")
-        else:
-            given.append(f"_node.{f}")
-    return [*lines, f"    return _node.__class__({', '.join(given)})"]
+    held = layout.held
+    given = "".join([f", {f}" if f in held else f", _node.{f}" for f in layout.fields])
+    lines = ["def refill(_node, _children):"]
+    if Held.ANYTHING in held.values():
+        lines += ["    _source = iter(_children)", *(f"    {f} = refilled(_node.{f}, _source)" for f in held)]
+    elif list(held.values()) == [Held.NODES]:
+        lines += [f"    {f} = _children" for f in held]
+    elif set(held.values()) == {Held.NODE}:
+        lines += [f"    {_listed(tuple(held))}= _children"]
+    else:
+        lines += ["    _at = 0", *(line for f, kind in held.items() for line in _taken(f, kind))]
+    return [*lines, f"    return construct(this{given})"]
+
+
+def _taken(field: str, kind: Held) -> list[str]:
+    """A field from the children, of which `_at` are taken."""
+    if kind is Held.NODES:
+        end = f"    _end = _at + len(_node.{field})"
+        return [end, f"    {field} = _children[_at:_end]", "    _at = _end"]
+    one = [f"{field} = _children[_at]", "_at += 1"]
+    if kind is Held.NODE:
+        return [f"    {line}" for line in one]
+    return [f"    {field} = _node.{field}", f"    if {field} is not None:", *(f"        {line}" for line in one)]
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -19,8 +19,8 @@ Both are immutable, match positionally (`case Add(a, b)`), and know their `child
 base classes first; a class attribute is a default; `ClassVar` annotations are no fields. `derived()` declares a slot
 that `__post_init__` fills by `object.__setattr__`, and `reference()` a field whose nodes are not children (a binder, a
 buffer named by a statement). Where an annotation names `float`, `complex` or `bool`, interning tells numbers apart by
-`scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. An annotation of tuples says `tuple`, not the name of an
-alias: rebuilding goes by it. Hooks of a class, both optional:
+`scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. An annotation that names a node class, a tuple of one, or
+one or None is believed: children are found, and nodes rebuilt, by it. Hooks of a class, both optional:
 
     __post_init__(self)        checks the fields, fills derived slots; it runs before anyone else sees the object
     _key(cls, *fields)         a class method: what interning compares instead of the fields
@@ -30,20 +30,21 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import operator
 import re
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterator
+from enum import EnumMeta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast, dataclass_transform
 
-from tilewright.core.constructors import Layout, functions
+from tilewright.core.constructors import Held, Layout, functions
 
 _lock = threading.RLock()  # re-entrant: a collection inside the guarded region runs `_forget` on the same thread
 _missing = object()
 _classes: set[type] = set()  # of nodes: to ask whether a class is among them takes a quarter of `isinstance`'s time
 _number_annotation = re.compile(r"\b(?:float|complex|bool)\b")
-_SURE = frozenset(("Expr", "Stmt", "Node", "tuple[Expr, ...]", "tuple[Stmt, ...]"))
+_tuple_annotation = re.compile(r"tuple\[(\w+), \.\.\.\]")
 _leaf_annotation = re.compile(r"(?:int|float|bool|str|bytes|None|tuple|[\s|,.\[\]])*")
 
 
@@ -70,10 +71,10 @@ def reference(*, default: Any = _missing) -> Any:
 class _Entry(weakref.ref["Node"]):
     """A weak reference that knows which row of which table it fills."""
 
-    __slots__ = ("key", "table")
+    __slots__ = ("key",)
 
     key: Hashable
-    table: dict[Hashable, _Entry]
+    table: ClassVar[dict[Hashable, _Entry]]
 
 
 def _forget(entry: Any, lock: threading.RLock = _lock) -> None:
@@ -89,14 +90,11 @@ class NodeMeta(type):
 
     _fields: tuple[str, ...]
     _defaults: dict[str, object]
-    _child_fields: tuple[str, ...]
-    _sure_fields: dict[str, bool]
+    _child_fields: dict[str, tuple[str, str]]  # with their annotations, and the modules where these stand
     _number_fields: frozenset[str]
-    _tuple_fields: frozenset[str]
     _interned: bool
     _table: dict[Hashable, _Entry]
     _values: Callable[[Node], tuple[Any, ...]]
-    _find_children: Callable[[Node], tuple[Node, ...]]
     _refill: Callable[[Node, tuple[Node, ...]], Node]
 
     def __new__(
@@ -125,9 +123,7 @@ class NodeMeta(type):
         fields = list(getattr(cls, "_fields", ()))
         defaults = dict(getattr(cls, "_defaults", {}))
         numbers = set(getattr(cls, "_number_fields", ()))
-        tuples = set(getattr(cls, "_tuple_fields", ()))
-        sure = dict(getattr(cls, "_sure_fields", {}))
-        childless = set(fields) - set(getattr(cls, "_child_fields", ()))
+        hinted = dict(getattr(cls, "_child_fields", {}))
         for field, hint in hints.items():
             value = given.get(field, _missing)
             if isinstance(value, dataclasses.Field):
@@ -140,45 +136,45 @@ class NodeMeta(type):
                 fields.append(field)
             if default is not _missing:
                 defaults[field] = default
-            leaf = kind == "reference" or _leaf_annotation.fullmatch(hint) is not None
-            childless = childless | {field} if leaf else childless - {field}
+            hinted.pop(field, None)
+            if kind != "reference" and _leaf_annotation.fullmatch(hint) is None:
+                hinted[field] = hint, cls.__module__
             numeric = _number_annotation.search(hint) is not None
             numbers = numbers | {field} if numeric else numbers - {field}
-            tuples = tuples - {field} if "tuple" not in hint else tuples | {field}
-            sure.pop(field, None)
-            if hint in _SURE and kind == "plain":
-                sure[field] = hint.startswith("tuple")
         for before, after in itertools.pairwise(fields):
             if before in defaults and after not in defaults:
                 raise TypeError(f"{cls.__name__}: field {after} without a default follows {before}, which has one")
         cls._fields = tuple(fields)
         type.__setattr__(cls, "__match_args__", cls._fields)
         cls._defaults = defaults
-        cls._sure_fields = sure
         cls._number_fields = frozenset(numbers)
-        cls._tuple_fields = frozenset(tuples)
-        cls._child_fields = tuple(f for f in fields if f not in childless)
+        cls._child_fields = {field: hinted[field] for field in fields if field in hinted}
 
     def _specialise(cls) -> None:
         """Gives the class the functions that are made from its fields: when its first node is made."""
         make_key = getattr(cls, "_key", cls._key_by_numbers if cls._number_fields else None)
+        held = {field: _held(*hint) for field, hint in cls._child_fields.items()}
         scope: dict[str, Any] = {
             **{f"set_{field}": getattr(cls, field).__set__ for field in cls._fields},
             **{f"default_{field}": value for field, value in cls._defaults.items()},
+            "this": cls,
             "absent": _missing,
             "by_name": _by_name,
             "make": object.__new__,
             "set_children": Node.__dict__["_found"].__set__,
-            "classes": _classes,
             "collect": _collect,
             "refilled": _refilled,
             "make_key": make_key,
             "find": cls._table.get,
+            "enter": cls._table.setdefault,
+            "entry": type(f"{cls.__name__}Entry", (_Entry,), {"__slots__": (), "table": cls._table}),
+            "forget": _forget,
             "publish": cls._publish,
         }
-        parts = (cls._fields, cls._defaults, cls._child_fields, cls._sure_fields, cls._tuple_fields)
+        children = {field: kind for field, kind in held.items() if kind is not None}
+        parts = (cls._fields, cls._defaults, children)
         layout = Layout(*parts, cls._interned, make_key is not None, hasattr(cls, "__post_init__"))
-        construct, cls._values, cls._find_children, cls._refill = functions(layout, scope)
+        construct, cls._values, cls._refill = functions(layout, scope)
         type.__setattr__(cls, "__new__", staticmethod(construct))
 
     def _bind(cls, args: tuple[object, ...], kwargs: dict[str, object]) -> tuple[object, ...]:
@@ -204,20 +200,37 @@ class NodeMeta(type):
         numbers = cls._number_fields
         return tuple([_exact(v) if f in numbers else v for f, v in zip(cls._fields, args, strict=True)])
 
-    def _publish(cls, key: Hashable, node: Node) -> Node:
-        """Enters a new node in the table, unless another thread was first: then that one's node is the answer."""
-        entry = _Entry(node, _forget)
-        entry.key = key
-        entry.table = cls._table
+    def _publish(cls, entry: _Entry, node: Node) -> Node:
+        """Enters a node in the table where another one stands: that one is the answer, unless it is gone. To enter
+        where there is none is one operation of the dictionary, and needs no lock."""
         with _lock:
-            present = cls._table.setdefault(key, entry)
-            if present is entry:
-                return node
-            first = present()
+            present = cls._table.setdefault(entry.key, entry)
+            first = node if present is entry else present()
             if first is not None:
                 return first
-            cls._table[key] = entry
+            cls._table[entry.key] = entry
         return node
+
+
+def _held(hint: str, module: str) -> Held | None:
+    """What a field with this annotation holds; None where it is no children. Names mean what they mean in the module of
+    the class."""
+    names = vars(sys.modules[module]) if module in sys.modules else {}
+    inner = _tuple_annotation.fullmatch(hint)
+    if inner is not None:
+        return Held.NODES if isinstance(names.get(inner[1]), NodeMeta) else Held.ANYTHING
+    parts = [part for part in hint.split(" | ") if part != "None"]
+    values = [names.get(part) for part in parts]
+    if len(values) == 1 and isinstance(values[0], NodeMeta):
+        return Held.NODE if parts == [hint] else Held.OPTIONAL
+    leaves = [_is_no_node(v) or _leaf_annotation.fullmatch(p) for v, p in zip(values, parts, strict=True)]
+    return None if all(leaves) else Held.ANYTHING
+
+
+def _is_no_node(value: object) -> bool:
+    """Whether a class has no nodes among its values: an enumeration, or records of their own."""
+    plain = isinstance(value, type) and not issubclass(Node, value)
+    return plain and (isinstance(value, EnumMeta) or dataclasses.is_dataclass(value))
 
 
 def _first(cls: NodeMeta, /, *args: object, **named: object) -> object:
@@ -236,7 +249,7 @@ class Node(metaclass=NodeMeta):
 
     __slots__ = ("__weakref__", "_found")
 
-    _found: ClassVar[tuple[Node, ...]]  # a slot of each node, filled when its children are first asked for
+    _found: ClassVar[tuple[Node, ...]]  # a slot of each node: its children
 
     if TYPE_CHECKING:
 
@@ -258,22 +271,17 @@ class Node(metaclass=NodeMeta):
     def children(self) -> tuple[Node, ...]:
         """The nodes held by the fields, also inside (nested) tuples, in order and with repetitions.
 
-        Nodes never change, so the answer is kept: walks ask for it again and again.
+        Nodes never change, so they know the answer from the start: walks ask for it again and again.
         """
-        try:
-            return self._found
-        except AttributeError:
-            result = type(self)._find_children(self)
-            _set_found(self, result)
-            return result
+        return self._found
 
     def rebuild(self, children: tuple[Node, ...]) -> Self:
         """This node with other children, given in the order of `children()`; itself when all are the same objects."""
-        old = self.children()
+        old = self._found
+        if old == children:
+            return self
         if len(old) != len(children):
             raise ValueError(f"{type(self).__name__} has {len(old)} children, {len(children)} were given")
-        if all(map(operator.is_, old, children)):
-            return self
         return self.refilled(children)
 
     def refilled(self, children: tuple[Node, ...]) -> Self:
@@ -290,21 +298,21 @@ class Node(metaclass=NodeMeta):
         return _brief(self, 3)
 
 
-_set_found = Node.__dict__["_found"].__set__
-
-
 class Interned(Node, interned=True):
     """A node that is one object for one content: `is` is structural equality."""
 
     __slots__ = ()
 
 
-def _collect(values: tuple[object, ...], found: list[Node]) -> None:
+def _collect(values: tuple[object, ...]) -> tuple[Node, ...]:
+    """The nodes among values and, where these are tuples, inside them."""
+    found: list[Node] = []
     for value in values:
         if value.__class__ in _classes:
             found.append(cast(Node, value))
         elif type(value) is tuple:
-            _collect(value, found)
+            found += _collect(value)
+    return tuple(found)
 
 
 def _refilled(value: object, source: Iterator[Node]) -> object:

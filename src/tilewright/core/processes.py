@@ -11,6 +11,7 @@ because it raises, dies or does not answer, is done here. A worker whose parent 
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import struct
@@ -21,6 +22,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import IO, Any, Generic, TypeVar
+
+from tilewright.core.collection import rare_collections
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -130,18 +133,20 @@ def serve(function: str) -> None:
     with open(os.devnull, "r+b") as nothing:
         for number in (0, 1):
             os.dup2(nothing.fileno(), number)
-    run: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
-    while True:
-        try:
-            task = _receive(source)
-        except EOFError:
-            return
-        assert task is not None
-        try:
-            answer: bytes | None = run(task)
-        except Exception:
-            answer = None
-        _send(sink, answer)
+    with rare_collections():  # around tasks, too: each of them ends with much that is new
+        run: Callable[[bytes], bytes] = getattr(importlib.import_module(module), name)
+        gc.freeze()
+        while True:
+            try:
+                task = _receive(source)
+            except EOFError:
+                return
+            assert task is not None
+            try:
+                answer: bytes | None = run(task)
+            except Exception:
+                answer = None
+            _send(sink, answer)
 
 
 def _send(pipe: IO[bytes], data: bytes | None) -> None:

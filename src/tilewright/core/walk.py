@@ -77,7 +77,7 @@ def transform(
         if node in memo:
             stack.pop()
             continue
-        children = node.children()
+        children = node._found
         waiting = [c for c in children if c not in memo]
         if waiting and stays is not None:
             kept = [c for c in waiting if stays(c)]

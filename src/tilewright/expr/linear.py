@@ -95,7 +95,7 @@ def _joined(p: Polynomial) -> Polynomial:
 
 
 def _of_atom(node: Expr) -> Polynomial:
-    if isinstance(node, Const):
+    if type(node) is Const:
         return {(): int(node.value)} if node.value else {}
     return {(node,): 1}
 

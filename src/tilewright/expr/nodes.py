@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Hashable
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from tilewright.core.node import Interned, derived, scalar_key
 from tilewright.expr import dtypes, meaning
@@ -24,7 +24,9 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import INTRINSICS, Intrinsic
 from tilewright.report.errors import InternalError
 
-_serials = itertools.count()
+_serials, _places = itertools.count(), itertools.count()
+_NO_VARIABLES: frozenset[Var] = frozenset()
+_classes: set[type] = set()  # of expressions: see `binary`
 
 printer: list[Callable[[Expr], str]] = []
 """The function that prints an expression: text.py, which needs the nodes, puts itself here."""
@@ -33,22 +35,44 @@ Number = int | float | bool
 
 
 class Expr(Interned):
-    """An expression of element type `dtype` and `lanes` lanes; `serial` orders expressions by first construction."""
+    """An expression of element type `dtype` and `lanes` lanes; `serial` orders expressions by first construction.
 
-    __slots__ = ("_kinds", "_polynomial", "_variables")
+    What occurs in it is asked for again and again, and so known from the start: `variables`, and `kinds`, the classes
+    of the expressions in it, itself among them, as the sum of their bits."""
+
+    __slots__ = ("_polynomial",)
+
+    bit: ClassVar[int]
 
     dtype: DType = derived()
     lanes: int = derived()
     serial: int = derived()
+    kinds: int = derived()
+    variables: frozenset[Var] = derived()
 
-    _variables: ClassVar[frozenset[Var]]  # a slot of each expression, filled by variables.py
-    _kinds: ClassVar[frozenset[type[Expr]]]  # likewise
     _polynomial: ClassVar[dict[tuple[Expr, ...], int]]  # a slot of sums, differences and products: see linear.py
+
+    def __init_subclass__(cls, *, interned: bool | None = None) -> None:
+        cls.bit = 1 << next(_places)
+        _classes.add(cls)
+
+    if TYPE_CHECKING:
+        _found: ClassVar[tuple[Expr, ...]]
+
+        def children(self) -> tuple[Expr, ...]: ...
 
     def _typed(self, dtype: DType, lanes: int = 1) -> None:
         _set_dtype(self, dtype)
         _set_lanes(self, lanes)
         _set_serial(self, next(_serials))
+        kinds, variables = self.bit, _NO_VARIABLES
+        for part in self._found:
+            kinds |= part.kinds
+            inner = part.variables
+            if not inner <= variables:
+                variables = inner if variables <= inner else variables | inner
+        _set_kinds(self, kinds)
+        _set_variables(self, variables)
 
     def __add__(self, other: Expr | Number) -> Expr:
         return binary(Add, self, other)
@@ -94,6 +118,7 @@ class Expr(Interned):
 
 
 _set_dtype, _set_lanes, _set_serial = (Expr.__dict__[slot].__set__ for slot in ("dtype", "lanes", "serial"))
+_set_kinds, _set_variables = (Expr.__dict__[slot].__set__ for slot in ("kinds", "variables"))
 
 
 class Const(Expr):
@@ -123,6 +148,13 @@ class Var(Expr, interned=False):
 
     def __post_init__(self) -> None:
         self._typed(self.type)
+
+    if not TYPE_CHECKING:
+
+        @property
+        def variables(self) -> frozenset[Var]:
+            """Itself alone: a variable that kept this set would hold itself, and live for ever."""
+            return frozenset((self,))
 
 
 class Binary(Expr):
@@ -331,11 +363,16 @@ def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:
 
 def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number) -> Expr:
     """`cls(a, b)` with numbers coerced to the other side's type, constants and neutral elements folded."""
-    if type(b) is int or not isinstance(b, Expr):
+    if type(b) not in _classes:
         assert isinstance(a, Expr)
+        assert not isinstance(b, Expr)
         b = const(b, a.dtype)
-    elif type(a) is int or not isinstance(a, Expr):
+    elif type(a) not in _classes:
+        assert isinstance(b, Expr)
+        assert not isinstance(a, Expr)
         a = const(a, b.dtype)
+    if TYPE_CHECKING:
+        assert isinstance(a, Expr) and isinstance(b, Expr)  # noqa: PT018
     if type(b) is Const:
         if type(a) is Const:
             folded = cls(a, b)

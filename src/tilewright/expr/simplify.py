@@ -70,7 +70,7 @@ class Facts:
 
 def simplify(root: Expr, facts: Facts | None = None) -> Expr:
     """An equal expression in normal form. Only integer and truth-valued nodes change; floats are left exactly as is."""
-    if isinstance(root, Const | Var):
+    if type(root) is Const or type(root) is Var:
         return root
     return _of_itself(root) if facts is None else _simplify(root, facts)
 
@@ -90,7 +90,7 @@ def _simplify(root: Expr, facts: Facts) -> Expr:
             stack.pop()
             continue
         atoms = _atoms(node)
-        waiting = [c for c in (node.children() if atoms is None else atoms) if isinstance(c, Expr) and c not in memo]
+        waiting = [c for c in (node.children() if atoms is None else atoms) if c not in memo]
         if waiting:
             stack.extend(reversed(waiting))
             continue
@@ -122,8 +122,8 @@ def _normal(node: Expr) -> Expr:
 
 def _simplify_node(node: Expr, memo: dict[Expr, Expr], facts: Facts) -> Expr:
     children = node.children()
-    fresh = tuple(memo[c] for c in children if isinstance(c, Expr))
-    current = node if all(a is b for a, b in zip(fresh, children, strict=True)) else _rebuild(node, fresh)
+    fresh = tuple([memo[c] for c in children])
+    current = node if fresh == children else _rebuild(node, fresh)
     for _ in range(8):
         if current.lanes != 1:
             return current

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import kinds_in, variables_of
+from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import (
     COMPOUND,
     Alloc,
@@ -54,7 +54,11 @@ def loads(root: Node) -> Iterator[Load]:
 def _loads_inside(root: Node) -> tuple[Load, ...]:
     found: dict[Load, None] = {}
     for child in root.children():
-        found.update(dict.fromkeys(loads_of(child) if isinstance(child, Expr) else _loads_inside(child)))
+        if isinstance(child, Expr):
+            if child.kinds & Load.bit:
+                found.update(dict.fromkeys(loads_of(child)))
+        elif type(child) is Axis or cast(Stmt, child).kinds() & Load.bit:
+            found.update(dict.fromkeys(_loads_inside(child)))
     return tuple(found)
 
 
@@ -67,7 +71,7 @@ def loaded_buffers(root: Stmt) -> frozenset[Buffer]:
 @lru_cache(maxsize=1 << 13)
 def loads_of(root: Expr) -> tuple[Load, ...]:
     """Every distinct load in an expression."""
-    if Load not in kinds_in(root):
+    if not root.kinds & Load.bit:
         return ()
     found: dict[Node, None] = {}
     seen: set[Node] = set()
@@ -79,15 +83,8 @@ def loads_of(root: Expr) -> tuple[Load, ...]:
         seen.add(node)
         if type(node) is Load:
             found[node] = None
-        stack += [c for c in node.children()[::-1] if isinstance(c, Expr) and Load in kinds_in(c)]
+        stack += [c for c in node.children()[::-1] if c.kinds & Load.bit]
     return tuple(cast(dict[Load, None], found))
-
-
-@lru_cache(maxsize=1 << 11)
-def kinds_inside(root: Node) -> frozenset[type[Expr]]:
-    """The classes of the expressions in a statement."""
-    parts = [kinds_in(c) if isinstance(c, Expr) else kinds_inside(c) for c in root.children()]
-    return frozenset[type[Expr]]().union(*parts)
 
 
 def blocks(root: Stmt) -> list[Block]:
@@ -110,9 +107,9 @@ def path_to(root: Stmt, target: Stmt) -> tuple[Stmt, ...]:
     """The statements from `root` down to and including `target`; empty when it is not there."""
     path = [root]
     while path[-1] is not target:
-        inner = [c for c in path[-1].children() if isinstance(c, Stmt)]
-        below = next((c for c in inner if c is target or target in c.inside()), None)
-        if below is None:
+        inner = path[-1].held()
+        below = inner[0] if len(inner) == 1 else next((c for c in inner if c is target or target in c.inside()), None)
+        if below is None or (below is not target and not below.held()):
             return ()
         path.append(below)
     return tuple(path)
@@ -129,34 +126,34 @@ def replace(root: Stmt, old: Stmt, fresh: Stmt) -> Stmt:
     def change(node: Stmt) -> Stmt:
         if node is old:
             return fresh
-        children = node.children()
-        made = tuple(changed.get(c, c) if isinstance(c, Stmt) else c for c in children)
+        made = tuple([changed.get(c, c) for c in node.children()])
         if isinstance(node, Seq):
-            return seq(*[s for s in made if isinstance(s, Stmt)]) if made != children else node
+            return seq(*cast(tuple[Stmt, ...], made)) if made != node.body else node
         return node.rebuild(made)
 
-    changed: dict[Node, Stmt] = {}
+    changed: dict[Node, Node] = {}
     for node in reversed(path_to(root, old)):
-        assert isinstance(node, Stmt)
         changed[node] = change(node)
-    return changed.get(root, root)
+    return cast(Stmt, changed.get(root, root))
 
 
 def map_statements(root: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
     """`root` rewritten bottom-up: `change` sees each statement after its inner statements. Expressions stay."""
 
     def step(node: Node) -> Node:
-        if isinstance(node, Seq):
-            flat = seq(*node.body) if any(isinstance(s, Seq) for s in node.body) else node
-            return change(flat)
-        return change(node) if isinstance(node, Stmt) else node
+        if type(node) is Seq:
+            return change(seq(*node.body) if any(type(s) is Seq for s in node.body) else node)
+        assert isinstance(node, Stmt)
+        return change(node)
 
     return transform_statements(root, step)
 
 
 def transform_statements(root: Stmt, change: Callable[[Node], Node]) -> Stmt:
     """A transform that does not descend into expressions."""
-    if type(root) in COMPOUND:
+    if type(root) is Seq:
+        root = root.rebuild(tuple([transform_statements(s, change) for s in root.body]))
+    elif type(root) in COMPOUND:
         made = tuple([transform_statements(c, change) if isinstance(c, Stmt) else c for c in root.children()])
         root = root.rebuild(made)
     result = change(root)
@@ -170,8 +167,12 @@ def map_expressions(root: Stmt, change: Callable[[Expr], Expr], stays: Callable[
     if stays is not None and stays(root):
         return root
     inner = root.children()
-    if type(root) in COMPOUND:
-        inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
+    kind = type(root)
+    if kind is Seq:
+        return root.rebuild(tuple([map_expressions(c, change, stays) for c in root.held()]))
+    if kind not in COMPOUND:
+        return root.rebuild(tuple([change(c) for c in inner]))
+    inner = tuple([map_expressions(c, change, stays) if isinstance(c, Stmt) else c for c in inner])
     return root.rebuild(tuple([c if isinstance(c, Stmt) else _changed(c, change) for c in inner]))
 
 
@@ -189,22 +190,20 @@ def map_loads(
         return change(node) if isinstance(node, Load) else node
 
     def reads_nothing(node: Node) -> bool:
-        return isinstance(node, Expr) and Load not in kinds_in(node)
+        return isinstance(node, Expr) and not node.kinds & Load.bit
 
     def of_expression(e: Expr) -> Expr:
-        return transform(e, of_node, known, reads_nothing) if Load in kinds_in(e) else e
+        return transform(e, of_node, known, reads_nothing) if e.kinds & Load.bit else e
 
-    return map_expressions(root, of_expression, stays or (lambda stmt: Load not in kinds_inside(stmt)))
+    return map_expressions(root, of_expression, stays or (lambda stmt: not stmt.kinds() & Load.bit))
 
 
 def _changed(part: Node, change: Callable[[Expr], Expr]) -> Node:
     """What a statement holds besides statements: expressions and axes."""
-    if isinstance(part, Expr):
-        return change(part)
-    if isinstance(part, Axis):
+    if type(part) is Axis:
         binding = change(part.binding)
         return part if binding is part.binding else Axis(part.var, part.kind, binding)
-    return part
+    return change(cast(Expr, part))
 
 
 def substitute_expressions(root: Stmt, values: Mapping[Expr, Expr]) -> Stmt:
@@ -302,7 +301,6 @@ __all__ = [
     "defines",
     "expressions",
     "fresh_copy",
-    "kinds_inside",
     "loads",
     "loops_around",
     "loops_inside",

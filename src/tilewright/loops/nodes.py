@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.core.node import Node, reference
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import variables_of
 from tilewright.report.errors import InternalError
 from tilewright.target.instructions import Instruction
 from tilewright.types.scopes import Scope
@@ -82,50 +81,78 @@ class AxisKind(Enum):
 class Stmt(Node):
     """A statement."""
 
-    __slots__ = ("_inside", "_variables")
+    __slots__ = ("_inside", "_kinds", "_variables")
 
     _inside: ClassVar[tuple[Stmt, ...]]  # a slot of each statement, filled when it is first asked for
     _variables: ClassVar[frozenset[Var]]  # likewise
+    _kinds: ClassVar[int]  # likewise
+
+    if TYPE_CHECKING:
+
+        def children(self) -> tuple[Any, ...]:
+            """Statements, expressions and axes."""
 
     def inside(self) -> tuple[Stmt, ...]:
         """The statements inside this one, outer before inner, in program order.
 
         Statements never change, so the answer is kept: searches ask for it again and again.
         """
+        if type(self) not in COMPOUND:
+            return ()
         try:
             return self._inside
         except AttributeError:
             found: list[Stmt] = []
-            for child in self.children() if type(self) in COMPOUND else ():
-                if isinstance(child, Stmt):
-                    found.append(child)
-                    found += child.inside()
+            for child in self.held():
+                found.append(child)
+                found += child.inside()
             result = tuple(found)
             object.__setattr__(self, "_inside", result)
             return result
+
+    def held(self) -> tuple[Stmt, ...]:
+        """The statements directly inside this one."""
+        return ()
+
+    def own(self) -> tuple[Expr, ...]:
+        """The expressions directly in this statement, those that axes are bound to among them."""
+        if type(self) not in COMPOUND:
+            return self.children()
+        own = [c for c in self.children() if not isinstance(c, Stmt)] if type(self) is not Seq else []
+        return tuple([c.binding if type(c) is Axis else c for c in own])
 
     def variables(self) -> frozenset[Var]:
         """The variables in the expressions of this statement and of those inside it. The answer is kept, too."""
         try:
             return self._variables
         except AttributeError:
-            result = frozenset[Var]().union(*[_variables_of_part(c) for c in self.children()])
+            inner = [s.variables() for s in self.held()]
+            result = frozenset[Var]().union(*[e.variables for e in self.own()], *inner)
             object.__setattr__(self, "_variables", result)
             return result
 
-
-def _variables_of_part(part: Node) -> frozenset[Var]:
-    if isinstance(part, Expr):
-        return variables_of(part)
-    if isinstance(part, Stmt):
-        return part.variables()
-    return variables_of(part.binding) if isinstance(part, Axis) else frozenset()
+    def kinds(self) -> int:
+        """The classes of the expressions of this statement and of those inside it, as `kinds` of expressions. The
+        answer is kept, too."""
+        try:
+            return self._kinds
+        except AttributeError:
+            result = 0
+            for e in self.own():
+                result |= e.kinds
+            for s in self.held():
+                result |= s.kinds()
+            object.__setattr__(self, "_kinds", result)
+            return result
 
 
 class Seq(Stmt):
     """Statements one after the other. An `Alloc` or `Let` among them holds to the end of the sequence."""
 
     body: tuple[Stmt, ...]
+
+    def held(self) -> tuple[Stmt, ...]:
+        return self.body
 
 
 class For(Stmt):
@@ -143,6 +170,9 @@ class For(Stmt):
     grain: int = 1
     instruction: Instruction | None = None
     backward: Expr | None = None
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,)
 
     def serial(self) -> For:
         """The loop with its iterations in order."""
@@ -166,6 +196,9 @@ class Block(Stmt):
     body: Stmt
     init: Stmt | None = None
     where: Expr | None = None
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,) if self.init is None else (self.body, self.init)
 
     @property
     def spatial(self) -> tuple[Axis, ...]:
@@ -239,12 +272,18 @@ class If(Stmt):
     then: Stmt
     otherwise: Stmt | None = None
 
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.then,) if self.otherwise is None else (self.then, self.otherwise)
+
 
 class While(Stmt):
     """`body` as long as `cond`, evaluated anew before each turn, holds."""
 
     cond: Expr
     body: Stmt
+
+    def held(self) -> tuple[Stmt, ...]:
+        return (self.body,)
 
 
 class Assert(Stmt):
@@ -294,5 +333,5 @@ def seq(*statements: Stmt) -> Stmt:
     that is defined in one place of a program, so none is defined twice because of it."""
     flat: list[Stmt] = []
     for s in statements:
-        flat.extend(s.body) if isinstance(s, Seq) else flat.append(s)
+        flat.extend(s.body) if type(s) is Seq else flat.append(s)
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))

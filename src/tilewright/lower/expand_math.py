@@ -18,7 +18,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import BitAnd, Call, Const, Expr, Shr, binary, cast, const, equal, less, select
-from tilewright.loops.edit import kinds_inside, map_expressions
+from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 from tilewright.lower import expand_circular as circular
 from tilewright.lower import expand_exponential as exponential
@@ -57,7 +57,7 @@ HALVES = (dtypes.f16, dtypes.bf16)
 
 def expand_math(function: Function, fused: bool = True) -> Function:
     """The function without calls that have an expansion. `fused` says that the target has fused multiply-adds."""
-    if Call not in kinds_inside(function.body):
+    if not function.body.kinds() & Call.bit:
         return function
     memo: dict[Node, Node] = {}
 

@@ -40,14 +40,15 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
     calls: dict[Node, Node] = {}
     for kernel in plan.kernels:
         inputs, outputs = kernel.reads(), kernel.outputs
-        function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
-        name = known.name_of(function)
-        if name == function.name:
-            functions[name] = function
-        types = tuple(v.type for v in outputs)
-        attrs = Call(name, function.symbols, types)
-        source = ", ".join(function.source)
-        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), source)
+        form = form_of_kernel(kernel, fixed)
+        met = known.met(form)
+        if met is None:
+            function = _function(_unique(_name(kernel), {*module.functions, *functions}), kernel, inputs, fixed)
+            met = known.enter(form, function)
+            if met[0] == function.name:
+                functions[function.name] = function
+        attrs = Call(*met, tuple(v.type for v in outputs))
+        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(_source(kernel)))
     computed = {node for kernel in plan.kernels for node in kernel.nodes}
     nodes = [calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed)]
     if any(kernel.beside for kernel in plan.kernels):
@@ -64,17 +65,39 @@ def _stays(node: Node, computed: set[Node]) -> bool:
 
 
 class _Programs:
-    """The programs met so far, by what they are but for names: the layers of a network differ in these alone."""
+    """The programs met so far, by what they are but for names: the layers of a network differ in these alone. Of most
+    kernels the graph tells already that they are one met before, and their programs need not be made."""
 
     def __init__(self) -> None:
-        self._known: dict[Form, str] = {}
+        self._by_kernel: dict[Form, tuple[str, tuple[Var, ...]]] = {}
+        self._by_program: dict[Form, str] = {}
 
-    def name_of(self, function: Function) -> str:
-        """The name of the first function that is the same program."""
-        return self._known.setdefault(form_of(function), function.name)
+    def met(self, form: Form) -> tuple[str, tuple[Var, ...]] | None:
+        """The name and the symbols of the program of kernels of this form, once there is one."""
+        return self._by_kernel.get(form)
+
+    def enter(self, form: Form, function: Function) -> tuple[str, tuple[Var, ...]]:
+        """The same, of a form not met before: those of the first function that is the same program."""
+        name = self._by_program.setdefault(form_of(function), function.name)
+        self._by_kernel[form] = name, function.symbols
+        return self._by_kernel[form]
 
 
 Form = tuple[object, ...]
+
+
+def form_of_kernel(kernel: Kernel, fixed: set[Value]) -> Form:
+    """What a kernel shares with those that are the same up to names: for each value its type, for those read from
+    memory whether they are constants, for each node its operator, its attributes and which values it takes from
+    where. Kernels of one form have one program."""
+    inputs = kernel.reads()
+    numbers = {v: n for n, v in enumerate(inputs)}
+    rows: list[object] = [(v.type, v in fixed) for v in inputs]
+    for node in kernel.nodes:
+        taken = tuple([(numbers[v], Reference(v, node) in kernel.inside) for v in node.inputs])
+        made = tuple([(numbers.setdefault(v, len(numbers)), v.type) for v in node.outputs])
+        rows.append((node.op, node.attrs, node.binds, taken, made))
+    return (*rows, *(numbers[v] for v in kernel.outputs))
 
 
 def form_of(function: Function) -> Form:
@@ -131,8 +154,11 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[V
         node.op.define(build, operands, tuple(own[v] for v in node.outputs), node.attrs)
     body = build.body()
     params = (*read.values(), *(own[v] for v in outputs))
-    source = tuple(dict.fromkeys(n.source for n in kernel.nodes if n.source))
-    return Function(name, free_symbols(body, params), params, body, len(outputs), source)
+    return Function(name, free_symbols(body, params), params, body, len(outputs), _source(kernel))
+
+
+def _source(kernel: Kernel) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(n.source for n in kernel.nodes if n.source))
 
 
 def _unique_names(values: tuple[Value, ...]) -> list[str]:

@@ -13,7 +13,6 @@ from tilewright.core.walk import substitute, transform
 from tilewright.expr.nodes import And, Const, Expr, Not, Or, Select, Var, const
 from tilewright.expr.rules import rules_for
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.expr.variables import kinds_in
 from tilewright.loops.edit import substitute_expressions
 from tilewright.loops.nodes import (
     Alloc,
@@ -56,7 +55,7 @@ class _Scope:
 
     def value(self, e: Expr) -> Expr:
         """A value: the indices of its loads and the parts without loads are simplified, and what is then decided."""
-        if Load not in kinds_in(e):
+        if not e.kinds & Load.bit:
             return simplify(e, self.facts)
         stack: list[Expr] = [e]
         seen: set[Expr] = set()
@@ -67,7 +66,7 @@ class _Scope:
             seen.add(node)
             if isinstance(node, Load):
                 self.values[node] = Load(node.buffer, tuple(self.index(i) for i in node.indices))
-            elif Load not in kinds_in(node):
+            elif not node.kinds & Load.bit:
                 self.values[node] = simplify(node, self.facts)
             else:
                 stack.extend(c for c in node.children() if isinstance(c, Expr))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr, Select, Var, binary, const
-from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt, seq
 
@@ -33,15 +32,15 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
     memo: dict[Node, Node] = {var: const(value)}
 
     def settled(root: Expr) -> Expr:
-        if var not in variables_of(root):
+        if var not in root.variables:
             return root
-        stack: list[Node] = [root]
+        stack: list[Expr] = [root]
         while stack:
             node = stack[-1]
             if node in memo:
                 stack.pop()
                 continue
-            waiting = [c for c in node.children() if c not in memo and isinstance(c, Expr) and _names(c, var, memo)]
+            waiting = [c for c in node.children() if c not in memo and _names(c, var, memo)]
             if waiting:
                 stack += waiting[::-1]
                 continue
@@ -55,7 +54,7 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
 
 def _names(e: Expr, var: Var, memo: dict[Node, Node]) -> bool:
     """Whether an expression is over the variable; what is not becomes itself."""
-    if type(e) is not Var and var in variables_of(e):
+    if type(e) is not Var and var in e.variables:
         return True
     memo[e] = e
     return False

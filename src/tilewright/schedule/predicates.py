@@ -13,12 +13,14 @@ from tilewright.expr import dtypes
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.expr.variables import kinds_in
+from tilewright.expr.variables import bits_of
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import kinds_inside, map_expressions, statements
+from tilewright.loops.edit import map_expressions, statements
 from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
 
 Ranges = dict[Var, tuple[Expr, Expr]]
+
+_CHOOSING = bits_of(Select, Min)
 
 
 def conjuncts(cond: Expr | None) -> list[Expr]:
@@ -62,7 +64,7 @@ def _conditions(block: Block) -> list[Expr]:
 def _decisions(block: Block) -> list[Expr]:
     """The selections and minima in what a block computes."""
     parts = (block.body,) if block.init is None else (block.body, block.init)
-    if all(kinds_inside(part).isdisjoint((Select, Min)) for part in parts):
+    if not any(part.kinds() & _CHOOSING for part in parts):
         return []
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
@@ -217,7 +219,7 @@ def _decided(block: Block, known: _Known) -> Block:
         return node
 
     def stays(node: Node) -> bool:
-        return isinstance(node, Expr) and kinds_in(node).isdisjoint((Select, Min))
+        return isinstance(node, Expr) and not node.kinds & _CHOOSING
 
     made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
     assert isinstance(made, Block)
