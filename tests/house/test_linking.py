@@ -240,6 +240,6 @@ def test_places_outside_are_refused(image: Image, change: dict[str, object]) -> 
 
 
 def test_a_program_without_an_image_is_refused() -> None:
-    for code in ((), (b"", b""), (b"\x7fELF",)):
+    for code in ((), (b"", b""), (b"\x7fELF",), (b"", b"", b"")):
         with pytest.raises(Damaged):
-            load_code(code, native(), dict)
+            load_code(code, native(), lambda _: {})

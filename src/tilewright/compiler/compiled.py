@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import llvmlite.binding as llvm
 
-from tilewright.codegen.abi import ENTRY, FaultMessage
+from tilewright.codegen.abi import ENTRY, PARALLEL, FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.link import link_code
 from tilewright.codegen.module import generate
@@ -27,8 +27,10 @@ from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside, Origin, Stages
 from tilewright.runtime.interface import Interface, Port
+from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
 from tilewright.target import Target
+from tilewright.target.machine import is_elf
 
 
 @dataclass(slots=True)
@@ -107,6 +109,8 @@ def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program
     made_by = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
     made = {**made_by, **provenance}
     code = link_code(compiled.code, target, (ENTRY,))
+    if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
+        code += (pool_code(target),)
     return Program(compiled.interface, code, compiled.faults, constants, target, _sites(compiled), made)
 
 

@@ -21,8 +21,9 @@ from tilewright.target.code_pages import CodePages
 from tilewright.target.host import current_host
 from tilewright.target.machine import is_elf
 
-Functions = Callable[[], Mapping[str, int]]
-"""Makes the addresses of functions that code may call, by name: asked where it does."""
+Pool = Callable[[bytes | None], Mapping[str, int]]
+"""Makes the addresses of the pool's functions by name, from its code where the program brings it: asked by code that
+forks."""
 
 
 class Loaded(Protocol):
@@ -35,18 +36,20 @@ class Loaded(Protocol):
         """Keeps the code in memory for as long as the process lives."""
 
 
-def load_code(code: Sequence[bytes], target: Target, pool: Functions) -> Loaded:
-    """The code of a program for a target that this machine is; `pool` makes the functions of the thread pool. Raises
+def load_code(code: Sequence[bytes], target: Target, pool: Pool) -> Loaded:
+    """The code of a program for a target that this machine is: its image, and that of the pool where it forks. Raises
     Damaged for what is no such code."""
     if not is_elf(target.triple):
         from tilewright.runtime.llvm_loader import LoadedObjects  # brings LLVM along
 
         forks = any(PARALLEL.encode() in part for part in code)
-        return LoadedObjects(code, pool() if forks else {})
-    if len(code) != 1:
+        return LoadedObjects(code, pool(None) if forks else {})
+    if not 1 <= len(code) <= 2:
         raise Damaged("the program has no machine code", why=f"it has {len(code)} images")
     image = decode(code[0])
-    return LoadedImage(image, {} if image.imports.keys().isdisjoint((PARALLEL, LEAVE)) else pool())
+    if image.imports.keys().isdisjoint((PARALLEL, LEAVE)):
+        return LoadedImage(image, {})
+    return LoadedImage(image, pool(code[1] if len(code) > 1 else None))
 
 
 class LoadedImage:

@@ -13,11 +13,12 @@ import ctypes
 import os
 import threading
 from collections.abc import Mapping
+from functools import cache
 
 from tilewright.codegen.abi import LEAVE, PARALLEL, VERSION
 from tilewright.codegen.pool import RESET, STOP, pool_text
 from tilewright.runtime.loader import Loaded, load_code
-from tilewright.store import Damaged, Store, digest
+from tilewright.store import Store, digest
 from tilewright.target import Target, native
 from tilewright.target.machine import llvm_stamp
 
@@ -27,44 +28,43 @@ _lock = threading.Lock()
 _loaded: list[Loaded] = []
 
 
-def pool_functions() -> Mapping[str, int]:
-    """The addresses of the pool's functions by name; the first call takes the pool from the store or compiles it."""
+def pool_functions(code: bytes | None = None) -> Mapping[str, int]:
+    """The addresses of the pool's functions by name. The first call loads the pool: `code`, or, where that is None,
+    what the store has or the compiler makes. Raises Damaged for what is no pool."""
     with _lock:
         if not _loaded:
-            _loaded.append(_load())
+            _loaded.append(_load(code))
         return {name: _loaded[0].address(name) for name in (PARALLEL, LEAVE)}
 
 
-def _load() -> Loaded:
-    target, store = native(), Store.default()
-    parts = {"pool": pool_text(target.triple, ""), "target": target.fingerprint(), "llvm": llvm_stamp()}
-    key = digest(**parts, abi=VERSION)
-    kept = store.get(key)
-    pool = None if kept is None else _find(kept, target)
-    if pool is None:
-        code = _compile(target)
+@cache
+def pool_code(target: Target) -> bytes:
+    """The pool for a target: from the store, or compiled. Programs that fork bring it along, so that where they are
+    loaded no compiler is needed."""
+    text, store = pool_text(target.triple, ""), Store.default()
+    key = digest(pool=text, target=target.fingerprint(), llvm=llvm_stamp(), abi=VERSION)
+    code = store.get(key)
+    if code is None:
+        from tilewright.codegen.assemble import assemble  # brings LLVM along
+        from tilewright.codegen.link import link_code
+
+        (code,) = link_code([assemble(pool_text(target.triple, target.data_layout), target)], target, EXPORTS)
         store.put(key, code)
-        pool = load_code((code,), target, dict)
-    pool.stay()
+    return code
+
+
+def _load(code: bytes | None) -> Loaded:
+    target = native()
+    pool = load_code((pool_code(target) if code is None else code,), target, _none)
     action = ctypes.CFUNCTYPE(None)
     stop, reset = (action(pool.address(name)) for name in (STOP, RESET))
+    pool.stay()
     atexit.register(stop)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=reset)
     return pool
 
 
-def _find(code: bytes, target: Target) -> Loaded | None:
-    """The pool that the store has, where it is one."""
-    try:
-        return load_code((code,), target, dict)
-    except Damaged:
-        return None
-
-
-def _compile(target: Target) -> bytes:
-    from tilewright.codegen.assemble import assemble  # brings LLVM along
-    from tilewright.codegen.link import link_code
-
-    (code,) = link_code([assemble(pool_text(target.triple, target.data_layout), target)], target, EXPORTS)
-    return code
+def _none(code: bytes | None) -> Mapping[str, int]:
+    """What the pool itself needs of a pool."""
+    return {}

@@ -34,10 +34,10 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled program: `code` is the linked image for `target` (codegen/image.py) or, where LLVM loads it, its
-    object files; `faults` what the entry point's positive results stand for (1 is the first); `constants` the arrays
-    that it takes, in order; `sites` where it calls kernels, as profiles number them; `provenance` says what it was
-    made from."""
+    """A compiled program: `code` is the linked image for `target` (codegen/image.py), with the pool's where it forks,
+    or, where LLVM loads it, its object files; `faults` what the entry point's positive results stand for (1 is the
+    first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
+    `provenance` says what it was made from."""
 
     interface: Interface
     code: tuple[bytes, ...]
