@@ -31,6 +31,10 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
+ROWS_APART = (16, 8)
+"""Rows of every second column lie so many elements more than a multiple apart: their vectors begin where a store is one
+piece, and those of two neighbours are in different halves of a cache line."""
+
 FEW = 4
 """So many vectors of a row are written out: the places of zeros in them are numbers then."""
 
@@ -73,6 +77,8 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
             s.compute_at(copy, tiles[0] if choice.by_rows else outer)
             s.compact(w.source.name)
             s.set_scope(w.source.name, "stack")
+            if choice.planes:
+                s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
             _bring_near(s, w, choice, pad, copy)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
@@ -223,9 +229,12 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     """The rows are copied in vectors, through a register with the zeros around them: no masks where there are none."""
     row, column = _loop_of(s, copy, -3 if choice.planes else -2), _loop_of(s, copy, -1)
     columns = _extent(s, column)
+    planes = _loops_of(s, copy, -2) if choice.planes else []
     vectors, lane = s.split(column, choice.lanes, tail="shift")
+    if planes:
+        s.reorder(vectors, *planes, lane)
     (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
-    s.compute_at(pad, vectors)
+    s.compute_at(pad, s.get_loops(copy)[-2])
     s.compact(between)
     s.set_scope(between, "register")
     s.vectorize(lane)
@@ -240,13 +249,20 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     written_out = count <= FEW if not choice.planes else not whole
     if written_out:
         s.unroll(vectors)
-    if choice.planes:
-        for parity in _loops_of(s, copy, -2):
-            s.unroll(parity)
-    image = row if choice.by_rows else _parts(s, row, rows)[1]
+    for plane in planes:
+        s.unroll(plane)
+    if choice.by_rows:
+        rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
+    image = _parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name
-        _parts(s, s.get_loops(held)[-2], (whole[0], whole[-1] + 1))
+        _parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+
+
+def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[int, int]:
+    """The rows of a tile that lie between two rows of the image for every tile."""
+    last = (w.height - choice.rows) * w.steps[0]
+    return rows[0], max(rows[1] - last, rows[0])
 
 
 def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
