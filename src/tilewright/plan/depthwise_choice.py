@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.core.walk import preorder
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Call, Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
-from tilewright.loops.nodes import Buffer, Function, Load, Store
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.register_tiles import known
 from tilewright.target import Target
@@ -22,10 +23,14 @@ MOST_TERMS = 64
 """The most places of a window: beyond, its rows are better summed up by other means."""
 
 NEAR_SHARE = 2
-"""A channel takes this part of the first cache at most; of larger ones a row of tiles is brought near at a time."""
+"""A channel takes this part of the first cache at most; of larger ones a row of tiles is brought near at a time. The
+sums of a channel that wait for the epilogue take this part of the second cache at most."""
 
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
+
+SHORT = frozenset({"abs", "neg", "sqrt", "floor", "ceil", "trunc", "round", "copysign"})
+"""Functions of an instruction or two."""
 
 WRITTEN_OUT = 64
 """The most multiply-adds that the body of the innermost loop holds."""
@@ -34,14 +39,16 @@ WRITTEN_OUT = 64
 @dataclass(frozen=True, slots=True)
 class Windows:
     """A sum over windows: its block, the buffers it fills and slides over, and the block that its result ends in (its
-    own where that is the kernel's result). Sizes of the result are `height` and `width`; along each of the two a place
-    is `steps` apart from the next, and a window has `taps` places, `apart` from each other; `column_tap` is the place
-    in `block.reduce` of the axis over those of a row, None where a row has one."""
+    own where that is the kernel's result); `calls` says that this one calls functions like exp. Sizes of the result are
+    `height` and `width`; along each of the two a place is `steps` apart from the next, and a window has `taps` places,
+    `apart` from each other; `column_tap` is the place in `block.reduce` of the axis over those of a row, None where a
+    row has one."""
 
     block: str
     out: Buffer
     source: Buffer
     last: str
+    calls: bool
     height: int
     width: int
     steps: tuple[int, int]
@@ -53,7 +60,8 @@ class Windows:
 @dataclass(frozen=True, slots=True)
 class Choice:
     """`rows` x `lanes` sums are a tile; a padded channel is brought near as a whole or, `by_rows`, for a row of tiles;
-    the columns of a window are written out, or a loop."""
+    the columns of a window are written out, or a loop; the epilogue runs inside
+    a tile or, `epilogue_apart`, after the sums of a channel."""
 
     rows: int
     lanes: int
@@ -61,6 +69,7 @@ class Choice:
     in_registers: bool
     planes: bool
     unroll_columns: bool
+    epilogue_apart: bool
 
 
 def find_windows(function: Function, found: Contraction) -> Windows | None:
@@ -88,7 +97,8 @@ def find_windows(function: Function, found: Contraction) -> Windows | None:
         return None
     sizes = extents[row], extents[column]
     tap = next((n for n, a in enumerate(block.reduce) if a.var in variables_of(index[-1])), None)
-    return Windows(block.name, found.out, found.vector.buffer, last, *sizes, (s0, s1), (t0, t1), (a0, a1), tap)
+    names = block.name, found.out, found.vector.buffer, last.name
+    return Windows(*names, _calls(last), *sizes, (s0, s1), (t0, t1), (a0, a1), tap)
 
 
 def _along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tuple[int, int, int] | None:
@@ -105,10 +115,10 @@ def _along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tu
     return (step, extents[tap], distance) if tap in extents and distance > 0 else None
 
 
-def _last(function: Function, found: Contraction) -> str | None:
+def _last(function: Function, found: Contraction) -> Block | None:
     """The block that the result ends in: the only one that reads it, at its own points and nothing else."""
     if found.out.scope is Scope.ARGUMENT:
-        return found.block.name
+        return found.block
     readers = [
         b for b in blocks(function.body) if any(ld.buffer is found.out for ld in loads(b)) and b is not found.block
     ]
@@ -118,7 +128,12 @@ def _last(function: Function, found: Contraction) -> str | None:
     points = tuple(a.var for a in reader.axes)
     if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
         return None
-    return reader.name if all(ld.indices == points for ld in loads(reader) if ld.buffer is found.out) else None
+    return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is found.out) else None
+
+
+def _calls(block: Block) -> bool:
+    """Whether a block calls functions that take many instructions."""
+    return any(isinstance(e, Call) and e.fn.name not in SHORT for e in preorder(block.body))
 
 
 def choose(windows: Windows, target: Target) -> Choice:
@@ -132,7 +147,9 @@ def choose(windows: Windows, target: Target) -> Choice:
     unroll = rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
     direct = tiles == 1 and windows.width <= lanes and windows.steps[1] == 1
     planes = windows.steps[1] > 1
-    return Choice(rows, lanes, not near, direct, planes, unroll)
+    sums = windows.height * windows.width * size
+    apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
+    return Choice(rows, lanes, not near, direct, planes, unroll, apart)
 
 
 def _dimensions(w: Windows) -> list[tuple[int, int, int, int]]:

@@ -8,6 +8,9 @@ a tile of rows by a vector of columns is summed up in registers.
         for b, a, r: t[r] += q[row of r at a, columns at b] * w[c, a, b]      a row is loaded once for all a
         y[…] = f(t)
 
+Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
+then many of its vectors are under way at a time, and each is full but for the last.
+
 Where a loop is no multiple of its tile, the last tile is moved back: what it does again, it does alike.
 """
 
@@ -28,6 +31,10 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
+ROWS_APART = (16, 8)
+"""Rows of every second column lie so many elements more than a multiple apart: their vectors begin where a store is one
+piece, and those of two neighbours are in different halves of a cache line."""
+
 FEW = 4
 """So many vectors of a row are written out: the places of zeros in them are numbers then."""
 
@@ -43,9 +50,11 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
 
 def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
+    last = s.cache_write(w.block) if choice.epilogue_apart or w.out.scope is Scope.ARGUMENT else w.last
     whole = None
-    if w.width < choice.lanes and last == w.last and _stays_along_columns(s, w):
+    if choice.epilogue_apart:
+        _set_apart(s, w, last)
+    elif w.width < choice.lanes and last == w.last and _stays_along_columns(s, w):
         whole, last = last, s.cache_write(last)
     near = None
     if w.source.scope is not Scope.ARGUMENT:
@@ -68,10 +77,30 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
             s.compute_at(copy, tiles[0] if choice.by_rows else outer)
             s.compact(w.source.name)
             s.set_scope(w.source.name, "stack")
+            if choice.planes:
+                s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
             _bring_near(s, w, choice, pad, copy)
     _write_out(s, last, choice)
+    if choice.epilogue_apart:
+        _in_one_row(s, w.last, choice)
     s.parallel(outer)
     return s
+
+
+def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
+    """The epilogue runs over a channel, whose sums lie on the stack."""
+    loops = s.get_loops(sums)
+    channels = _channels(s, sums)
+    s.reorder(channels, *(v for v in loops if v is not channels))
+    s.reverse_compute_at(w.last, channels)
+    s.compact(w.out.name)
+    s.set_scope(w.out.name, "stack")
+
+
+def _in_one_row(s: Schedule, block: str, choice: Choice) -> None:
+    """The epilogue of a channel, in vectors that go on where a row of the image ends."""
+    places = s.fuse(_loop_of(s, block, -2), _loop_of(s, block, -1))
+    s.vectorize(s.split(places, choice.lanes, tail="shift")[1])
 
 
 def _stays_along_columns(s: Schedule, w: Windows) -> bool:
@@ -113,15 +142,22 @@ def _split_columns(s: Schedule, w: Windows) -> None:
 def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, list[Var]]:
     """The nest that is stored last, in tiles: the loop over channels, and the loops over tiles."""
     m, n = _loop_of(s, block, -2), _loop_of(s, block, -1)
-    apart = [v for v in s.get_loops(block) if v not in (m, n)]
-    outer = max(apart, key=lambda v: _extent(s, v))
-    apart.remove(outer)
+    outer = _channels(s, block)
+    around = [v for v in s.get_loops(block) if v not in (m, n, outer)]
+    if not choice.epilogue_apart:
+        around = [outer, *around]
     mo, mi = s.split(m, choice.rows, tail="shift")
     if w.width < choice.lanes:
-        s.reorder(outer, *apart, mo, mi, n)
+        s.reorder(*around, mo, mi, n)
         return outer, [mo]
-    s.reorder(outer, *apart, mo, n, mi)
+    s.reorder(*around, mo, n, mi)
     return outer, [mo, s.split(n, choice.lanes, tail="shift")[0]]
+
+
+def _channels(s: Schedule, block: str) -> Var:
+    """The longest of the loops that are not over an image's rows and columns."""
+    image = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    return max((v for v in s.get_loops(block) if v not in image), key=lambda v: _extent(s, v))
 
 
 def _loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
@@ -193,9 +229,12 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     """The rows are copied in vectors, through a register with the zeros around them: no masks where there are none."""
     row, column = _loop_of(s, copy, -3 if choice.planes else -2), _loop_of(s, copy, -1)
     columns = _extent(s, column)
+    planes = _loops_of(s, copy, -2) if choice.planes else []
     vectors, lane = s.split(column, choice.lanes, tail="shift")
+    if planes:
+        s.reorder(vectors, *planes, lane)
     (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
-    s.compute_at(pad, vectors)
+    s.compute_at(pad, s.get_loops(copy)[-2])
     s.compact(between)
     s.set_scope(between, "register")
     s.vectorize(lane)
@@ -210,13 +249,20 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     written_out = count <= FEW if not choice.planes else not whole
     if written_out:
         s.unroll(vectors)
-    if choice.planes:
-        for parity in _loops_of(s, copy, -2):
-            s.unroll(parity)
-    image = row if choice.by_rows else _parts(s, row, rows)[1]
+    for plane in planes:
+        s.unroll(plane)
+    if choice.by_rows:
+        rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
+    image = _parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name
-        _parts(s, s.get_loops(held)[-2], (whole[0], whole[-1] + 1))
+        _parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+
+
+def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[int, int]:
+    """The rows of a tile that lie between two rows of the image for every tile."""
+    last = (w.height - choice.rows) * w.steps[0]
+    return rows[0], max(rows[1] - last, rows[0])
 
 
 def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
