@@ -19,6 +19,10 @@ PARALLEL = "tilewright_parallel"
 LEAVE = "tilewright_leave"
 """The functions of the thread pool that object code calls."""
 
+STOP = "tilewright_stop"
+RESET = "tilewright_reset"
+"""Those that the runtime calls: when Python ends, and in a child process."""
+
 ARENA_TOO_SMALL = -1
 """What the entry point returns when it needs a larger arena: its bytes are in the fault record's first word."""
 

@@ -31,13 +31,10 @@ signals but those of faults, so that Ctrl-C reaches Python's main thread.
 
 from __future__ import annotations
 
-from tilewright.codegen.abi import LEAVE, PARALLEL
+from tilewright.codegen.abi import LEAVE, PARALLEL, RESET, STOP
 from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
 from tilewright.codegen.profile import notes_text
-
-STOP = "tilewright_stop"
-RESET = "tilewright_reset"
 
 DECLARE_PARALLEL = f"declare void @{PARALLEL}(ptr, ptr, i64, i64, i64, ptr)"
 DECLARE_LEAVE = f"declare void @{LEAVE}(ptr)"

@@ -15,8 +15,7 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 
-from tilewright.codegen.abi import LEAVE, PARALLEL, VERSION
-from tilewright.codegen.pool import RESET, STOP, pool_text
+from tilewright.codegen.abi import LEAVE, PARALLEL, RESET, STOP, VERSION
 from tilewright.runtime.loader import Loaded, load_code
 from tilewright.store import Store, digest
 from tilewright.target import Target, native
@@ -41,6 +40,8 @@ def pool_functions(code: bytes | None = None) -> Mapping[str, int]:
 def pool_code(target: Target) -> bytes:
     """The pool for a target: from the store, or compiled. Programs that fork bring it along, so that where they are
     loaded no compiler is needed."""
+    from tilewright.codegen.pool import pool_text
+
     text, store = pool_text(target.triple, ""), Store.default()
     key = digest(pool=text, target=target.fingerprint(), llvm=llvm_stamp(), abi=VERSION)
     code = store.get(key)
