@@ -26,10 +26,6 @@ NEAR_SHARE = 2
 """A channel takes this part of the first cache at most; of larger ones a row of tiles is brought near at a time. The
 sums of a channel that wait for the epilogue take this part of the second cache at most."""
 
-WIDE = 6
-"""Rows of so many vectors are read where they lie: most tiles meet no zeros beside them then, and those at the ends of
-rows are worth code of their own, with masks."""
-
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
 
@@ -63,8 +59,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`rows` x `lanes` sums are a tile; a padded channel is brought near as a whole or, `by_rows`, for a row of tiles,
-    unless rows are loaded with their zeros, `in_registers`; every second column lies in a plane of its own, `planes`;
+    """`rows` x `lanes` sums are a tile; a padded channel is brought near as a whole or, `by_rows`, for a row of tiles;
     the columns of a window are written out, or a loop; the epilogue runs inside
     a tile or, `epilogue_apart`, after the sums of a channel."""
 
@@ -150,9 +145,8 @@ def choose(windows: Windows, target: Target) -> Choice:
     wide = [(n - 1) * s + (t - 1) * a + 1 for n, s, t, a in _dimensions(windows)]
     near = wide[0] * (wide[1] + lanes) * size <= target.caches[0].bytes // NEAR_SHARE
     unroll = rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
+    direct = tiles == 1 and windows.width <= lanes and windows.steps[1] == 1
     planes = windows.steps[1] > 1
-    small, wide_rows = tiles == 1 and windows.width <= lanes, windows.width >= WIDE * lanes
-    direct = not planes and windows.taps[1] > 1 and (small or wide_rows)
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
     return Choice(rows, lanes, not near, direct, planes, unroll, apart)

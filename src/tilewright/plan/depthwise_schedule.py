@@ -11,8 +11,6 @@ a tile of rows by a vector of columns is summed up in registers.
 Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
 then many of its vectors are under way at a time, and each is full but for the last.
 
-Where rows are long they are not copied: tiles at their ends load them with masks, all others as they lie.
-
 Where a loop is no multiple of its tile, the last tile is moved back: what it does again, it does alike.
 """
 
@@ -71,11 +69,10 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     _sum(s, w, choice)
     if whole is not None:
         _in_whole_vectors(s, whole, choice)
-    columns = None
     if near is not None:
         pad, copy = near
         if copy is None:
-            columns = _load_padded(s, w, choice, pad)
+            _load_padded(s, w, choice, pad)
         else:
             s.compute_at(copy, tiles[0] if choice.by_rows else outer)
             s.compact(w.source.name)
@@ -84,8 +81,6 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
                 s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
             _bring_near(s, w, choice, pad, copy)
     _write_out(s, last, choice)
-    if columns is not None and len(tiles) > 1:
-        _part_ends(s, w, choice, tiles[-1], columns)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
     s.parallel(outer)
@@ -216,29 +211,18 @@ def _column_taps(s: Schedule, w: Windows) -> list[Var]:
     return [v for v in s.get_loops(w.block) if v in variables_of(binding)]
 
 
-def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str) -> tuple[int, int]:
-    """The rows that a column of the window meets are loaded into registers, with the zeros around them: the columns
-    between which there are none."""
+def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str) -> None:
+    """The rows that a column of the window meets are loaded into registers, with the zeros around them."""
     (column,) = _column_taps(s, w)
     s.compute_at(pad, column)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")
-    row, lane = _loop_of(s, pad, -2), _loop_of(s, pad, -1)
+    row, lane = _loop_of(s, pad, -3 if choice.planes else -2), _loop_of(s, pad, -1)
     s.vectorize(lane)
     s.unroll(row)
     s.guard(pad)
     found = find_block(s.func, pad)
-    _parts(s, row, _for_all_tiles(_inside(found, found.spatial[-2].var, 1), w, choice))
-    return _inside(found, found.spatial[-1].var, 1)
-
-
-def _part_ends(s: Schedule, w: Windows, choice: Choice, vectors: Var, columns: tuple[int, int]) -> None:
-    """Tiles that meet nothing beside these columns run in a loop of their own, without masks."""
-    reach = choice.lanes + (w.taps[1] - 1) * w.apart[1]
-    starts = [min(n * choice.lanes, w.width - choice.lanes) for n in range(_extent(s, vectors))]
-    whole = [n for n, at in enumerate(starts) if columns[0] <= at and at + reach <= columns[1]]
-    if whole:
-        _parts(s, vectors, (whole[0], whole[-1] + 1))
+    _parts(s, row, _inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
 
 
 def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) -> None:
@@ -301,7 +285,7 @@ def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
 def _parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
     """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
     before, behind, end = None, None, _extent(s, loop)
-    if 0 < places[0] < end:
+    if places[0] > 0:
         before, loop = s.partition(loop, places[0])
     if places[1] < end:
         loop, behind = s.partition(loop, places[1])
