@@ -11,9 +11,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS = 1_000_000
-"""The new objects after which the collector starts all the same: about a hundred megabytes. The largest of the networks
-that benchmarks compile makes fewer."""
+OBJECTS = 500_000
+"""The new objects after which the collector starts all the same: some fifty megabytes."""
 
 _lock = threading.Lock()
 _inside = 0
