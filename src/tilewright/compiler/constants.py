@@ -24,7 +24,7 @@ from tilewright.lower.wrap import wrap
 from tilewright.report.settings import Show
 from tilewright.runtime.interface import Interface, Port
 from tilewright.store import Store
-from tilewright.store.pages import Spill, release, rounded
+from tilewright.store.pages import Spill, release, rounded, trim
 from tilewright.target import native
 from tilewright.types.tensor import TensorType
 
@@ -42,6 +42,8 @@ def run_functions(tasks: Sequence[Task]) -> list[tuple[Array, ...]]:
             return None if made is None else _put_down(task, made, spill)
 
         found = list(threads.map(copied, tasks))
+        if spill is not None:
+            trim()
         others = [task for task, made in zip(tasks, found, strict=True) if made is None]
         compiled = iter([_put_down(*pair, spill) for pair in zip(others, _run_compiled(others), strict=True)])
         return [next(compiled) if made is None else made for made in found]

@@ -4,11 +4,15 @@
     with store.spill(1 << 30) as spill:
         kept = spill.keep(array)            the same numbers, in a file without a name; `array` may be dropped
 
+    trim()                                  what was freed goes back to the system
+
 Released pages come back when they are read again; the system keeps what it can in its file cache.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import mmap as memory_map
 import os
 import threading
@@ -36,6 +40,12 @@ def release(data: object) -> None:
     first, last = -(-start // PAGESIZE) * PAGESIZE, (start + part.nbytes) // PAGESIZE * PAGESIZE
     if part.flags.c_contiguous and first < last:
         mapped.madvise(_DONTNEED, first, last - first)
+
+
+def trim() -> None:
+    """Gives the system what was freed, where its allocator keeps that, for each thread apart (glibc)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _mapping(data: object) -> mmap | None:
