@@ -15,7 +15,7 @@ from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Let, Reserve
 from tilewright.report.errors import InternalError
 
-SIZES = (0, 1, 2, 3, 5, 8, 16, 24, 64, 97)
+SIZES = (0, 1, 2, 3, 5, 8, 16, 24, 33)
 """What symbols are chosen from. Steps of loops are among them, so they are small."""
 RUNS = 5
 
