@@ -15,6 +15,7 @@ from typing import TypeVar
 import hypothesis.strategies as st
 
 from tilewright.expr import dtypes, nodes
+from tilewright.expr.build import less
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.nodes import Call, Cast, Const, Expr, Not, Select, Var, const
@@ -212,7 +213,7 @@ def _compound(draw: st.DrawFn, place: Place, dims: list[Expr], depth: int, kind:
         count = Buffer("count", dtypes.i64, (), Scope.STACK)
         step = Store(count, (), Load(count, ()) + 1)
         body = Seq((*_statements(draw, place.inside(), dims, depth), step))
-        return Seq((Alloc(count), Store(count, (), const(0)), While(nodes.less(Load(count, ()), 2), body)))
+        return Seq((Alloc(count), Store(count, (), const(0)), While(less(Load(count, ()), 2), body)))
     if kind == "loop":
         inner, var, extent = place.inside(), Var(pick(draw, "ijx")), pick(draw, dims)
         inner.extents[var] = extent

@@ -9,7 +9,8 @@ import pytest
 
 import tilewright.ops  # noqa: F401  fills the registry
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, const, equal
+from tilewright.expr.build import equal
+from tilewright.expr.nodes import Expr, const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module

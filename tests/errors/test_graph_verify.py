@@ -9,7 +9,8 @@ import pytest
 
 import tilewright.ops  # noqa: F401  fills the registry
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Var, const, less
+from tilewright.expr.build import less
+from tilewright.expr.nodes import Var, const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY

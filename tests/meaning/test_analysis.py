@@ -17,8 +17,9 @@ from tilewright.analysis.lifetimes import lifetimes, uses
 from tilewright.analysis.regions import Region, reads, writes
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, less, minimum
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Cast, Expr, Var, call, cast, const, less, minimum
+from tilewright.expr.nodes import Cast, Expr, Var, call, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import (

@@ -15,9 +15,10 @@ from tilewright.analysis.accesses import accesses
 from tilewright.analysis.cost import count
 from tilewright.analysis.intervals import Range, interval
 from tilewright.expr import dtypes
+from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as evaluate_expression
-from tilewright.expr.nodes import Expr, Var, const, less, maximum, minimum, select
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.source import python_source
 from tilewright.loops.edit import fresh_copy

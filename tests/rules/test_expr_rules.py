@@ -9,9 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from strategies import COMPARISONS, index_expressions, pick
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes, nodes
+from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const, less, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.rules import RULES, Rule
 from tilewright.expr.simplify import Facts, bounds_of_atom, simplify
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Select, Var, const, less, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Select, Var, const
 from tilewright.expr.overflow import fits
 
 N, M, D = Var("n"), Var("m"), Var("d", least=None)

@@ -9,9 +9,10 @@ import pytest
 
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.proofs import never_negative
+from tilewright.expr.build import maximum, minimum
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Expr, Var, const, maximum, minimum
+from tilewright.expr.nodes import Expr, Var, const
 
 SIZE, I_LOOP, J_LOOP = Var("n"), Var("i"), Var("j")
 

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 
 from strategies import expressions, functions
 from tilewright.expr import dtypes, nodes
+from tilewright.expr.build import less, minimum, select
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.intrinsics import INTRINSICS
-from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Var, call, const, less, minimum, select
+from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Var, call, const
 from tilewright.expr.parse import parse as parse_expression
 from tilewright.expr.text import show as show_expression
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Seq, Store

@@ -12,9 +12,10 @@ import tilewright.ops  # noqa: F401  fills the registry
 from strategies import ARITHMETIC, COMPARISONS, pick
 from tilewright.core.walk import postorder, substitute
 from tilewright.expr import dtypes, nodes
+from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import INTRINSICS
-from tilewright.expr.nodes import Call, Cast, Const, Expr, Ramp, Select, Var, const, less, maximum, minimum, select
+from tilewright.expr.nodes import Call, Cast, Const, Expr, Ramp, Select, Var, const
 from tilewright.expr.parse import parse as parse_expression
 from tilewright.expr.simplify import simplify
 from tilewright.expr.text import show as show_expression

@@ -16,7 +16,8 @@ from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range, Ranges, interval
 from tilewright.analysis.regions import Region, access_region, cover
 from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Add, Call, Div, Expr, Max, Min, Mod, Mul, Rem, Sub, Var, const, maximum, minimum
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import Add, Call, Div, Expr, Max, Min, Mod, Mul, Rem, Sub, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose
 from tilewright.loops.edit import allocations

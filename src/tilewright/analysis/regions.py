@@ -14,8 +14,9 @@ from functools import lru_cache
 
 from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.intervals import Interval, Range, Ranges, facts_of, interval
+from tilewright.expr.build import maximum, minimum
 from tilewright.expr.linear import plus, polynomial
-from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const, maximum, minimum
+from tilewright.expr.nodes import Expr, FloorDiv, Max, Min, Mod, Ramp, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import bits_of, variables_of
 from tilewright.loops.edit import allocations

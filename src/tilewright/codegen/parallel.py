@@ -17,7 +17,8 @@ from __future__ import annotations
 from tilewright.codegen.names import range_symbol, share_symbol
 from tilewright.codegen.statements import Statements
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, Var, equal, select
+from tilewright.expr.build import equal, select
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.nodes import For, Function, Let, LoopKind, Stmt, seq
 
 

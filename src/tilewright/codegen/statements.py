@@ -15,7 +15,8 @@ from tilewright.codegen.types import memory_type, value_type
 from tilewright.codegen.unseen_lanes import steady_masks, written_whole
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, cast, select
+from tilewright.expr.build import cast, select
+from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.overflow import fits
 from tilewright.loops.nodes import (
     Alloc,

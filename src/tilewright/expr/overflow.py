@@ -11,25 +11,8 @@ from __future__ import annotations
 
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import (
-    Add,
-    And,
-    Call,
-    Const,
-    Div,
-    Expr,
-    FloorDiv,
-    Le,
-    Mul,
-    Ne,
-    Select,
-    Sub,
-    Var,
-    call,
-    cast,
-    const,
-    select,
-)
+from tilewright.expr.build import cast, select
+from tilewright.expr.nodes import Add, And, Call, Const, Div, Expr, FloorDiv, Le, Mul, Ne, Select, Sub, Var, call, const
 
 MOST = 2.0**62
 """Sums and products up to here are exact: the rounding of a few f64 operations does not reach 2^63."""

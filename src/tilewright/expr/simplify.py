@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, select
 from tilewright.expr.linear import Polynomial, are_moderate, expression, plus, polynomial, substitute, times
 from tilewright.expr.nodes import (
     Add,
@@ -33,9 +34,7 @@ from tilewright.expr.nodes import (
     Sub,
     Var,
     binary,
-    cast,
     const,
-    select,
 )
 from tilewright.expr.rules import rules_for
 

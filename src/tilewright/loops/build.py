@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.expr.nodes import Const, Expr, Number, Var, as_expr, const, minimum
+from tilewright.expr.build import minimum
+from tilewright.expr.nodes import Const, Expr, Number, Var, as_expr, const
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.types.scopes import Scope
 

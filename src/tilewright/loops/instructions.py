@@ -19,8 +19,9 @@ from functools import cache
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
+from tilewright.expr.build import conjunction
 from tilewright.expr.linear import affine_in, polynomial
-from tilewright.expr.nodes import Add, Call, Expr, Mul, Var, conjunction, const
+from tilewright.expr.nodes import Add, Call, Expr, Mul, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.faults import Fault

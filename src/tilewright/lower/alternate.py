@@ -14,7 +14,8 @@ anyway.
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Const, Expr, Mod, Var, const, equal
+from tilewright.expr.build import equal
+from tilewright.expr.nodes import Const, Expr, Mod, Var, const
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import replace, statements, transform_statements
 from tilewright.loops.nodes import Buffer, CallFunction, For, Function, LoopKind, Stmt

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, call, cast, equal, less, less_equal, select
+from tilewright.expr.build import cast, equal, less, less_equal, select
+from tilewright.expr.nodes import Expr, call
 from tilewright.lower import polynomials as table
 from tilewright.lower.real import Real
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import BitOr, Expr, binary, call, equal, less, maximum, minimum, select
+from tilewright.expr.build import equal, less, maximum, minimum, select
+from tilewright.expr.nodes import BitOr, Expr, binary, call
 from tilewright.lower import polynomials as table
 from tilewright.lower.real import Real
 

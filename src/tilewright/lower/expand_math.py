@@ -17,7 +17,8 @@ from collections.abc import Callable
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import BitAnd, Call, Const, Expr, Shr, binary, cast, const, equal, less, select
+from tilewright.expr.build import cast, equal, less, select
+from tilewright.expr.nodes import BitAnd, Call, Const, Expr, Shr, binary, const
 from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 from tilewright.lower import expand_circular as circular

@@ -20,8 +20,9 @@ from collections.abc import Sequence
 
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
+from tilewright.expr.build import conjunction
 from tilewright.expr.linear import Polynomial, affine_in, are_moderate, expression, substitute
-from tilewright.expr.nodes import Const, Le, Var, conjunction, const
+from tilewright.expr.nodes import Const, Le, Var, const
 from tilewright.loops.edit import defines, fresh_copy, statements, transform_statements
 from tilewright.loops.nodes import Alloc, For, Function, If, Let, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.lower.masks import all_lanes

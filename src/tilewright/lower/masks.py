@@ -10,27 +10,11 @@ from __future__ import annotations
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, maximum, minimum
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.linear import Polynomial, affine_in, are_moderate, expression, plus, polynomial, times
-from tilewright.expr.nodes import (
-    And,
-    Broadcast,
-    Cast,
-    Const,
-    Expr,
-    FloorDiv,
-    Le,
-    Lt,
-    Max,
-    Min,
-    Ramp,
-    Var,
-    cast,
-    const,
-    maximum,
-    minimum,
-)
+from tilewright.expr.nodes import And, Broadcast, Cast, Const, Expr, FloorDiv, Le, Lt, Max, Min, Ramp, Var, const
 from tilewright.loops.nodes import Load
 
 _BY_WIDTH = {8: dtypes.i8, 16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}

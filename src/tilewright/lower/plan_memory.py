@@ -20,8 +20,9 @@ from dataclasses import dataclass
 
 from tilewright.analysis.arena import LINE
 from tilewright.core.walk import preorder
+from tilewright.expr.build import maximum
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const, maximum
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
 from tilewright.lower.place_buffers import Span, place_buffers

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const, maximum, minimum
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import map_expressions, statements, transform_statements

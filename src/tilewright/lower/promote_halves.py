@@ -11,7 +11,8 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Binary, Call, Cast, Compare, Expr, cast
+from tilewright.expr.build import cast
+from tilewright.expr.nodes import Binary, Call, Cast, Compare, Expr
 from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 

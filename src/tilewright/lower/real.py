@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Add, BitAnd, BitXor, Const, Expr, Mul, Shl, Shr, binary, call, cast, const
+from tilewright.expr.nodes import Add, BitAnd, BitXor, Const, Expr, Mul, Shl, Shr, binary, call, const
 from tilewright.lower import polynomials as table
 
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.cost import value_flops
+from tilewright.expr.build import maximum, minimum
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const, maximum, minimum
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads, statements

@@ -19,8 +19,9 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import postorder, preorder
 from tilewright.expr import dtypes
+from tilewright.expr.build import conjunction
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Var, conjunction
+from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Var
 from tilewright.loops.edit import statements, substitute_expressions, transform_statements
 from tilewright.loops.nodes import Alloc, For, Function, If, Let, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.lower.mask_loads import loads_outside

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tilewright.expr.nodes import Expr, Number, Var, as_expr, cast, const
+from tilewright.expr.build import cast
+from tilewright.expr.nodes import Expr, Number, Var, as_expr, const
 from tilewright.loops.build import Builder, Index, load
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Load, LoopKind, Seq, Stmt, Store
 from tilewright.ops.checks import wide

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
 from tilewright.expr.meaning import convert
-from tilewright.expr.nodes import Expr, cast
+from tilewright.expr.nodes import Expr
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer

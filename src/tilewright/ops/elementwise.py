@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, maximum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import (
@@ -45,9 +46,6 @@ from tilewright.expr.nodes import (
     Var,
     binary,
     call,
-    cast,
-    maximum,
-    select,
 )
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load_broadcast

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import And, Const, Expr, Le, Var, const, less, select
+from tilewright.expr.build import less, select
+from tilewright.expr.nodes import And, Const, Expr, Le, Var, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Assert, Buffer, Let, Stmt, Store

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Select, call, maximum, minimum
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Select, call
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load, load_broadcast
 from tilewright.loops.nodes import Buffer

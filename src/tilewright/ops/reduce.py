@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import And, Const, Expr, Le, Not, Or, call, cast, const, less, maximum, minimum, select
+from tilewright.expr.nodes import And, Const, Expr, Le, Not, Or, call, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer

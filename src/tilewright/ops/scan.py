@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.nodes import Const, Expr, Var, cast, const, less, maximum
+from tilewright.expr.build import cast, less, maximum
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Stmt, Store

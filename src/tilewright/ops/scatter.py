@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.nodes import Expr, maximum, minimum
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import Expr
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Store

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import And, Eq, Expr, Le, Lt, Not, Or, Var, call, const, less, select
+from tilewright.expr.build import less, select
+from tilewright.expr.nodes import And, Eq, Expr, Le, Lt, Not, Or, Var, call, const
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Let, Stmt, Store, While

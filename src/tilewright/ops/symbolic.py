@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, equal, select
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr, cast, const, equal, select
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size
 from tilewright.loops.build import Builder

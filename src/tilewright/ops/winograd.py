@@ -20,8 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.expr.build import equal, less, less_equal, maximum, minimum, select
 from tilewright.expr.dtypes import f32, f64
-from tilewright.expr.nodes import And, Expr, const, equal, less, less_equal, maximum, minimum, select
+from tilewright.expr.nodes import And, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer

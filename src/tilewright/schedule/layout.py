@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import accesses
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Const, Expr, Lt, Var, conjunction, const, minimum, select
+from tilewright.expr.build import conjunction, minimum, select
+from tilewright.expr.nodes import Const, Expr, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     blocks,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const, maximum, minimum
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (

@@ -22,8 +22,9 @@ from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
+from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
-from tilewright.expr.nodes import Expr, Var, minimum
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, map_expressions, path_to, replace, statements

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from tilewright.analysis.intervals import Range, interval
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.walk import preorder
+from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Const, Expr, Min, Var, const, maximum
+from tilewright.expr.nodes import Const, Expr, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, replace, statements

@@ -23,8 +23,9 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
+from tilewright.expr.build import maximum, minimum, select
 from tilewright.expr.linear import Polynomial, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
+from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DTYPES, DType
-from tilewright.expr.nodes import Cast, cast
+from tilewright.expr.nodes import Cast
 from tilewright.loops.edit import map_expressions, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Prefetch, Stmt, Store
 from tilewright.schedule.find import find_buffer

@@ -16,29 +16,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import cast, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import (
-    And,
-    Cast,
-    Const,
-    Div,
-    Eq,
-    Expr,
-    Le,
-    Lt,
-    Mul,
-    Ne,
-    Not,
-    Or,
-    binary,
-    call,
-    cast,
-    const,
-    maximum,
-    minimum,
-    select,
-)
+from tilewright.expr.nodes import And, Cast, Const, Div, Eq, Expr, Le, Lt, Mul, Ne, Not, Or, binary, call, const
 from tilewright.expr.simplify import Facts, simplify
 
 Content = np.ndarray[Any, Any]

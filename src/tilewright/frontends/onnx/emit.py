@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.build import less, less_equal, maximum, minimum, select
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import And, Const, Expr, Or, const, less, less_equal, maximum, minimum, select
+from tilewright.expr.nodes import And, Const, Expr, Or, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx import contents
 from tilewright.frontends.onnx.contents import Content

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import And, Const, Expr, const, equal, less_equal, select
+from tilewright.expr.build import equal, less_equal, select
+from tilewright.expr.nodes import And, Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx import contents
 from tilewright.frontends.onnx.values import Tensor, Unsupported

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 
 from tilewright.analysis.cost import FUNCTION_FLOPS, total_of
+from tilewright.expr.build import minimum
 from tilewright.expr.intrinsics import INTRINSICS
-from tilewright.expr.nodes import Expr, const, minimum
+from tilewright.expr.nodes import Expr, const
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern, TypeContext
 from tilewright.ops.contract import Contract

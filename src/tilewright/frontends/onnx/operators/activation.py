@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, less_equal
+from tilewright.expr.build import less_equal
+from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.registry import handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.expr.build import maximum
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Expr, const, maximum
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.reading import Size

@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, const, equal, less, less_equal, maximum, minimum, select
+from tilewright.expr.build import equal, less, less_equal, maximum, minimum, select
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.shape import LARGEST, from_data, steps_between

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import Expr, const, equal, select
+from tilewright.expr.build import equal, select
+from tilewright.expr.nodes import Expr, const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.values import Tensor

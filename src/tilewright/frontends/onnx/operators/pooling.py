@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import Const, Expr, const, less, select
+from tilewright.expr.build import less, select
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.convolution import Windows, padded, windows

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from tilewright.expr.nodes import Expr, Or, const, equal, select
+from tilewright.expr.build import equal, select
+from tilewright.expr.nodes import Expr, Or, const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.permute import permuted
 from tilewright.frontends.onnx.operators.softmax import product

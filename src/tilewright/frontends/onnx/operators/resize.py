@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr, const, less_equal
+from tilewright.expr.build import less_equal
+from tilewright.expr.nodes import Expr, const
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.registry import Floats, Ints, handles

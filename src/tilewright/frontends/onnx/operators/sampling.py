@@ -6,7 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, less_equal
+from tilewright.expr.build import less_equal
+from tilewright.expr.nodes import Const, Expr
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.reading import Size

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Or, Var, const, equal, less_equal, maximum, select
+from tilewright.expr.build import equal, less_equal, maximum, select
+from tilewright.expr.nodes import Const, Expr, Or, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of

@@ -7,7 +7,8 @@ import math
 from collections.abc import Sequence
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, const, equal, less, less_equal, select
+from tilewright.expr.build import equal, less, less_equal, select
+from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.permute import permuted
