@@ -1,7 +1,8 @@
 """LLVM IR text becomes object code.
 
 Schedules have decided vectors and unrolling, so LLVM's own vectorizers and unroller do not run; what remains is scalar
-replacement, common subexpressions and clean instructions. Instruction selection hoists what does not change in a loop.
+replacement, common subexpressions and clean instructions. Instruction selection hoists what does not change in a loop,
+but for parts of divisions, which are emitted before it (expressions.py).
 """
 
 from __future__ import annotations

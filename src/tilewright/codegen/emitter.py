@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 
 from tilewright.codegen.types import literal, suffix, value_type, vector_of
@@ -15,15 +16,24 @@ Place = tuple[str, Expr]
 """The element of a buffer, given by its pointer, at an index."""
 
 
+@dataclass(slots=True)
+class OpenLoop:
+    """A loop whose body is being emitted: the number of scopes around it, and the instructions that run before it."""
+
+    scopes: int
+    before: list[str] = field(default_factory=list)
+
+
 class Emitter:
     """Emits instructions into `lines`; remembers which value each expression has: in `scopes` what holds for as long as
-    they are open, in `loaded` what came out of memory."""
+    they are open, in `loaded` what came out of memory; in `loops` the loops around what is emitted, outermost first."""
 
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         self.lines: list[str] = []
         self.names = names or count().__next__
         self.scopes: list[dict[Expr | Place, str]] = [{}]
         self.loaded: dict[Expr, str] = {}
+        self.loops: list[OpenLoop] = []
         self.declarations: set[str] = set()
         self.label = "entry"
 

@@ -23,14 +23,19 @@ from tilewright.expr.nodes import (
     Compare,
     Const,
     Expr,
+    FloorDiv,
+    Mod,
     Not,
     Or,
     Ramp,
     Select,
     Var,
 )
+from tilewright.expr.variables import bits_of, variables_of
 from tilewright.loops.nodes import Buffer, Instruct, Load
 from tilewright.report.errors import InternalError
+
+_NOT_PURE = bits_of(Load, Instruct)
 
 
 class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
@@ -52,7 +57,7 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
         stack = [root]
         while stack:
             node = stack[-1]
-            if type(node) is Const or self.known(node) is not None:
+            if type(node) is Const or self.known(node) is not None or self._before_its_loop(node):
                 stack.pop()
                 continue
             operands = self._operands(node)
@@ -68,6 +73,27 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
             else:
                 self.scopes[-1][node] = value
         return self.value(root)
+
+    def _before_its_loop(self, node: Expr) -> bool:
+        """Emits a quotient or remainder by a constant before the outermost loop that does not change it. LLVM may leave
+        a part of it, a multiplication, inside the innermost loop."""
+        if not isinstance(node, FloorDiv | Mod) or node.lanes != 1 or type(node.b) is not Const or node.b.value == 0:
+            return False
+        if not self.loops or not node.dtype.is_int or node.kinds & _NOT_PURE:
+            return False
+        depth = max(map(self._scope, variables_of(node)), default=0)
+        loop = next((loop for loop in self.loops if loop.scopes > depth), None)
+        if loop is None:
+            return False
+        inside = self.scopes, self.loops, self.lines
+        self.scopes, self.loops, self.lines = self.scopes[: loop.scopes], [], loop.before
+        self.emit(node)
+        self.scopes, self.loops, self.lines = inside
+        return True
+
+    def _scope(self, var: Var) -> int:
+        """The innermost scope that gives a variable its value."""
+        return next((n for n in reversed(range(len(self.scopes))) if var in self.scopes[n]), len(self.scopes))
 
     def _sources(self, node: Expr, operands: Sequence[Expr]) -> frozenset[Source]:
         """The memory that a value comes from."""

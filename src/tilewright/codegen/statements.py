@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import count
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
+from tilewright.codegen.emitter import OpenLoop
 from tilewright.codegen.interleaved import SIDE, Interleaved, runs, stored_together
 from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
@@ -150,7 +151,7 @@ class Statements(Interleaved):
         n = next(self.labels)
         head, done = f"loop{n}", f"done{n}"
         runs = isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.begin.value < loop.end.value
-        before = self.label
+        before, start = self.label, len(self.lines)
         if runs:
             self.branch(head)
         else:
@@ -158,6 +159,7 @@ class Statements(Interleaved):
         index = f"%i{n}"
         self.start(head)
         place = len(self.lines)
+        self.loops.append(OpenLoop(len(self.scopes)))
         self.scopes.append({loop.var: index})
         self.body(loop.body)
         self.scopes.pop()
@@ -165,6 +167,7 @@ class Statements(Interleaved):
         again = self.fresh(f"icmp slt i64 {following}, {end}")
         self.lines.insert(place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.label} ]")
         self.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {self.loop_metadata}")
+        self.lines[start:start] = self.loops.pop().before
         self.start(done)
 
     def _fork(self, loop: For, call: CallFunction) -> None:
