@@ -189,6 +189,27 @@ def prefetch_piece_in_a_loop(s: tw.Schedule) -> None:
     s.prefetch("w", "k", 2, "l")
 
 
+@case("prefetch-rows-of-a-tile", PANELS)
+def prefetch_rows_of_a_tile(s: tw.Schedule) -> None:
+    """The four rows of the next tile of y lie apart: each iteration over rows asks for its own."""
+    io, ii = s.split("i", 4, tail="mask")
+    s.reorder("j", io, ii, "k", "l")
+    s.unroll(ii)
+    s.prefetch("y", io, 1, ii)
+
+
+@case("prefetch-lines-of-panels", PANELS)
+def prefetch_lines_of_panels(s: tw.Schedule) -> None:
+    """Panel j + 1, 128 elements, in at most 4 iterations: each asks for 32 of them, a line of 8 at a time."""
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "ii", apart=8)
+
+
+@case("prefetch-whole-piece", PANELS)
+def prefetch_whole_piece(s: tw.Schedule) -> None:
+    s.prefetch("w", "k", 2, apart=8)
+
+
 @case("annotate-grain", SUM)
 def annotate_grain(s: tw.Schedule) -> None:
     s.parallel("i")
@@ -342,6 +363,17 @@ def lanes_that_ask_for_parts(s: tw.Schedule) -> object:
 def rows_that_lie_apart(s: tw.Schedule) -> object:
     in_blocks_of_rows(s)
     return s.prefetch("y", "j", 1, "k")
+
+
+@wrong(PANELS)
+def rows_that_lie_apart_in_lines(s: tw.Schedule) -> object:
+    in_blocks_of_rows(s)
+    return s.prefetch("y", "j", 1, "ii", apart=8)
+
+
+@wrong(PANELS)
+def elements_no_distance_apart(s: tw.Schedule) -> object:
+    return s.prefetch("w", "k", 2, apart=0)
 
 
 class TestTensorize(PrimitiveTests):

@@ -20,17 +20,24 @@ from tilewright.expr.nodes import Const, Expr, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, replace
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Prefetch, seq
+from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_buffer, find_loop
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
 
-def prefetch(function: Function, buffer: str, loop: Var, distance: int = 1, inner: Var | None = None) -> Step:
+def prefetch(
+    function: Function, buffer: str, loop: Var, distance: int = 1, inner: Var | None = None, *, apart: int | None = None
+) -> Step:
     """Each iteration of the loop begins by asking for the first element of the buffer that the iteration `distance`
     after it touches. The place may lie beyond the buffer's end: nothing is read there.
 
-    With a loop inside it, `inner`, it asks for all that the later iteration touches, which must lie in one piece: an
-    element in each iteration of the inner loop, as far apart as these iterations need.
+    With a loop inside it, `inner`, it asks for all that the later iteration touches. What lies in one piece is shared
+    by the iterations of the inner loop, each asks for one element, as far apart as they need; of what lies apart each
+    asks for the first element that it touches then itself.
+
+    With `apart` it asks for an element in so many of all that is touched, which must lie in one piece: as many as a
+    cache line holds bring all of it.
 
     for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
     """
@@ -38,6 +45,8 @@ def prefetch(function: Function, buffer: str, loop: Var, distance: int = 1, inne
     what = f"cannot prefetch {target.name} in loop {found.var.name}"
     if type(distance) is not int or distance < 1:
         raise refusal(function, what, found, why=f"{distance!r} is no number of iterations", mend="give it 1 or more")
+    if apart is not None and (type(apart) is not int or apart < 1):
+        raise refusal(function, what, found, why=f"{apart!r} is no number of elements", mend="give it 1 or more")
     _require_iterations(function, found, what)
     if target.scope is Scope.REGISTER or target in allocations(found.body):
         where = "in registers" if target.scope is Scope.REGISTER else "made anew in each iteration"
@@ -46,18 +55,26 @@ def prefetch(function: Function, buffer: str, loop: Var, distance: int = 1, inne
     if box is None or not any(mentions(r.begin, (found.var,)) for r in box.ranges):
         why = "no iteration touches it" if box is None else "every iteration begins at the same element of it"
         raise refusal(function, what, found, why=why, mend="take another loop")
-    later = simplify(found.var + distance)
-    indices = [simplify(substitute(r.begin, {found.var: later})) for r in box.ranges]
-    place = found
+    begins, place, inside = [r.begin for r in box.ranges], found, list[For]()
     if inner is not None:
         place = find_loop(function, inner)
-        indices[-1] = simplify(indices[-1] + _part(function, found, place, target, box, what))
-    made = place.replace(body=seq(Prefetch(Load(target, tuple(indices))), place.body))
+        inside = _loops_between(function, found, place, what)
+    parts: list[Expr] = [const(0)]
+    if _is_one_piece(box, target) and (inside or apart is not None):
+        parts = _parts(function, found, inside, box, apart, what)
+    elif apart is not None:
+        raise _no_piece(function, found, target, box, what)
+    elif inside:
+        begins = _own_begins(function, place, target, box, what)
+    later = {found.var: simplify(found.var + distance)}
+    *outer, last = (simplify(substitute(begin, later)) for begin in begins)
+    asked = [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
+    made = place.replace(body=seq(*asked, place.body))
     return Step(function.replace(body=replace(function.body, place, made)), None, ("it changes no result",))
 
 
-def _require_iterations(function: Function, loop: For, what: str) -> None:
-    if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL):
+def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
+    if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL, *further):
         why = f"a {loop.kind.value} loop has no iterations that come later"
         raise refusal(function, what, loop, why=why, mend="take a for loop around it")
 
@@ -69,25 +86,45 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
     return boxes[0] if len(boxes) == 1 else cover(*boxes) if boxes else None
 
 
-def _part(function: Function, loop: For, inner: For, buffer: Buffer, box: Region, what: str) -> Expr:
-    """Which element of its piece an iteration of the inner loop asks for, counted from the first."""
+def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
+    """The loops inside one down to another, which must be inside it."""
     if inner is loop or loop not in (around := loops_around(function.body, inner)):
         raise refusal(function, what, inner, why=f"it is not inside loop {loop.var.name}", mend="take a loop inside")
-    inside = [*around[around.index(loop) + 1 :], inner]
+    return [*around[around.index(loop) + 1 :], inner]
+
+
+def _own_begins(function: Function, inner: For, buffer: Buffer, box: Region, what: str) -> list[Expr]:
+    """Where an iteration of the inner loop begins to touch the buffer, which differs from one iteration to the next."""
+    own = _touched(function, inner, buffer)
+    if own is None or not any(mentions(r.begin, (inner.var,)) for r in own.ranges):
+        raise _no_piece(function, inner, buffer, box, what, f", and loop {inner.var.name} does not go through it")
+    return [r.begin for r in own.ranges]
+
+
+def _no_piece(function: Function, loop: For, buffer: Buffer, box: Region, what: str, further: str = "") -> UserError:
+    why = f"what an iteration touches of {buffer.name}, {box}, is no piece of known size{further}"
+    mend = f"pack {buffer.name} first, so that it lies in one piece, or take a loop that goes through it"
+    return refusal(function, what, loop, why=why, mend=mend)
+
+
+def _parts(
+    function: Function, loop: For, inside: Sequence[For], box: Region, apart: int | None, what: str
+) -> list[Expr]:
+    """Which elements of its piece an iteration of the innermost loop asks for, counted from the first."""
+    around = [*loops_around(function.body, loop), loop]
     counts = []
-    for each in inside:
-        _require_iterations(function, each, what)
-        most = _most(each, around)
+    for n, each in enumerate(inside):
+        _require_iterations(function, each, what, LoopKind.UNROLL)
+        most = _most(each, [*around, *inside[:n]])
         if most is None:
             raise refusal(function, what, each, why="nobody knows how often it runs", mend="split it by a number first")
         counts.append(most)
-    if not isinstance(box.size, Const) or not _is_one_piece(box, buffer):
-        why = f"what an iteration touches of {buffer.name}, {box}, is no piece of known size"
-        raise refusal(function, what, loop, why=why, mend=f"pack {buffer.name} first, so that it lies in one piece")
     turn: Expr = const(0)
     for each, most in zip(inside, counts, strict=True):
         turn = turn * most + (each.var - each.begin)
-    return turn * -(-int(box.size.value) // math.prod(counts))
+    assert isinstance(box.size, Const)
+    share = -(-int(box.size.value) // math.prod(counts))
+    return [turn * share + n for n in range(0, share, apart or share)]
 
 
 def _most(loop: For, around: Sequence[For]) -> int | None:
@@ -101,7 +138,8 @@ def _most(loop: For, around: Sequence[For]) -> int | None:
 
 
 def _is_one_piece(box: Region, buffer: Buffer) -> bool:
-    """Whether the box lies row-major without a gap: single places, then a part of one dimension, then whole ones."""
+    """Whether the box is of known size and lies row-major without a gap: single places, then a part of one dimension,
+    then whole ones."""
     whole = [simplify(r.extent - extent) is const(0) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
     first = next((n for n, r in enumerate(box.ranges) if r.extent is not const(1)), len(whole))
-    return all(whole[first + 1 :])
+    return isinstance(box.size, Const) and all(whole[first + 1 :])
