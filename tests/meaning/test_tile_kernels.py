@@ -24,7 +24,7 @@ from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.wrap import wrap
 from tilewright.plan.contraction import Contraction, find_contraction
-from tilewright.plan.contraction_choice import Choice, choose
+from tilewright.plan.contraction_choice import Choice, choose, terms_at_once
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_schedule import apply_choice
 from tilewright.plan.contraction_turned import turn
@@ -134,8 +134,9 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     assert max(wanted) % (tile.rows * tile.vectors) == 0
     for loop in loops:
         assert loop.on_stack == [], loop
-        if CASES[name].spec == MATMUL and loop.multiply_adds == tile.rows * tile.vectors:
-            assert loop.reads == tile.rows + tile.vectors, loop
+        terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
+        if CASES[name].spec == MATMUL and rest == 0:
+            assert loop.reads == terms * (tile.rows + tile.vectors), loop
 
 
 def chosen_tile(function: Function, found: Contraction, target: Target) -> RegisterTile:
@@ -155,8 +156,8 @@ def kernels(made: Compiled, stage: str) -> list[Function]:
     return [f for f in made.record.after(stage).program.functions.values() if isinstance(f, Function)]
 
 
-def tile_kernel(tile: RegisterTile, dtype: str, rows: str | int) -> Function:
-    """A matrix product of whole tiles, by the steps of contractions."""
+def tile_kernel(tile: RegisterTile, dtype: str, rows: str | int, target: Target | None = None) -> Function:
+    """A matrix product of whole tiles by the steps of contractions, several terms at once as for a target."""
     columns = 2 * tile.columns
     name, symbols = f"t{tile.rows}x{tile.vectors}", "[m]" if rows == "m" else ""
     shapes = {"x": f"{rows}, 64", "w": f"64, {columns}", "y": f"{rows}, {columns}"}
@@ -170,7 +171,9 @@ func {name}{symbols}({", ".join(f"{b}: {dtype}[{shape}]" for b, shape in shapes.
     assert isinstance(function, Function)
     found = find_contraction(function)
     assert found is not None
-    return apply_choice(function, found, Choice(tile, 8, None, pack_vector=False, pack_broadcast=False)).func
+    terms = terms_at_once(found, tile, target) if target is not None else 1
+    choice = Choice(tile, 8, None, pack_vector=False, pack_broadcast=False, terms=terms)
+    return apply_choice(function, found, choice).func
 
 
 def loops_of(functions: list[Function], target: Target) -> dict[str, list[Loop]]:
@@ -206,11 +209,14 @@ def tiles(target: Target, bits: int) -> list[RegisterTile]:
 def test_no_tile_that_may_be_chosen_spills(target: str, dtype: str, rows: str | int) -> None:
     machine = Target.parse(target)
     chosen = tiles(machine, DTYPES[dtype].bits)
-    found = loops_of([tile_kernel(t, dtype, rows) for t in chosen], machine)
-    for tile in chosen:
-        (loop,) = found[f"t{tile.rows}x{tile.vectors}"]
-        assert loop.multiply_adds == tile.rows * tile.vectors
-        assert loop.reads == tile.rows + tile.vectors, loop
+    kernels = [tile_kernel(t, dtype, rows, machine) for t in chosen]
+    found = loops_of(kernels, machine)
+    for tile, kernel in zip(chosen, kernels, strict=True):
+        (loop,) = found[kernel.name]
+        assert [loop.multiply_adds] == written_out(kernel)
+        terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
+        assert rest == 0
+        assert loop.reads == terms * (tile.rows + tile.vectors), loop
         assert loop.on_stack == [], loop
 
 
@@ -219,10 +225,11 @@ def test_a_tile_that_does_not_fit_is_seen_to_spill(target: str, rows: int, vecto
     machine = Target.parse(target)
     tile = RegisterTile(rows, vectors, machine.vector_bits // 32)
     assert tile not in candidates(tile_registers(machine), tile.lanes)
-    (loop,) = loops_of([tile_kernel(tile, "f32", 256)], machine)[f"t{rows}x{vectors}"]
-    assert loop.multiply_adds == rows * vectors
+    kernel = tile_kernel(tile, "f32", 256)
+    (loop,) = loops_of([kernel], machine)[kernel.name]
+    assert [loop.multiply_adds] == written_out(kernel)
     assert loop.on_stack
-    assert loop.reads > rows + vectors
+    assert loop.reads * rows * vectors > (rows + vectors) * loop.multiply_adds
 
 
 LISTING = """

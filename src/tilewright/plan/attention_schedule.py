@@ -24,7 +24,7 @@ from tilewright.plan.attention_choice import Choice, choose
 from tilewright.plan.attention_rows import in_lanes
 from tilewright.plan.contraction import Contraction, contraction_of
 from tilewright.plan.contraction_edges import without_dead_vectors
-from tilewright.plan.contraction_nest import MANY, Nest, write_out
+from tilewright.plan.contraction_nest import MANY, Nest, write_out, write_out_terms
 from tilewright.plan.contraction_packing import STACK_BYTES, only_store, panels_of
 from tilewright.plan.pieces import products
 from tilewright.plan.register_tiles import RegisterTile, known
@@ -61,7 +61,7 @@ def schedule_attention(function: Function, target: Target) -> Schedule | None:
     s = Schedule(function)
     _inline_maps(s, dots)
     found = _find(s, [_product(s, dot) for dot in dots])
-    return _run(s, found, choose(found.first, found.second, target))
+    return _run(s, found, choose(found.first, found.second, target), target)
 
 
 def _inline_maps(s: Schedule, dots: Sequence[str]) -> None:
@@ -140,7 +140,7 @@ def _at_its_points(s: Schedule, found: Contraction) -> str | None:
     return readers[0] if len(readers) == 1 and is_map and read == {points} else None
 
 
-def _run(s: Schedule, found: _Attention, choice: Choice) -> Schedule:
+def _run(s: Schedule, found: _Attention, choice: Choice, target: Target) -> Schedule:
     """The steps that a choice stands for."""
     batch, rows = _outer_loops(s, found, choice)
     tiles = ((found.first, choice.scores), (found.second, choice.sums))
@@ -152,8 +152,8 @@ def _run(s: Schedule, found: _Attention, choice: Choice) -> Schedule:
         s.compact(name)
     for panel in panels:
         _fill_panels(s, panel)
-    _tile(s, found.first, found.scores, choice.scores)
-    _tile(s, found.second, found.write, choice.sums)
+    _tile(s, found.first, found.scores, choice.scores, target)
+    _tile(s, found.second, found.write, choice.sums, target)
     in_lanes(s, found.between, choice.scores.lanes)
     _keep_near(s)
     shared = batch if choice.overlap else [*batch, rows]
@@ -223,7 +223,7 @@ def _fill_panels(s: Schedule, panel: str) -> None:
         s.vectorize(s.get_loops(tail)[-1])
 
 
-def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile) -> None:
+def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, target: Target) -> None:
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
@@ -238,6 +238,7 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile) -> No
     s.vectorize(lane)
     s.unroll(vector)
     s.unroll(row)
+    write_out_terms(s, [term], tile, contraction_choice.terms_at_once(found, tile, target))
     nest = Nest(panel, None, None, None, panel, tiles, row, vector, lane)
     vectors = {write: write_out(s, write, tiles, tile), dot: vector}
     in_panels = contraction_choice.Choice(tile, 1, None, pack_vector=True, pack_broadcast=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_registers
@@ -15,7 +15,7 @@ PANEL_SHARE = 3 / 4
 FEW_ROWS = 144
 """As many rows are worked on together whatever cache their operand stays in: each panel serves all of them."""
 
-ROWS_SHARE, LEAST_ROWS = 0.3, 24
+ROWS_SHARE, LEAST_ROWS = 0.3, 96
 """Of more rows, those whose operand takes this part of the second cache while panels stream by; at least so many."""
 
 NEAR_SHARE = 1 / 16
@@ -49,6 +49,10 @@ FAR_SHARE = 1 / 2
 MOST_PLACES = 8
 """The most rows of a tile, each with a general register for its place, that leave one for a place to fetch ahead."""
 
+MOST_TERMS, MANY_TERMS, LARGE, MOST_WRITTEN_OUT = 4, 8, 1 << 24, 120
+"""The most terms that are written out; of products of at least so many multiply-adds, which repay what it takes to
+compile them; and the most multiply-adds of taps and terms that an inner loop is written out to."""
+
 NEAR = 16384
 """Bytes of a result that stay in the first cache while block after block of terms is added to them."""
 
@@ -59,7 +63,9 @@ class Choice:
     worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
     second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once.
-    Panels are brought near `ahead`, while the tiles of the one before are computed, or come when they are read."""
+    Panels are brought near while the tiles of the one before are computed, `ahead` elements at a time, which are a line
+    of a cache; or (0) come when they are read. `terms` of the innermost loop are written out, or a divisor of so many,
+    the taps of windows among them."""
 
     tile: RegisterTile
     block_tiles: int
@@ -69,7 +75,8 @@ class Choice:
     block_panels: int | None = None
     rows_stay: bool = True
     streams: int = 1
-    ahead: bool = False
+    ahead: int = 0
+    terms: int = 1
 
     @property
     def panel_columns(self) -> int:
@@ -79,6 +86,14 @@ class Choice:
 
 def choose(found: Contraction, target: Target) -> Choice | None:
     """The choice; None where the vector operand cannot be read in vectors."""
+    blocks = _choose_blocks(found, target)
+    if blocks is None or found.rows is None:
+        return blocks
+    return replace(blocks, terms=terms_at_once(found, blocks.tile, target))
+
+
+def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
+    """The choice without the terms that are written out."""
     lanes = max(target.vector_bits // max(found.out.dtype.bits, 32), 2)
     step = found.vector.step(found.block.axes[found.columns].var)
     rows = known(found.extents[found.rows]) if found.rows is not None else 1
@@ -104,14 +119,31 @@ def choose(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    ahead = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
+    far = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
+    ahead = _line(found, target) if far else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
+
+
+def _line(found: Contraction, target: Target) -> int:
+    """The elements of the vector operand that a line of a cache holds."""
+    return target.caches[0].line // found.vector.buffer.dtype.bytes
+
+
+def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int:
+    """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
+    of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
+    by, or rows take all general registers, more terms at once would not stay in registers."""
+    if tile.rows > MOST_PLACES or target.architecture == "aarch64":
+        return 1
+    work = math.prod(map(known, found.extents))
+    most = MANY_TERMS if work >= LARGE else MOST_TERMS
+    return max(min(most, MOST_WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
 
 
 def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
     """How many panels, a cache line wide, a tile of one row reads at once: what comes from memory for one use comes
     faster in a few streams than in one."""
-    line = max(target.caches[0].line // found.vector.buffer.dtype.bytes, tile.lanes)
+    line = max(_line(found, target), tile.lanes)
     return tile.columns // line if tile.columns % line == 0 else 1
 
 

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_choice import MANY, Choice
+from tilewright.plan.contraction_choice import MANY, MOST_WRITTEN_OUT, Choice
 from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.schedule.find import find_loop
+from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
-
-MOST_WRITTEN_OUT = 120
-"""The most multiply-adds that the taps of a window may be unrolled to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     s.vectorize(lane)
     for loop in tile[-2::-1]:
         s.unroll(loop)
-    unroll_taps(s, found, terms, choice.tile)
+    write_out_terms(s, terms, choice.tile, choice.terms)
     return Nest(first, inner.near, inner.cache, cut, inner.panels, order[-1], inner.row, vectors, lane)
 
 
@@ -120,15 +119,34 @@ def ordered(outer: dict[Var, int]) -> list[Var]:
     return [first, *(loop for loop in outer if loop is not first)]
 
 
-def unroll_taps(s: Schedule, found: Contraction, terms: list[Var], tile: RegisterTile) -> None:
-    """Short inner reduce loops are written out: the taps of a window."""
+def write_out_terms(s: Schedule, terms: list[Var], tile: RegisterTile, some: int) -> None:
+    """Short inner reduce loops are written out, the taps of a window, or else a few terms, as many as divide them."""
     size = tile.rows * tile.vectors
-    for n, loop in zip(reversed(found.reduce[1:]), reversed(terms[1:]), strict=True):
-        extent = found.extents[n]
-        if not isinstance(extent, Const) or size * extent.value > MOST_WRITTEN_OUT:
+    for n, loop in reversed(list(enumerate(terms))):
+        extent = extent_of(find_loop(s.func, loop))
+        if not isinstance(extent, Const):
+            return
+        if n == 0 or size * extent.value > MOST_WRITTEN_OUT:
+            _write_out_some(s, loop, int(extent.value), some * tile.rows * tile.vectors // size)
             return
         size *= int(extent.value)
         s.unroll(loop)
+
+
+def write_out_taps(s: Schedule, loop: Var, tile: RegisterTile, some: int) -> None:
+    """One loop over taps is written out, or else a few of its iterations, as many as divide it."""
+    extent = extent_of(find_loop(s.func, loop))
+    if isinstance(extent, Const) and tile.rows * tile.vectors * extent.value <= MOST_WRITTEN_OUT:
+        s.unroll(loop)
+    elif isinstance(extent, Const):
+        _write_out_some(s, loop, int(extent.value), some)
+
+
+def _write_out_some(s: Schedule, loop: Var, extent: int, most: int) -> None:
+    some = next((n for n in range(most, 1, -1) if extent % n == 0 and extent > n), None)
+    if some is not None:
+        _, inner = s.split(loop, some)
+        s.unroll(inner)
 
 
 def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:

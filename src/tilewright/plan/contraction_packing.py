@@ -73,12 +73,6 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
         s.vectorize(s.get_loops(copy)[-1])
 
 
-def prefetch_panels(s: Schedule, block: str, panel: str, panels: Var, tiles: Var) -> None:
-    """While the tiles of one panel are computed, the next panel is brought near, a bit with each term."""
-    loops = s.get_loops(block)
-    s.prefetch(panel, panels, 1, loops[loops.index(tiles) + 1])
-
-
 def only_store(s: Schedule, block: str) -> Expr | None:
     """What a block that is one store stores."""
     body = find_block(s.func, block).body

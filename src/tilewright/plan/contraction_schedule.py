@@ -18,10 +18,11 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
+from tilewright.plan.contraction_ahead import prefetch_panels, prefetch_results
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
-from tilewright.plan.contraction_packing import pack, panels_in_cache, prefetch_panels
+from tilewright.plan.contraction_packing import pack, panels_in_cache
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
@@ -99,8 +100,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
-    if panel is not None and choice.ahead:
-        prefetch_panels(s, dot, panel, nest.panels, nest.tiles)
+    if panel is not None and choice.ahead > 0:
+        prefetch_panels(s, dot, panel, nest.panels, nest.tiles, choice.ahead)
+    prefetch_results(s, found, results, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
         _share_tails(s, found, nest, tails)
@@ -165,6 +167,7 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         panels_in_cache(s, panel, nest.terms)
     for block in (dot, *whole_panels_apart(s, found, choice, nest)):
         settle_edges(s, found, choice, nest, block)
+    prefetch_results(s, found, [f"{found.out.name}.store"], nest.tiles)
     s.parallel(nest.outer)
     return s
 

@@ -19,10 +19,11 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_choice import Choice
+from tilewright.plan.contraction_choice import Choice, terms_at_once
 from tilewright.plan.contraction_edges import settle_edges
-from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, Nest, ordered, unroll_taps, write_out
+from tilewright.plan.contraction_nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.contraction_packing import pack
+from tilewright.plan.contraction_phases import MOST_PHASES
 from tilewright.plan.register_tiles import (
     RegisterTile,
     candidates,
@@ -73,9 +74,16 @@ def turn(found: Contraction, target: Target) -> tuple[Contraction, RegisterTile]
     tile = min((t for t in candidates(registers, lanes) if t.vectors <= widest), key=cost)
     turning = columns * (rows * TURN_CYCLES + (depth * PACK_CYCLES if found.vector.is_plain() else 0))
     usual = choose_register_tile(rows, columns, depth, registers, lanes)
-    if (cost(tile) + turning) * LEAST_GAIN > tile_cycles(usual, rows, columns, depth, STREAM_CYCLES):
+    as_it_lies = tile_cycles(usual, rows, columns, depth, STREAM_CYCLES)
+    if _has_vectors(found) and (cost(tile) + turning) * LEAST_GAIN > as_it_lies:
         return None
     return replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns), tile
+
+
+def _has_vectors(found: Contraction) -> bool:
+    """Whether there is a way to read the vector operand in vectors: packed, or where its columns are close together."""
+    step = found.vector.step(found.block.axes[found.columns].var)
+    return found.vector.is_plain() or (step is not None and 1 <= step <= MOST_PHASES)
 
 
 def _widest(size: int, target: Target) -> int:
@@ -102,9 +110,12 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     panel = pack(s, found, found.vector, found.columns, tile.columns)
     if found.broadcast.is_plain():
         _pack_rows(s, found, tile.rows)
-    nest = _loops(s, found, tile, tile_registers(target))
+    nest = _loops(s, found, tile, target)
     if len(found.reduce) == 1:
-        s.prefetch(panel, s.get_loops(dot)[-4], AHEAD)
+        loops = s.get_loops(dot)
+        terms = loops[loops.index(nest.tiles) + 1]
+        written = known(found.extents[found.reduce[0]]) // known(extent_of(find_loop(s.func, terms)))
+        s.prefetch(panel, terms, AHEAD // written, apart=target.caches[0].line // found.vector.buffer.dtype.bytes)
     layout = exchanged(found)
     s.reverse_compute_at(write, nest.tiles)
     s.transform_layout(tile_sums, layout)
@@ -158,7 +169,7 @@ def _pack_rows(s: Schedule, found: Contraction, rows: int) -> None:
         s.vectorize(inner)
 
 
-def _loops(s: Schedule, found: Contraction, tile: RegisterTile, registers: int) -> Nest:
+def _loops(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Nest:
     """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
     in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
     too; otherwise the taps down a column are."""
@@ -168,7 +179,7 @@ def _loops(s: Schedule, found: Contraction, tile: RegisterTile, registers: int) 
     vectors, lane = s.split(inside, tile.lanes)
     tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
     terms = [loops[n] for n in found.reduce]
-    shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= registers
+    shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
     if not shared:
         terms[1:] = reversed(terms[1:])
     outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
@@ -177,12 +188,11 @@ def _loops(s: Schedule, found: Contraction, tile: RegisterTile, registers: int) 
     s.vectorize(lane)
     for loop in (vectors, row):
         s.unroll(loop)
-    if shared:
-        unroll_taps(s, found, terms, tile)
-    elif (
-        len(terms) > 2 and known(extent_of(find_loop(s.func, terms[-1]))) * tile.rows * tile.vectors <= MOST_WRITTEN_OUT
-    ):
-        s.unroll(terms[-1])
+    some = terms_at_once(found, tile, target)
+    if shared or len(terms) < 3:
+        write_out_terms(s, terms, tile, some)
+    else:
+        write_out_taps(s, terms[-1], tile, some)
     return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
 
 
