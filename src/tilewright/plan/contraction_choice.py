@@ -15,8 +15,9 @@ PANEL_SHARE = 3 / 4
 FEW_ROWS = 144
 """As many rows are worked on together whatever cache their operand stays in: each panel serves all of them."""
 
-ROWS_SHARE, LEAST_ROWS = 0.3, 96
-"""Of more rows, those whose operand takes this part of the second cache while panels stream by; at least so many."""
+ROWS_SHARE, LEAST_ROWS, DEEP_ROWS = 0.3, 32, 96
+"""Of more rows, those whose operand takes this part of the second cache while panels stream by. Where these would be
+fewer than the second number, sums are so deep that rows stream by, too, as many as the third for each panel."""
 
 NEAR_SHARE = 1 / 16
 """Panels that are worked on before others are may take this part of the last cache, which other cores use, too."""
@@ -176,11 +177,12 @@ def _lies_near(found: Contraction, target: Target) -> bool:
 
 def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
     """How many tiles of rows are worked on before the next column panel is: all of few; of many as many as stay in the
-    second cache while panels stream by, in blocks of about equal size."""
+    second cache while panels stream by, or repay a panel, in blocks of about equal size."""
     tiles = -(-rows // tile.rows)
     if rows <= FEW_ROWS:
         return tiles
-    most = max(int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1)), LEAST_ROWS) // tile.rows
+    fitting = int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1))
+    most = (fitting if fitting >= LEAST_ROWS else DEEP_ROWS) // tile.rows
     return -(-tiles // -(-tiles // max(most, 1)))
 
 
