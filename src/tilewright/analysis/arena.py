@@ -10,7 +10,8 @@
 Each call of a kernel is a moment. What a moment writes is alive from then on to the last moment that reads it. The most
 bytes alive in one moment are a bound: no layout does with fewer. A run also is a check of the layout, and of the lives
 that it was planned with: each byte has an owner, the buffer last written there, and a kernel that reads a buffer must
-find all of it still its own.
+find all of it still its own. Where a kernel writes over what it reads, as it says that it may, the bytes have another
+owner from then on, and count once in that moment.
 """
 
 from __future__ import annotations
@@ -62,17 +63,19 @@ class Resident:
     @property
     def lines(self) -> int:
         """Its size in bytes with the rest of its last cache line."""
-        return -(-self.bytes // LINE) * LINE
+        return _lines(self.bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class ArenaUse:
-    """A run: the bytes reserved in all, what each moment calls, the buffers, and what is wrong with the layout."""
+    """A run: the bytes reserved in all, what each moment calls, the buffers, and what is wrong with the layout. `over`
+    are moments, with the bytes that are written over there: those of two buffers that are alive."""
 
     reserved: int
     moments: tuple[str, ...]
     residents: tuple[Resident, ...]
     faults: tuple[str, ...]
+    over: tuple[tuple[int, int], ...] = ()
 
     def alive(self) -> list[int]:
         """The bytes alive in each moment."""
@@ -85,6 +88,8 @@ class ArenaUse:
         for change in changes[:-1]:
             now += change
             found.append(now)
+        for moment, shared in self.over:
+            found[moment] -= shared
         return found
 
     @property
@@ -120,7 +125,7 @@ def use_of_arena(
         for buffer, place in run.places.items()
         if buffer in run.lives
     ]
-    return ArenaUse(run.reserved, tuple(run.moments), tuple(residents), tuple(run.faults))
+    return ArenaUse(run.reserved, tuple(run.moments), tuple(residents), tuple(run.faults), tuple(run.over))
 
 
 class _Run:
@@ -137,6 +142,7 @@ class _Run:
         self.lives: dict[Buffer, list[list[int]]] = {}
         self.moments: list[str] = []
         self.faults: list[str] = []
+        self.over: list[tuple[int, int]] = []
         self.published: list[Buffer] = []
         self.reserved = 0
 
@@ -192,7 +198,8 @@ class _Run:
             self.faults.append(f"{buffer.name} lies at {begin} to {place.end}, and {room}")
 
     def call(self, s: CallFunction) -> None:
-        """A moment. Whatever is passed is there all the while: what is written lies apart from all else."""
+        """A moment. Whatever is passed is there all the while: what is written lies apart from all else, but for what
+        the kernel may write over."""
         self.moments.append(s.callee)
         written = self.written_by(s.callee)
         passed = [b for b in s.arguments if b in self.places]
@@ -204,10 +211,21 @@ class _Run:
                 self.read(buffer)
         for n, buffer in enumerate(passed):
             for other in passed[n + 1 :]:
-                if (buffer in made or other in made) and _overlap(self.places[buffer], self.places[other]):
+                met = (buffer in made or other in made) and _overlap(self.places[buffer], self.places[other])
+                if met and not self.writes_over(s, buffer, other):
                     self.faults.append(f"{s.callee} is passed {buffer.name} and {other.name}, which overlap")
         for buffer in made:
             self.write(buffer)
+
+    def writes_over(self, s: CallFunction, source: Buffer, result: Buffer) -> bool:
+        """Whether a result lies where an operand does that its kernel may write over: then it owns these bytes."""
+        callee, (_, begin, end) = self.functions[s.callee], self.places[source]
+        pairs = [(s.arguments[n], s.arguments[callee.inputs + m]) for n, m in callee.over]
+        if (source, result) not in pairs or self.places[result][1:] != (begin, end):
+            return False
+        self.places[result] = _Place(result, begin, end)
+        self.over.append((len(self.moments) - 1, _lines(end - begin)))
+        return True
 
     def read(self, buffer: Buffer) -> None:
         """A use of what a buffer holds: all of it must be there."""
@@ -282,6 +300,11 @@ def _used(s: Stmt) -> tuple[Buffer, ...]:
 
 def _loads(e: Expr) -> bool:
     return any(isinstance(node, Load) for node in preorder(e))
+
+
+def _lines(size: int) -> int:
+    """Bytes with the rest of the last cache line."""
+    return -(-size // LINE) * LINE
 
 
 def _overlap(a: _Place, b: _Place) -> bool:

@@ -56,6 +56,27 @@ def carried(loop: For, outer: Sequence[For] = ()) -> list[Dependence]:
     return result
 
 
+def meeting(loop: For, outer: Sequence[For], first: Access, second: Access) -> Dependence | None:
+    """The dependence between two accesses as if they were to one buffer, None when no two iterations of the loop meet.
+    The accesses are those of its body, to buffers of one shape; `outer` are the loops around it, outermost first."""
+    return _meet(loop, first, second, ranges_of((*outer, loop)))
+
+
+def are_apart(first: Access, second: Access, outer: Ranges) -> bool:
+    """Whether some dimension keeps apart all that two accesses touch, over the loops that are theirs; `outer` are the
+    ranges of loops around both."""
+    facts = facts_of(outer)
+    for a, b in zip(first.indices, second.indices, strict=True):
+        if a.lanes != 1 or b.lanes != 1:
+            continue
+        one, two = interval(a, ranges_of(first.loops)), interval(b, ranges_of(second.loops))
+        if one is None or two is None:
+            continue
+        if _less(one.high, two.low, facts) or _less(two.high, one.low, facts):
+            return True
+    return False
+
+
 def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence | None:
     """The dependence between two accesses, or None when one dimension rules it out."""
     distances: set[int] = set()

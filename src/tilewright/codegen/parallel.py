@@ -15,7 +15,7 @@ The loop itself fills `env` on its stack and calls the pool with the second func
 from __future__ import annotations
 
 from tilewright.codegen.names import range_symbol, share_symbol
-from tilewright.codegen.statements import Statements
+from tilewright.codegen.statements import Statements, pointers
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal, select
 from tilewright.expr.nodes import Expr, Var
@@ -34,8 +34,7 @@ def emit_range(function: Function, body: Statements, turns: bool) -> str:
     body.define(begin, _known_positive(var, body, "%begin"))
     body.define(end, "%end")
     body.statement(_turning(var, begin, end, function.body, body) if turns else serial(var, begin, end, function.body))
-    given = [f"ptr noalias nocapture %b{n}" for n in range(len(function.params))]
-    given += [f"i64 %s{n}" for n in range(len(symbols))] + ["i64 %backward"] * turns
+    given = [*pointers(function), *(f"i64 %s{n}" for n in range(len(symbols))), *["i64 %backward"] * turns]
     given += ["i64 %begin", "i64 %end", "ptr %fault", "ptr %team"]
     signature = f"define internal i64 @{range_symbol(function.name)}({', '.join(given)}) #0"
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])

@@ -331,5 +331,10 @@ class Statements(Interleaved):
 
 def parameters(function: Function) -> list[str]:
     """The LLVM parameters of a loops function: buffers, symbols, the fault record, the team of the call."""
-    buffers = [f"ptr noalias nocapture %b{n}" for n in range(len(function.params))]
-    return [*buffers, *(f"i64 %s{n}" for n in range(len(function.symbols))), "ptr %fault", "ptr %team"]
+    return [*pointers(function), *(f"i64 %s{n}" for n in range(len(function.symbols))), "ptr %fault", "ptr %team"]
+
+
+def pointers(function: Function) -> list[str]:
+    """The LLVM parameters for buffers: apart from one another, but for those that may be written over."""
+    shared = {n for source, output in function.over for n in (source, function.inputs + output)}
+    return [f"ptr {'' if n in shared else 'noalias '}nocapture %b{n}" for n in range(len(function.params))]

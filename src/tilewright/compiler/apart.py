@@ -20,6 +20,7 @@ from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
 from tilewright.lower.bufferize import bufferize, lift_temporaries
 from tilewright.lower.hoist_constants import Hoisted, hoist_heads, split_head
+from tilewright.lower.overwrite import overwrite
 from tilewright.lower.share_out import share_out
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
@@ -89,7 +90,7 @@ def make_kernel(function: Function, target: Target) -> MadeKernel:
     function = own_symbols(function)
     kernel, decision = scheduled(function, target)
     head = split_head(kernel)
-    kernel = share_out(kernel if head is None else head.kernel)
+    kernel = overwrite(share_out(kernel if head is None else head.kernel))
     lifted, memory = lift_temporaries(kernel)
     outside = kernel.replace(body=seq(*[Alloc(buffer) for buffer in memory]))
     module = Module({lifted.name: lifted})

@@ -28,6 +28,7 @@ from tilewright.lower.hoist_constants import hoist_constants
 from tilewright.lower.kernels import make_kernels
 from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.orient_constants import orient_constants
+from tilewright.lower.overwrite import overwrite
 from tilewright.lower.own_results import own_results
 from tilewright.lower.own_states import own_states
 from tilewright.lower.read_in_place import read_in_place
@@ -83,6 +84,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions) if schedules else m, GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
         Pass("share-out", each(share_out), GRAPH, since=2),
+        Pass("overwrite", each(overwrite), GRAPH, since=1),
         Pass("bufferize", bufferize, LOOPS),
         Pass("alternate", lambda module: alternate(module, target), LOOPS, since=2),
     ]

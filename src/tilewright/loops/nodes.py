@@ -309,7 +309,8 @@ COMPOUND = frozenset((Seq, For, Block, If, While))
 
 class Function(Node):
     """A loops function: `symbols` are its integer parameters (dimensions), `params` its buffers, of which the last
-    `outputs` are written. `source` names the front-end operators it was made from."""
+    `outputs` are written. `source` names the front-end operators it was made from. `over` are pairs of an input's place
+    among the parameters and an output's among the outputs: a caller may pass the same memory as both."""
 
     name: str
     symbols: tuple[Var, ...] = reference()
@@ -317,6 +318,12 @@ class Function(Node):
     body: Stmt
     outputs: int = 1
     source: tuple[str, ...] = ()
+    over: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def inputs(self) -> int:
+        """How many parameters come before the outputs."""
+        return len(self.params) - self.outputs
 
     def __str__(self) -> str:
         return printer[0](self)

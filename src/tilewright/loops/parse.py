@@ -6,6 +6,8 @@ a valid program: verify.py says whether it is.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from tilewright.expr.nodes import Var
 from tilewright.expr.tokens import Token, Tokens
 from tilewright.loops.nodes import Buffer, Function, Stmt
@@ -44,18 +46,38 @@ class FunctionParser(StatementParser):
             self.listed("[", "]", lambda: self._symbol_of(symbols))
         params: list[Buffer] = []
         modes: list[Token | None] = []
+        over: list[tuple[Token, int, int]] = []
         self.tokens.expect("(", "write the parameters in brackets")
         while not self.tokens.at(")"):
             moded = self.tokens.at("out", "inout") and self.tokens.ahead(1).kind == "name"
             modes.append(self.tokens.take() if moded else None)
             make = self._buffer(Scope.ARGUMENT)
             params.append(make(self._scope()))
+            over += [(*found, len(params) - 1) for found in self._over(params)]
             if not self.tokens.accept(","):
                 break
         self.tokens.expect(")", "separate parameters with commas, and close the bracket")
         source, body = self._function_body()
         made = Function(name, tuple(symbols), tuple(params), body, 0, source)
-        return made.replace(outputs=self._outputs(made, modes))
+        outputs = self._outputs(made, modes)
+        pairs = [(source, self._output(token, place, len(params) - outputs)) for token, source, place in over]
+        return made.replace(outputs=outputs, over=tuple(pairs))
+
+    def _over(self, params: list[Buffer]) -> Iterator[tuple[Token, int]]:
+        """The inputs whose memory the last parameter may be: their places, and where that is said."""
+        word = "over"
+        while token := self.tokens.accept(word):
+            source = self._argument()
+            if source not in params[:-1]:
+                raise self.tokens.error("an output is over an input before it", token, mend="name such a parameter")
+            yield token, params.index(source)
+            word = "or"
+
+    def _output(self, token: Token, place: int, inputs: int) -> int:
+        """The place among the outputs of a parameter that is over another one."""
+        if place < inputs:
+            raise self.tokens.error("only an output is over an input", token, mend="leave it out")
+        return place - inputs
 
     def _symbol_of(self, symbols: list[Var]) -> Var:
         token, var = self._binder(0, "a symbol")

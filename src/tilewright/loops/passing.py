@@ -20,9 +20,27 @@ def size_of(buffer: Buffer) -> Expr:
     return total
 
 
-def check_call(s: CallFunction, module: Mapping[str, Function], memory_of: Callable[[Buffer], Buffer]) -> None:
-    """A call passes what its callee takes; what it writes is no constant, and no other argument's memory. `memory_of`
-    gives the buffer that a view is of."""
+def check_over(f: Function) -> None:
+    """Outputs that may be the memory of inputs have as many elements, of the same type."""
+    for source, output in f.over:
+        if not (0 <= source < f.inputs and 0 <= output < f.outputs):
+            why = f"{f.inputs} are inputs, {f.outputs} outputs"
+            raise Fault(f, f"output {output} lies over parameter {source}", why=why)
+        below, above = f.params[source], f.params[f.inputs + output]
+        if below.dtype is not above.dtype or simplify(size_of(below) - size_of(above)) is not const(0):
+            have, want = (f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in (above, below))
+            raise Fault(f, f"{above.name} over {below.name}", part=above.name, why=f"{have} is not as large as {want}")
+
+
+def check_call(
+    s: CallFunction,
+    module: Mapping[str, Function],
+    memory_of: Callable[[Buffer], Buffer],
+    whole_of: Callable[[Buffer], Buffer],
+) -> None:
+    """A call passes what its callee takes; what it writes is no constant, and no other argument's memory, but for one
+    that the callee may write over. `memory_of` gives the buffer that a view is of, `whole_of` the one that it is all
+    of."""
     callee = module.get(s.callee)
     if callee is None:
         known = ", ".join(sorted(module)[:8])
@@ -35,10 +53,15 @@ def check_call(s: CallFunction, module: Mapping[str, Function], memory_of: Calla
             raise Fault(s, f"{s.callee} takes {want} {what}, not {have}")
     values: dict[Expr, Expr] = dict(zip(callee.symbols, s.symbols, strict=True))
     memory = [memory_of(b) for b in s.arguments]
+    whole = [whole_of(b) for b in s.arguments]
     for position, (buffer, param) in enumerate(zip(s.arguments, callee.params, strict=True)):
         _check_argument(s, buffer, param, values)
-        written = position >= len(callee.params) - callee.outputs
-        if written and (buffer.scope is Scope.CONSTANT or memory.count(memory_of(buffer)) > 1):
+        if position < callee.inputs:
+            continue
+        others = [n for n, m in enumerate(memory) if m is memory[position] and n != position]
+        over = len(others) == 1 and (others[0], position - callee.inputs) in callee.over
+        over = over and whole[others[0]] is whole[position]
+        if buffer.scope is Scope.CONSTANT or (others and not over):
             again = "a constant" if buffer.scope is Scope.CONSTANT else "passed twice"
             raise Fault(s, f"{s.callee} writes {buffer.name}, which is {again}", part=buffer.name)
 

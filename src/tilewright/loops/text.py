@@ -1,7 +1,8 @@
 """Prints loops functions; parse.py reads the text back as the same function.
 
     function  := func NAME[SYMBOLS](PARAMS): BODY            a symbol is `n`, or `n >= 1` when its least value is not 0
-    param     := [out | inout] NAME: TYPE [in SCOPE]         out: the caller reads it; inout: written, but no output
+    param     := [out | inout] NAME: TYPE [in SCOPE] [over NAME [or NAME …]]
+                 out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
                | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations
@@ -160,7 +161,7 @@ class _Writer:
         for p in f.params:
             self.names.declare(p)
         derived = f.outputs > 0 and written_last(f) == f.outputs
-        params = [self.param(p, "" if derived else _mode(f, k)) for k, p in enumerate(f.params)]
+        params = [self.param(p, "" if derived else _mode(f, k)) + self.over(f, k) for k, p in enumerate(f.params)]
         if len(head) + sum(len(p) + 2 for p in params) + 3 <= WIDEST:
             self.line(f"{head}({', '.join(params)}):", f, *f.symbols, *f.params)
         else:
@@ -178,6 +179,11 @@ class _Writer:
     def param(self, p: Buffer, mode: str) -> str:
         scope = "" if p.scope is Scope.ARGUMENT else f" in {p.scope.value}"
         return f"{mode}{self.name(p)}: {self.type(p)}{scope}"
+
+    def over(self, f: Function, index: int) -> str:
+        """The inputs whose memory a parameter may be."""
+        inputs = [self.name(f.params[i]) for i, output in f.over if output == index - f.inputs]
+        return f" over {' or '.join(inputs)}" if inputs else ""
 
     def type(self, b: Buffer) -> str:
         return f"{b.dtype}[{', '.join(self.value(d) for d in b.shape)}]"

@@ -46,7 +46,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.loops.passing import check_call, size_of
+from tilewright.loops.passing import check_call, check_over, size_of
 from tilewright.loops.sums import check_accumulates, check_init, check_place
 from tilewright.report.errors import InternalError, TilewrightError
 from tilewright.types.scopes import Scope
@@ -74,6 +74,7 @@ class _Verifier:
         self.reach = Reach()
         self.checked: set[Expr] = set()
         self.viewed: dict[Buffer, Buffer] = {}
+        self.whole: dict[Buffer, Buffer] = {}
         self.lanes = 1
         self.around: list[For] = []
         self.before: list[set[Node]] = []
@@ -91,6 +92,7 @@ class _Verifier:
             self.shape(param, param)
         if not 0 <= f.outputs <= len(f.params):
             raise Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
+        check_over(f)
         self.statement(f.body)
 
     # names
@@ -323,6 +325,7 @@ class _Verifier:
         self.part(s)
         self.define(s, buffer)
         self.viewed[buffer] = self.memory_of(source)
+        self.whole[buffer] = self.whole.get(source, source) if s.offset is None else buffer
 
     def part(self, s: View) -> None:
         """A view has the elements of its source, or some of them from its offset on."""
@@ -390,4 +393,4 @@ class _Verifier:
         for buffer in s.arguments:
             self.see(s, buffer)
         if self.module is not None:
-            check_call(s, self.module, self.memory_of)
+            check_call(s, self.module, self.memory_of, lambda b: self.whole.get(b, b))

@@ -41,6 +41,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.lower.loop_lives import Step, lives_of
+from tilewright.lower.overwrite import write_over_dying
 from tilewright.lower.plan_memory import plan_memory
 from tilewright.lower.private_buffers import give_private_buffers
 from tilewright.report.errors import InternalError
@@ -101,6 +102,7 @@ class _Main:
             self._node(node)
         self.steps += self._publish(symbols)
         self.steps = [s for n in range(len(self.steps) + 1) for s in (*self.checks.get(n, ()), *self.steps[n : n + 1])]
+        self.steps = write_over_dying(self.steps, self.root, self.home, self.module)
         return Function(self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs))
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:

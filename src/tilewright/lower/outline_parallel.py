@@ -138,9 +138,16 @@ class _Outliner:
         body = substitute_buffers(body, inner) if inner else body
         symbols = tuple(v for v in _free(body, params) if v is not loop.var)
         name = self._name()
-        made = Function(name, (*symbols, loop.var), params, body, len(written), self.function.source)
+        over = self._over(arguments, written)
+        made = Function(name, (*symbols, loop.var), params, body, len(written), self.function.source, over)
         self.made.append(made)
         return seq(*before, loop.replace(body=CallFunction(name, (*symbols, loop.var), arguments)))
+
+    def _over(self, arguments: tuple[Buffer, ...], written: list[Buffer]) -> tuple[tuple[int, int], ...]:
+        """Which of the parameters may be the same memory: those of the function around that may."""
+        f = self.function
+        pairs = [(f.params[source], f.params[f.inputs + output]) for source, output in f.over]
+        return tuple((arguments.index(a), written.index(b)) for a, b in pairs if a in arguments and b in written)
 
     def _pass_values(self, body: Stmt) -> tuple[list[Stmt], Stmt]:
         """(statements that put the values that a body uses and that are no i64 on the stack; the body with them taken

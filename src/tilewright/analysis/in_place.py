@@ -1,0 +1,125 @@
+"""Whether a function may write an output where an input lies: each element over one that nobody reads any more.
+
+    for i in 0..n:                        y over x: where both are one memory, an iteration reads its own
+      t[i] = x[i]*2.0                     element before it writes there, and no other iteration's
+      y[i] = t[i] + x[i]*w[i]
+
+    for i, j:                             not over: where i is 2 and j is 1, x[1, 2] has been written over
+      y[i, j] = x[j, i]
+
+The two are taken for one buffer. A load of the input and a store of the output must meet in no two iterations of a loop
+around both, and within an iteration the load must come first, or both must be of elements that are apart. Passes keep
+the order of such statements, or move loads ahead. Whatever is not proved is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.dependences import are_apart, meeting
+from tilewright.analysis.regions import ranges_of, settled
+from tilewright.core.walk import preorder, substitute
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.edit import loads_of, statements
+from tilewright.loops.nodes import Buffer, CallFunction, For, Function, View, While
+
+
+class Verdict(NamedTuple):
+    """Whether it is legal, and what proves or forbids it."""
+
+    legal: bool
+    why: str
+
+
+def may_lie_over(function: Function, result: Buffer, source: Buffer) -> Verdict:
+    """Whether a parameter that is an output may be the memory of one that is an input."""
+    if result.dtype is not source.dtype or result.shape != source.shape:
+        return Verdict(False, f"{result.name} and {source.name} are of different types")
+    for s in statements(function.body):
+        passed = s.arguments if isinstance(s, CallFunction) else (s.source,) if isinstance(s, View) else ()
+        if isinstance(s, While) or source in passed or result in passed:
+            return Verdict(False, "what calls, views and while loops touch is not known")
+    loads, stores = [], []
+    for place, access in enumerate(accesses(function.body)):
+        if access.buffer is source and access.is_store:
+            return Verdict(False, f"{source.name} is written")
+        if access.buffer is source:
+            loads.append((place, access))
+        elif access.buffer is result and access.is_store:
+            stores.append((place, access))
+    for n, load in loads:
+        for m, store in stores:
+            why = _conflict(load, store, load_is_first=n < m)
+            if why is not None:
+                return Verdict(False, why)
+    return Verdict(True, f"each of {source.name} is read before {result.name} is stored there, and not afterwards")
+
+
+def _conflict(load: Access, store: Access, load_is_first: bool) -> str | None:
+    """Why an element may be stored before it is loaded, None where that is ruled out."""
+    if any(loads_of(index) for access in (load, store) for index in access.indices):
+        return f"{load} and {store}: where that is, memory says"
+    load, store, around = _parted(load, store)
+    for depth in range(1, len(around) + 1):
+        outer = around[:depth]
+        met = meeting(outer[-1], outer[:-1], _inside(load, outer), _inside(store, outer))
+        if met is not None:
+            return str(met)
+    if load_is_first or are_apart(_inside(load, around), _inside(store, around), ranges_of(around)):
+        return None
+    return f"{load} comes after {store}"
+
+
+def _parted(load: Access, store: Access) -> tuple[Access, Access, list[For]]:
+    """The accesses, and the loops around both, with loops that were made of two as two again: where indices and bounds
+    have the variable f as f//c and f%c alone, these are variables."""
+    around: list[For] = []
+    waiting = [one for one, other in zip(load.loops, store.loops, strict=False) if one is other]
+    found = [replace(access, loops=access.loops[len(waiting) :]) for access in (load, store)]
+    while waiting:
+        loop, *waiting = waiting
+        divisor = _divisor(loop.var, [*_bounds(waiting), *(e for a in found for e in (*a.indices, *_bounds(a.loops)))])
+        if divisor is None or loop.begin is not const(0):
+            around.append(loop)
+            continue
+        high, low = Var(f"{loop.var.name}_high", least=0), Var(f"{loop.var.name}_low", least=0)
+        fused: dict[Expr, Expr] = {FloorDiv(loop.var, divisor): high, Mod(loop.var, divisor): low}
+        found = [
+            replace(a, loops=_over(a.loops, fused), indices=tuple(substitute(i, fused) for i in a.indices))
+            for a in found
+        ]
+        parts = (
+            loop.replace(var=high, end=simplify((loop.end + (divisor - 1)) // divisor)),
+            loop.replace(var=low, end=divisor),
+        )
+        waiting = [*parts, *_over(waiting, fused)]
+    load, store = (replace(a, loops=(*around, *a.loops)) for a in found)
+    return load, store, around
+
+
+def _bounds(loops: Sequence[For]) -> list[Expr]:
+    return [e for loop in loops for e in (loop.begin, loop.end)]
+
+
+def _over(loops: Sequence[For], values: Mapping[Expr, Expr]) -> tuple[For, ...]:
+    """The loops with values put into their bounds."""
+    return tuple(loop.replace(begin=substitute(loop.begin, values), end=substitute(loop.end, values)) for loop in loops)
+
+
+def _divisor(var: Var, used_in: list[Expr]) -> Const | None:
+    """The number c where a variable occurs as f//c and f%c alone."""
+    quotients = (n for n in preorder(used_in) if isinstance(n, FloorDiv) and n.a is var)
+    divisor = next((n.b for n in quotients if isinstance(n.b, Const) and n.b.value > 1), None)
+    if divisor is None:
+        return None
+    parts = {FloorDiv(var, divisor): const(0), Mod(var, divisor): const(0)}
+    return None if any(mentions(substitute(e, parts), (var,)) for e in used_in) else divisor
+
+
+def _inside(access: Access, outer: list[For]) -> Access:
+    """The access as the innermost of the loops around it sees it."""
+    return settled(replace(access, loops=access.loops[len(outer) :]), ranges_of(outer))
