@@ -210,6 +210,16 @@ def prefetch_whole_piece(s: tw.Schedule) -> None:
     s.prefetch("w", "k", 2, apart=8)
 
 
+@case(
+    "prefetch-empty-piece",
+    PANELS.replace("k in 0..8", "k in 0..0").replace("[n, 8]", "[n, 0]").replace("8, 16]", "0, 16]"),
+)
+def prefetch_empty_piece(s: tw.Schedule) -> None:
+    """Nothing is touched: what is asked for is one place."""
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "ii")
+
+
 @case("annotate-grain", SUM)
 def annotate_grain(s: tw.Schedule) -> None:
     s.parallel("i")

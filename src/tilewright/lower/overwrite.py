@@ -5,7 +5,7 @@
     call softmax(b, y)                      call relu(a, b)
                                             call softmax(b, y)
 
-`overwrite` says of a kernel which of its outputs may lie over which inputs (analysis/in_place.py), in its text as
+`overwrite` says of a kernel which of its outputs may lie over which inputs (analysis/overwriting.py), in its text as
 `b: f32[64] over a`. Nothing else changes, but code generation does not say of these that they are apart. Where a call
 uses that, `write_over_dying` decides: the operand is in the arena, all of its buffer, passed once, made in the same
 loop as the result, and this is its last use.
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tilewright.analysis.in_place import may_lie_over
+from tilewright.analysis.overwriting import may_lie_over
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Buffer, CallFunction, Function, View

@@ -121,11 +121,11 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
         near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
     far = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
-    ahead = _line(found, target) if far else 0
+    ahead = line_elements(found, target) if far else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
 
 
-def _line(found: Contraction, target: Target) -> int:
+def line_elements(found: Contraction, target: Target) -> int:
     """The elements of the vector operand that a line of a cache holds."""
     return target.caches[0].line // found.vector.buffer.dtype.bytes
 
@@ -144,7 +144,7 @@ def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int
 def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
     """How many panels, a cache line wide, a tile of one row reads at once: what comes from memory for one use comes
     faster in a few streams than in one."""
-    line = max(_line(found, target), tile.lanes)
+    line = max(line_elements(found, target), tile.lanes)
     return tile.columns // line if tile.columns % line == 0 else 1
 
 

@@ -19,7 +19,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_choice import Choice, terms_at_once
+from tilewright.plan.contraction_choice import Choice, line_elements, terms_at_once
 from tilewright.plan.contraction_edges import settle_edges
 from tilewright.plan.contraction_nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.contraction_packing import pack
@@ -115,7 +115,7 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
         loops = s.get_loops(dot)
         terms = loops[loops.index(nest.tiles) + 1]
         written = known(found.extents[found.reduce[0]]) // known(extent_of(find_loop(s.func, terms)))
-        s.prefetch(panel, terms, AHEAD // written, apart=target.caches[0].line // found.vector.buffer.dtype.bytes)
+        s.prefetch(panel, terms, AHEAD // written, apart=line_elements(found, target))
     layout = exchanged(found)
     s.reverse_compute_at(write, nest.tiles)
     s.transform_layout(tile_sums, layout)

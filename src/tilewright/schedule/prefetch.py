@@ -123,7 +123,7 @@ def _parts(
     for each, most in zip(inside, counts, strict=True):
         turn = turn * most + (each.var - each.begin)
     assert isinstance(box.size, Const)
-    share = -(-int(box.size.value) // math.prod(counts))
+    share = max(-(-int(box.size.value) // math.prod(counts)), 1)
     return [turn * share + n for n in range(0, share, apart or share)]
 
 

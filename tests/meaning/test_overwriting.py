@@ -12,7 +12,7 @@ from machine import Array
 
 import tilewright as tw
 from graph_strategies import assert_same
-from tilewright.analysis.in_place import Verdict, may_lie_over
+from tilewright.analysis.overwriting import Verdict, may_lie_over
 from tilewright.codegen.module import generate
 from tilewright.compiler.legalise import legalise
 from tilewright.expr import dtypes
