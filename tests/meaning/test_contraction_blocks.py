@@ -60,6 +60,7 @@ CASES = {
     "panels near, with an edge": Case(151, 105, 24, True, near=True, cut=False),
     "panels near, any rows": Case("m", 112, 24, True, near=True, cut=False),
     "sums cut": Case(31, 40, 200, True, near=False, cut=True),
+    "sums cut, less than a panel": Case(31, 20, 200, True, near=False, cut=True),
     "packed by the call": Case(150, 64, 27, False, near=True, cut=False),
     "packed by the call, with an edge": Case(150, 63, 27, False, near=True, cut=False),
     "packed at once": Case(150, 16, 27, False, near=False, cut=False),
@@ -84,22 +85,31 @@ def small(target: Target) -> Target:
     return dataclasses.replace(target, caches=SMALL)
 
 
+V3 = small(Target.parse("x86-64-v3"))
+"""What the cases were made for: vectors of 8 floats in 16 registers."""
+
+
 def choice_of(function: Function) -> Choice:
     found = find_contraction(all_inlined(function))
     assert found is not None
-    choice = choose(found, small(native()))
+    choice = choose(found, V3)
     assert choice is not None
     return choice
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_blocks_compute_the_product(name: str) -> None:
+def test_each_case_has_its_kind_of_blocks(name: str) -> None:
     case = CASES[name]
-    function = case.function()
-    choice = choice_of(function)
+    choice = choice_of(case.function())
     assert (choice.block_panels is not None, choice.block_terms is not None) == (case.near, case.cut)
     assert choice.rows_stay == case.rows_stay
-    s = schedule_contraction(function, small(native()))
+
+
+@pytest.mark.parametrize("target", [V3, small(native())], ids=["v3", "native"])
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_compute_the_product(name: str, target: Target) -> None:
+    case = CASES[name]
+    s = schedule_contraction(case.function(), target)
     assert s is not None
     verify(s.func)
     rng = np.random.default_rng(3)
@@ -114,7 +124,7 @@ def test_blocks_compute_the_product(name: str) -> None:
 @pytest.mark.parametrize("name", ["packed in groups, with an edge", "packed by the call, with an edge"])
 def test_the_evaluator_agrees(name: str) -> None:
     case = dataclasses.replace(CASES[name], m=13)
-    s = schedule_contraction(case.function(), small(native()))
+    s = schedule_contraction(case.function(), V3)
     assert s is not None
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(shape, np.float32) for shape in ((13, case.k), (case.k, case.n)))
@@ -125,7 +135,7 @@ def test_the_evaluator_agrees(name: str) -> None:
 
 def test_copies_inside_an_edge_are_plain() -> None:
     """Only the panel over the edge chooses element by element what it copies."""
-    s = schedule_contraction(CASES["packed in groups, with an edge"].function(), small(native()))
+    s = schedule_contraction(CASES["packed in groups, with an edge"].function(), V3)
     assert s is not None
     stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
     assert [isinstance(value, Select) for value in stored] == [False, True]
@@ -134,14 +144,14 @@ def test_copies_inside_an_edge_are_plain() -> None:
 def test_one_row_is_read_from_several_panels_at_once() -> None:
     choice = choice_of(CASES["one row"].function())
     assert (choice.tile.columns, choice.panel_columns) == (64, 16)
-    s = schedule_contraction(CASES["one row"].function(), small(native()))
+    s = schedule_contraction(CASES["one row"].function(), V3)
     assert s is not None
     (panels,) = [b for b in allocations(s.func.body) if b.name == "w.cache"]
     assert [str(e) for e in panels.shape] == ["8", "40", "16"]
 
 
 def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:
-    s = schedule_contraction(CASES["panels near"].function(), small(native()))
+    s = schedule_contraction(CASES["panels near"].function(), V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     choice = choice_of(CASES["panels near"].function())
@@ -155,7 +165,7 @@ def test_threads_share_panels_where_blocks_of_rows_are_few() -> None:
     """One block of rows leaves the panels to share, with the blocks of terms inside of each."""
     case = Case(31, 200, 200, True, near=False, cut=True)
     assert choice_of(case.function()).block_terms is not None
-    s = schedule_contraction(case.function(), small(native()))
+    s = schedule_contraction(case.function(), V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     assert [str(f.end) for f in loops] == [str(-(-200 // choice_of(case.function()).tile.columns))]
@@ -166,7 +176,7 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
     functions = {n: Case(13, n, 9, True, near=False, cut=False).function() for n in range(130, 150)}
     tiles = {n: choice_of(function).tile for n, function in functions.items()}
     n, tile = next((n, t) for n, t in tiles.items() if 0 < n % t.columns <= t.columns - t.lanes)
-    s = schedule_contraction(functions[n], small(native()))
+    s = schedule_contraction(functions[n], V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     assert [str(f.end) for f in loops] == [str(n // tile.columns), str(-(-13 // tile.rows))]

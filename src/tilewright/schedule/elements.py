@@ -211,19 +211,19 @@ def as_condition(gap: Expr) -> Expr:
     return Le(simplify(less - min(number, 0)), simplify(more + max(number, 0)))
 
 
-def tightened(found: Elements, known: Known) -> Elements:
+def tightened(found: Elements, known: Known, around: frozenset[Var] = frozenset()) -> Elements:
     """The same elements, with conditions that only say where the box begins or ends as the box's, and without those
-    that hold throughout it."""
+    that hold throughout it. Those that would make the size of the box depend on loops `around` stay conditions."""
     box = list(found.box)
-    kept = [c for c in found.conditions if not _absorbed(c, box, known)]
+    kept = [c for c in found.conditions if not _absorbed(c, box, known, around)]
     inside = known.within(tuple(box)) if kept else known
     kept = [c for c in kept if not inside.never_negative(polynomial(c))]
     return Elements(tuple(box), tuple(kept), found.exact)
 
 
-def _absorbed(cond: Expr, box: list[Range], known: Known) -> bool:
-    """Whether a condition is d <= end or d >= begin of one dimension d, with the end or begin in the box; it then is
-    made the box's."""
+def _absorbed(cond: Expr, box: list[Range], known: Known, around: frozenset[Var]) -> bool:
+    """Whether a condition is d <= end or d >= begin of one dimension d, with the end or begin in the box, whose size
+    does not come to depend on loops around; it then is made the box's."""
     p = polynomial(cond)
     dims = [n for n, d in enumerate(POINT[: len(box)]) if mentions(cond, {d})]
     parts = affine_in(p, POINT[dims[0]]) if len(dims) == 1 else None
@@ -235,9 +235,12 @@ def _absorbed(cond: Expr, box: list[Range], known: Known) -> bool:
     if not (known.never_negative(plus(end, cut, -1)) and known.never_negative(plus(cut, first, -1))):
         return False
     if parts[0] == {(): -1}:
-        box[dims[0]] = Range(here.begin, simplify(expression(plus(cut, first, -1))))
+        made = Range(here.begin, simplify(expression(plus(cut, first, -1))))
     else:
-        box[dims[0]] = Range(simplify(expression(cut)), simplify(expression(plus(end, cut, -1))))
+        made = Range(simplify(expression(cut)), simplify(expression(plus(end, cut, -1))))
+    if mentions(made.extent, around) and not mentions(here.extent, around):
+        return False
+    box[dims[0]] = made
     return True
 
 

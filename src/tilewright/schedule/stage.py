@@ -123,9 +123,9 @@ def _require_plain(function: Function, loop: For, source: Buffer, what: str) -> 
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
-    known = Known(around)
+    known, outer = Known(around), frozenset(each.var for each in around)
     found = touches(loop.body, source)
-    parts = [tightened(elements(t), known) for t in found]
+    parts = [tightened(elements(t), known, outer) for t in found]
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
     whole = cover_all(list(dict.fromkeys(parts)), parts, known)
     exact = _exactly(writes, known)
