@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_registers
+from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, choose_row_tile, known, tile_registers
 from tilewright.target import Target
 
 PANEL_SHARE = 3 / 4
@@ -43,6 +43,9 @@ memory, and one that lies in vectors already, far apart."""
 
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
+
+MOST_STREAMS = 4
+"""The most panels that one tile reads at once."""
 
 FAR_SHARE = 1 / 2
 """Panels that together take more than this part of the second cache come from beyond it."""
@@ -105,7 +108,10 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if not pack_vector and step not in (1, 2):
         return None
     registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
-    tile = choose_register_tile(rows, columns, depth, registers, lanes)
+    if found.rows is None and pack_vector:
+        tile = choose_row_tile(columns, registers, lanes)
+    else:
+        tile = choose_register_tile(rows, columns, depth, registers, lanes)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
@@ -142,10 +148,10 @@ def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int
 
 
 def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
-    """How many panels, a cache line wide, a tile of one row reads at once: what comes from memory for one use comes
+    """How many panels, whole cache lines wide, a tile of one row reads at once: what comes from memory for one use comes
     faster in a few streams than in one."""
     line = max(line_elements(found, target), tile.lanes)
-    return tile.columns // line if tile.columns % line == 0 else 1
+    return next((n for n in range(MOST_STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
 
 
 def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> bool:

@@ -49,6 +49,9 @@ AHEAD = 64
 """Terms between asking for vectors of a panel and using them: four kilobytes, so that the first tile of a panel finds
 it in cache."""
 
+PANEL_SHARE = 5 / 8
+"""A panel may take this part of the second cache."""
+
 LEAST_GAIN = 1.05
 """How much faster the turned contraction must be."""
 
@@ -87,9 +90,9 @@ def _has_vectors(found: Contraction) -> bool:
 
 
 def _widest(size: int, target: Target) -> int:
-    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in half of the second cache:
-    all tiles of a panel read it again."""
-    return max(target.cache(2).bytes // 2 // size, 1)
+    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in the second cache: all tiles
+    of a panel read it again."""
+    return max(int(target.cache(2).bytes * PANEL_SHARE) // size, 1)
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:

@@ -31,6 +31,9 @@ STORE_CYCLES = 2
 UNKNOWN = 1 << 12
 """The extent that is assumed of a dimension that only a call knows."""
 
+FEW_TILES = 8
+"""So few tiles do not come to an even number by being shared one by one."""
+
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
 
@@ -90,6 +93,20 @@ def choose_register_tile(rows: int, columns: int, depth: int, registers: int, la
 
     fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns]
     return min(fitting, key=cost)
+
+
+def choose_row_tile(columns: int, registers: int, lanes: int) -> RegisterTile:
+    """The tile of one row of the result that reads packed panels, each element once: as many vectors as half of the
+    registers hold, since the more of them, the longer the pieces that come from a cache or memory; but fewer where
+    less then lies beyond the last column, or two threads can share few tiles evenly."""
+    vectors = -(-columns // lanes)
+
+    def cost(tile: RegisterTile) -> float:
+        tiles = -(-vectors // tile.vectors)
+        return (tiles + tiles % 2 if tiles < FEW_TILES else tiles) * tile.cycles
+
+    wide = range(min(registers // 2, vectors), 0, -1)
+    return min((RegisterTile(1, n, lanes) for n in wide), key=cost)
 
 
 def tile_cycles(tile: RegisterTile, rows: int, columns: int, depth: int, traffic: float = 0.0) -> float:
