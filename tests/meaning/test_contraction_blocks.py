@@ -16,7 +16,7 @@ from tilewright.loops.nodes import For, Function, LoopKind, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.plan import contraction_choice
-from tilewright.plan.contraction import find_contraction
+from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.schedule.inline import all_inlined
@@ -79,6 +79,7 @@ CASES = {
 def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
     monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
+    monkeypatch.setattr(contraction_choice, "FAR_SHARE_OF_SETS", 0)
 
 
 def small(target: Target) -> Target:
@@ -190,10 +191,48 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
 def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
     """196 panels are fourteen groups: two threads share seven of twice the size less evenly."""
     monkeypatch.undo()
-    found = find_contraction(all_inlined(Case(24, 3136, 72, False, near=True, cut=False).function()))
+    found = find_contraction(all_inlined(Case(160, 3136, 72, False, near=True, cut=False).function()))
     assert found is not None
     choice = choose(found, Target.parse("x86-64-v3"))
     assert choice is not None and (choice.tile.columns, choice.block_panels) == (16, 14)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "packed"),
+    [
+        (16, 768, 768, True),  # 64 sets of eight ways: 768 rows of a panel do not find room
+        (16, 768, 384, False),
+        (128, 768, 384, False),
+        (160, 768, 384, True),
+        (16, 1000, 768, False),
+        (128, 1000, 768, True),
+        (16, 1024, 768, True),
+        (8, 1024, 768, False),
+    ],
+)
+def test_few_rows_read_panels_as_they_lie_where_these_stay_in_the_second_cache(
+    monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, packed: bool
+) -> None:
+    monkeypatch.undo()
+    found = find_contraction(all_inlined(Case(m, n, k, False, near=False, cut=False).function()))
+    assert found is not None
+    caches = (Cache(1, 32 << 10, 8, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
+    choice = choose(found, dataclasses.replace(Target.parse("x86-64-v3"), caches=caches))
+    assert choice is not None and choice.pack_vector == packed
+
+
+def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:
+    """Rows a page apart begin in the same set."""
+    target = Target.parse("x86-64-v4")
+    tall = {k: choose(of(Case(1000, 32, k, True, near=False, cut=False)), target) for k in (1000, 1024)}
+    rows = {k: choice.tile.rows for k, choice in tall.items() if choice is not None}
+    assert rows[1000] > rows[1024] and rows[1024] <= target.caches[0].ways * 3 // 4
+
+
+def of(case: Case) -> Contraction:
+    found = find_contraction(all_inlined(case.function()))
+    assert found is not None
+    return found
 
 
 ROWS = """

@@ -10,14 +10,17 @@ from hypothesis import HealthCheck, given, settings
 
 from graph_strategies import Program, agree, programs
 from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.lower.eliminate_common import eliminate_common
 from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.fold_constants import fold_constants
+from tilewright.lower.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.orient_constants import orient_constants
 from tilewright.lower.read_in_place import read_in_place
 from tilewright.lower.simplify_graph import simplify_graph
@@ -46,6 +49,38 @@ def test_orientation_keeps_results_up_to_rounding(program: Program) -> None:
 @ordinary
 def test_reading_in_place_keeps_results_up_to_rounding(program: Program) -> None:
     agree(program, read_in_place(program.module), tolerance=1e-12)
+
+
+@given(program=programs())
+@ordinary
+def test_reciprocals_keep_results_up_to_rounding(program: Program) -> None:
+    agree(program, multiply_reciprocals(program.module), tolerance=1e-6)
+
+
+def quotient(divisor: float, dtype: DType = dtypes.f32) -> Module:
+    g = GraphBuilder()
+    x = g.param("x", TensorType.of(dtype, (3,)))
+    return g.module({"y": g.op("div", x, g.scalar(divisor, dtype))})
+
+
+@pytest.mark.parametrize(("divisor", "factor"), [(3.0, 1 / 3), (-8.0, -0.125), (2.0**126, 2.0**-126)])
+def test_quotients_by_numbers_become_products(divisor: float, factor: float) -> None:
+    after = eliminate_dead(multiply_reciprocals(quotient(divisor)))
+    assert [node.op.name for node in after.graph.nodes][-1] == "mul"
+    x = np.array([1.0, -0.0, 5.0], np.float32)
+    (y,) = evaluate(after, {"x": x}).values()
+    np.testing.assert_array_equal(y, x * np.float32(factor))
+
+
+@pytest.mark.parametrize("divisor", [0.0, float("inf"), float("nan"), 2.0**127, 1e-39])
+def test_quotients_without_a_normal_reciprocal_stay(divisor: float) -> None:
+    module = quotient(divisor)
+    assert multiply_reciprocals(module) is module
+
+
+def test_quotients_of_few_digits_stay() -> None:
+    module = quotient(3.0, dtypes.bf16)
+    assert multiply_reciprocals(module) is module
 
 
 @given(program=programs())

@@ -27,6 +27,7 @@ from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.hoist_constants import hoist_constants
 from tilewright.lower.kernels import make_kernels
 from tilewright.lower.merge_positions import merge_positions
+from tilewright.lower.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.orient_constants import orient_constants
 from tilewright.lower.overwrite import overwrite
 from tilewright.lower.own_results import own_results
@@ -67,6 +68,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     passes = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("fold", fold_constants, GRAPH, since=1),
+        Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
         Pass("sink", sink_constants, GRAPH, since=1),
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", read_in_place, GRAPH, since=1),

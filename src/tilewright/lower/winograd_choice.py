@@ -34,7 +34,7 @@ LARGEST_ERROR = 1e-3
 ROUNDINGS = 16
 """The roundings of an element on its way through both transforms."""
 
-DIRECT, TILES = {1: 0.85, 2: 0.8}, 0.75
+DIRECT, TILES = {1: 0.85, 2: 0.65}, 0.75
 """The share of the peak that contractions reach: a convolution of each stride, the products of tiles."""
 
 TURNED = 1.1

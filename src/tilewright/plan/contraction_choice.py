@@ -5,9 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tilewright.loops.nodes import Buffer
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, choose_row_tile, known, tile_registers
+from tilewright.plan.register_tiles import (
+    STREAMS,
+    TALLEST,
+    RegisterTile,
+    choose_register_tile,
+    choose_row_tile,
+    known,
+    tile_registers,
+)
 from tilewright.target import Target
+from tilewright.target.host import Cache
 
 PANEL_SHARE = 3 / 4
 """A panel of the vector operand may take this part of the second cache; sums over more terms are cut into blocks."""
@@ -37,6 +47,12 @@ MANY_ROWS = 2 << 20
 FEW_TERMS = 8
 """The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
 
+NEAR_SHARE_OF_SETS, FAR_SHARE_OF_SETS = 1 / 2, 3 / 4
+"""The rows of a panel that lie apart may take these parts of the sets of the first and of the second cache."""
+
+FEW_UNALIGNED_ROWS = 96
+"""The most rows that read panels as they lie where vectors lie across two lines."""
+
 ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
 """From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
 memory, and one that lies in vectors already, far apart."""
@@ -44,11 +60,11 @@ memory, and one that lies in vectors already, far apart."""
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
 
-MOST_STREAMS = 4
-"""The most panels that one tile reads at once."""
-
 FAR_SHARE = 1 / 2
 """Panels that together take more than this part of the second cache come from beyond it."""
+
+ROWS_OF_WAYS = 3 / 4
+"""The rows of a tile may take this part of the sets of the first cache."""
 
 MOST_PLACES = 8
 """The most rows of a tile, each with a general register for its place, that leave one for a place to fetch ahead."""
@@ -111,7 +127,7 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if found.rows is None and pack_vector:
         tile = choose_row_tile(columns, registers, lanes)
     else:
-        tile = choose_register_tile(rows, columns, depth, registers, lanes)
+        tile = choose_register_tile(rows, columns, depth, registers, lanes, _tallest(found, target))
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
@@ -148,10 +164,10 @@ def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int
 
 
 def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
-    """How many panels, whole cache lines wide, a tile of one row reads at once: what comes from memory for one use comes
-    faster in a few streams than in one."""
+    """How many panels, whole cache lines wide, a tile of one row reads at once: what comes from memory for one use
+    comes faster in a few streams than in one."""
     line = max(line_elements(found, target), tile.lanes)
-    return next((n for n in range(MOST_STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
+    return next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
 
 
 def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> bool:
@@ -164,21 +180,40 @@ def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> 
 
 def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:
     """Whether an operand is packed: a constant always, because that costs calls nothing; another for as many rows as
-    pay for it, where its vectors are spread or its panels do not stay in the first cache as they lie."""
+    pay for it, where its vectors are spread, or its panels do not stay in the first cache as they lie. Rows that are
+    worked on together read a panel from memory once, as it lies, and then from the second cache, if it stays there."""
     if found.vector.is_constant:
         return True
     if step != 1:
         return rows >= ROWS_OF_SPREAD
-    return rows >= ROWS_OF_VECTORS and not _lies_near(found, target)
+    if rows < ROWS_OF_VECTORS or _lies_near(found, 1, NEAR_SHARE_OF_SETS, target):
+        return False
+    whole_lines = known(found.vector.buffer.shape[-1]) % line_elements(found, target) == 0
+    few = FEW_ROWS if whole_lines else FEW_UNALIGNED_ROWS
+    return rows > few or not _lies_near(found, 2, FAR_SHARE_OF_SETS, target)
 
 
-def _lies_near(found: Contraction, target: Target) -> bool:
-    """Whether the rows of a panel, which lie apart in memory, meet few enough others in the sets of the first cache."""
+def _lies_near(found: Contraction, level: int, share: float, target: Target) -> bool:
+    """Whether the rows of a panel, which lie apart in memory, meet few enough others in the sets of a cache."""
+    cache = target.cache(level)
+    return found.depth <= _sets(found.vector.buffer, cache) * cache.ways * share
+
+
+def _tallest(found: Contraction, target: Target) -> int:
+    """The most rows of a tile: what one tile reads of rows that lie as they came stays in the first cache from one line
+    to the next only if it leaves room in its sets for the panel that streams by."""
+    if not found.broadcast.is_plain() or found.broadcast.is_constant:
+        return TALLEST
     cache = target.caches[0]
-    apart = known(found.vector.buffer.shape[-1]) * found.vector.buffer.dtype.bytes
+    rows = int(_sets(found.broadcast.buffer, cache) * cache.ways * ROWS_OF_WAYS)
+    return max(min(rows, TALLEST), 1)
+
+
+def _sets(buffer: Buffer, cache: Cache) -> int:
+    """How many sets of a cache the rows of a buffer begin in."""
+    apart = known(buffer.shape[-1]) * buffer.dtype.bytes
     steps = apart // cache.line if apart % cache.line == 0 else 1
-    sets = cache.sets // math.gcd(steps, cache.sets)
-    return found.depth <= sets * cache.ways // 2
+    return cache.sets // math.gcd(steps, cache.sets)
 
 
 def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:

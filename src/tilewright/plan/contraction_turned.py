@@ -90,8 +90,8 @@ def _has_vectors(found: Contraction) -> bool:
 
 
 def _widest(size: int, target: Target) -> int:
-    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in the second cache: all tiles
-    of a panel read it again."""
+    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in the second cache: all
+    tiles of a panel read it again."""
     return max(int(target.cache(2).bytes * PANEL_SHARE) // size, 1)
 
 

@@ -31,8 +31,9 @@ STORE_CYCLES = 2
 UNKNOWN = 1 << 12
 """The extent that is assumed of a dimension that only a call knows."""
 
-FEW_TILES = 8
-"""So few tiles do not come to an even number by being shared one by one."""
+STREAMS, FEW_TILES = 4, 8
+"""A tile of one row reads so many panels at once, or fewer; fewer tiles than the second number that are wide are shared
+evenly by two threads only if they are even in number."""
 
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
@@ -85,13 +86,16 @@ def tile_registers(target: Target) -> int:
 
 
 @lru_cache(maxsize=4096)
-def choose_register_tile(rows: int, columns: int, depth: int, registers: int, lanes: int) -> RegisterTile:
-    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms."""
+def choose_register_tile(
+    rows: int, columns: int, depth: int, registers: int, lanes: int, tallest: int = TALLEST
+) -> RegisterTile:
+    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, of at most `tallest`
+    rows."""
 
     def cost(tile: RegisterTile) -> tuple[float, int]:
         return tile_cycles(tile, rows, columns, depth), -tile.rows * tile.vectors
 
-    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns]
+    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
     return min(fitting, key=cost)
 
 
@@ -103,9 +107,10 @@ def choose_row_tile(columns: int, registers: int, lanes: int) -> RegisterTile:
 
     def cost(tile: RegisterTile) -> float:
         tiles = -(-vectors // tile.vectors)
-        return (tiles + tiles % 2 if tiles < FEW_TILES else tiles) * tile.cycles
+        uneven = tiles % 2 == 1 and tile.vectors > DEEPEST and tiles < FEW_TILES
+        return (tiles + 1 if uneven else tiles) * tile.cycles
 
-    wide = range(min(registers // 2, vectors), 0, -1)
+    wide = [n for n in range(min(registers // 2, vectors), 0, -1) if n <= STREAMS or n % STREAMS == 0]
     return min((RegisterTile(1, n, lanes) for n in wide), key=cost)
 
 
