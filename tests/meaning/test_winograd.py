@@ -158,7 +158,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sizes(1, 3, 64, 224, 224), None),
         (Sizes(1, 8, 8, 28, 28), None),
         (Sizes(1, 512, 512, 3, 3), None),
-        (Sizes(1, 512, 512, 7, 7), None),
+        (Sizes(1, 512, 512, 7, 7), 2),
         (Sizes(1, 128, 128, 28, 28, 2), 2),
         (Sizes(1, 256, 256, 14, 14, 2), 2),
         (Sizes(1, 3, 32, 112, 112, 2), None),
