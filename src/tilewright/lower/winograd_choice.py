@@ -95,7 +95,8 @@ def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
 
 def direct_seconds(sizes: Sizes, target: Target) -> float:
     """The time of the convolution as a contraction."""
-    points = sizes.images * _points(sizes.height, sizes.width, target)
+    lanes = target.lanes(f32)
+    points = sizes.images * _points(sizes.height, sizes.width, lanes)
     pairs = sizes.inputs * sizes.outputs
     filters = 4 * WINDOW * WINDOW * pairs / (target.peaks.memory_gbs * 1e9)
     return 2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9) + filters
@@ -118,8 +119,7 @@ def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:
     rows, columns = sizes.tiles(size)
     whole = -(-rows * columns // lanes)
     pairs = sizes.inputs * sizes.outputs
-    points = sizes.images * _points(1, rows * columns, target)
-    multiply = 2 * products * pairs * points / (TILES * peak)
+    multiply = 2 * products * pairs * sizes.images * whole * lanes / (TILES * peak)
     read, write = CYCLES[size, sizes.stride]
     vectors = (
         sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns))) * read + sizes.outputs * whole * write
@@ -130,10 +130,9 @@ def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:
     return multiply + transform + 2 * between / _bandwidth(between, target) + filters + 2 * CALL
 
 
-def _points(rows: int, columns: int, target: Target) -> float:
-    """How many points a contraction computes in place of rows x columns: whole vectors along the columns, or all points
+def _points(rows: int, columns: int, lanes: int) -> float:
+    """How many points a convolution computes in place of rows x columns: whole vectors along the columns, or all points
     one by one."""
-    lanes = target.lanes(f32)
     return min(rows * -(-columns // lanes) * lanes, rows * columns * TURNED)
 
 
