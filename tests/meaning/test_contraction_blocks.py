@@ -15,7 +15,7 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, LoopKind, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.plan import contraction_choice
+from tilewright.plan import contraction_choice, contraction_operands
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_schedule import schedule_contraction
@@ -71,6 +71,8 @@ CASES = {
     "one row, with an edge": Case(1, 101, 40, True, near=False, cut=False),
     "one row of a call": Case(1, 130, 40, False, near=False, cut=True),
     "one row of a call, whole vectors": Case(1, 120, 37, False, near=False, cut=True),
+    "few rows of a call, sums cut": Case(12, 64, 200, False, near=False, cut=True, rows_stay=True),
+    "few rows of a call, sums cut, with an edge": Case(12, 48, 200, False, near=False, cut=True),
     "packed panel by panel": Case(13, 16 * 7, 100, False, near=False, cut=True, rows_stay=False),
 }
 
@@ -79,7 +81,8 @@ CASES = {
 def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
     monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
-    monkeypatch.setattr(contraction_choice, "FAR_SHARE_OF_SETS", 0)
+    monkeypatch.setattr(contraction_operands, "FEW_ROWS", 12)
+    monkeypatch.setattr(contraction_operands, "FEW_UNALIGNED_ROWS", 12)
 
 
 def small(target: Target) -> Target:
@@ -197,28 +200,30 @@ def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) ->
     assert choice is not None and (choice.tile.columns, choice.block_panels) == (16, 14)
 
 
+def as_it_lies(m: int, n: int, k: int) -> Case:
+    return Case(m, n, k, False, near=False, cut=False)
+
+
 @pytest.mark.parametrize(
-    ("m", "n", "k", "packed"),
+    ("case", "packed", "terms"),
     [
-        (16, 768, 768, True),  # 64 sets of eight ways: 768 rows of a panel do not find room
-        (16, 768, 384, False),
-        (128, 768, 384, False),
-        (160, 768, 384, True),
-        (16, 1000, 768, False),
-        (128, 1000, 768, True),
-        (16, 1024, 768, True),
-        (8, 1024, 768, False),
+        (as_it_lies(8, 768, 768), False, None),
+        (as_it_lies(16, 768, 384), False, None),
+        (as_it_lies(128, 768, 768), False, 256),  # 64 of 1024 sets of eight ways: 512 rows of a panel find room
+        (as_it_lies(160, 768, 768), True, None),
+        (as_it_lies(16, 1000, 3000), False, None),
+        (as_it_lies(128, 1000, 3000), True, 1000),
+        (as_it_lies(16, 1024, 768), False, 64),
+        (as_it_lies(64, 1024, 768), True, None),
     ],
 )
-def test_few_rows_read_panels_as_they_lie_where_these_stay_in_the_second_cache(
-    monkeypatch: pytest.MonkeyPatch, m: int, n: int, k: int, packed: bool
+def test_few_rows_read_panels_as_they_lie(
+    monkeypatch: pytest.MonkeyPatch, case: Case, packed: bool, terms: int | None
 ) -> None:
     monkeypatch.undo()
-    found = find_contraction(all_inlined(Case(m, n, k, False, near=False, cut=False).function()))
-    assert found is not None
     caches = (Cache(1, 32 << 10, 8, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
-    choice = choose(found, dataclasses.replace(Target.parse("x86-64-v3"), caches=caches))
-    assert choice is not None and choice.pack_vector == packed
+    choice = choose(of(case), dataclasses.replace(Target.parse("x86-64-v3"), caches=caches))
+    assert choice is not None and (choice.pack_vector, choice.block_terms) == (packed, terms)
 
 
 def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:

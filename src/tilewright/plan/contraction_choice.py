@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from tilewright.loops.nodes import Buffer
 from tilewright.plan.contraction import Contraction
+from tilewright.plan.contraction_operands import FEW_ROWS, line_elements, packing_pays, tallest, terms_in_cache
 from tilewright.plan.register_tiles import (
     STREAMS,
-    TALLEST,
     RegisterTile,
     choose_register_tile,
     choose_row_tile,
@@ -17,13 +16,9 @@ from tilewright.plan.register_tiles import (
     tile_registers,
 )
 from tilewright.target import Target
-from tilewright.target.host import Cache
 
 PANEL_SHARE = 3 / 4
 """A panel of the vector operand may take this part of the second cache; sums over more terms are cut into blocks."""
-
-FEW_ROWS = 144
-"""As many rows are worked on together whatever cache their operand stays in: each panel serves all of them."""
 
 ROWS_SHARE, LEAST_ROWS, DEEP_ROWS = 0.3, 32, 96
 """Of more rows, those whose operand takes this part of the second cache while panels stream by. Where these would be
@@ -47,24 +42,11 @@ MANY_ROWS = 2 << 20
 FEW_TERMS = 8
 """The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
 
-NEAR_SHARE_OF_SETS, FAR_SHARE_OF_SETS = 1 / 2, 3 / 4
-"""The rows of a panel that lie apart may take these parts of the sets of the first and of the second cache."""
-
-FEW_UNALIGNED_ROWS = 96
-"""The most rows that read panels as they lie where vectors lie across two lines."""
-
-ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
-"""From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
-memory, and one that lies in vectors already, far apart."""
-
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
 
 FAR_SHARE = 1 / 2
 """Panels that together take more than this part of the second cache come from beyond it."""
-
-ROWS_OF_WAYS = 3 / 4
-"""The rows of a tile may take this part of the sets of the first cache."""
 
 MOST_PLACES = 8
 """The most rows of a tile, each with a general register for its place, that leave one for a place to fetch ahead."""
@@ -120,14 +102,14 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     columns, depth = known(found.extents[found.columns]), found.depth
     if columns < 2:
         return None
-    pack_vector = found.vector.is_plain() and _packing_pays(found, rows, step, target)
+    pack_vector = found.vector.is_plain() and packing_pays(found, rows, step, target)
     if not pack_vector and step not in (1, 2):
         return None
     registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
     if found.rows is None and pack_vector:
         tile = choose_row_tile(columns, registers, lanes)
     else:
-        tile = choose_register_tile(rows, columns, depth, registers, lanes, _tallest(found, target))
+        tile = choose_register_tile(rows, columns, depth, registers, lanes, tallest(found, target))
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
@@ -145,11 +127,6 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     far = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
     ahead = line_elements(found, target) if far else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
-
-
-def line_elements(found: Contraction, target: Target) -> int:
-    """The elements of the vector operand that a line of a cache holds."""
-    return target.caches[0].line // found.vector.buffer.dtype.bytes
 
 
 def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int:
@@ -176,44 +153,6 @@ def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> 
     panels, size = _panels(found, tile, found.depth)
     far = panels * size > target.cache(2).bytes * FAR_SHARE and tile.rows <= MOST_PLACES
     return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
-
-
-def _packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:
-    """Whether an operand is packed: a constant always, because that costs calls nothing; another for as many rows as
-    pay for it, where its vectors are spread, or its panels do not stay in the first cache as they lie. Rows that are
-    worked on together read a panel from memory once, as it lies, and then from the second cache, if it stays there."""
-    if found.vector.is_constant:
-        return True
-    if step != 1:
-        return rows >= ROWS_OF_SPREAD
-    if rows < ROWS_OF_VECTORS or _lies_near(found, 1, NEAR_SHARE_OF_SETS, target):
-        return False
-    whole_lines = known(found.vector.buffer.shape[-1]) % line_elements(found, target) == 0
-    few = FEW_ROWS if whole_lines else FEW_UNALIGNED_ROWS
-    return rows > few or not _lies_near(found, 2, FAR_SHARE_OF_SETS, target)
-
-
-def _lies_near(found: Contraction, level: int, share: float, target: Target) -> bool:
-    """Whether the rows of a panel, which lie apart in memory, meet few enough others in the sets of a cache."""
-    cache = target.cache(level)
-    return found.depth <= _sets(found.vector.buffer, cache) * cache.ways * share
-
-
-def _tallest(found: Contraction, target: Target) -> int:
-    """The most rows of a tile: what one tile reads of rows that lie as they came stays in the first cache from one line
-    to the next only if it leaves room in its sets for the panel that streams by."""
-    if not found.broadcast.is_plain() or found.broadcast.is_constant:
-        return TALLEST
-    cache = target.caches[0]
-    rows = int(_sets(found.broadcast.buffer, cache) * cache.ways * ROWS_OF_WAYS)
-    return max(min(rows, TALLEST), 1)
-
-
-def _sets(buffer: Buffer, cache: Cache) -> int:
-    """How many sets of a cache the rows of a buffer begin in."""
-    apart = known(buffer.shape[-1]) * buffer.dtype.bytes
-    steps = apart // cache.line if apart % cache.line == 0 else 1
-    return cache.sets // math.gcd(steps, cache.sets)
 
 
 def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
@@ -259,16 +198,18 @@ def _divisor(panels: int, most: int) -> int | None:
 
 
 def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, rows_stay: bool, target: Target) -> int | None:
-    """The terms of a block: few where one row of the result is made of an operand as it lies; where panels are packed,
-    so many that a panel leaves room in the second cache; None where a sum is best left whole."""
+    """The terms of a block: few where one row of the result is made of an operand as it lies; of more rows, so many
+    that a packed panel leaves room in the second cache, or another stays there; None where a sum is best left whole."""
     if len(found.reduce) != 1:
         return None
     if found.rows is None and not packed and found.vector.is_plain():
         return FEW_TERMS if found.depth > FEW_TERMS else None
-    most = int(target.cache(2).bytes * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
-    if not packed or found.rows is None:
+    if found.rows is None:
         return None
-    most = most if rows_stay else min(most, PACKED_TERMS)
-    if found.depth <= most:
+    most = terms_in_cache(found, target)
+    if packed:
+        most = int(target.cache(2).bytes * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
+        most = most if rows_stay else min(most, PACKED_TERMS)
+    if most is None or found.depth <= most:
         return None
     return -(-found.depth // -(-found.depth // most))

@@ -19,9 +19,10 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_choice import Choice, line_elements, terms_at_once
+from tilewright.plan.contraction_choice import Choice, terms_at_once
 from tilewright.plan.contraction_edges import settle_edges
 from tilewright.plan.contraction_nest import Nest, ordered, write_out, write_out_taps, write_out_terms
+from tilewright.plan.contraction_operands import line_elements
 from tilewright.plan.contraction_packing import pack
 from tilewright.plan.contraction_phases import MOST_PHASES
 from tilewright.plan.register_tiles import (

@@ -1,0 +1,87 @@
+"""Whether operands of a contraction are read as they lie or packed: what the sets of the caches have room for.
+
+Rows that lie apart by a multiple of a cache's line begin in few of its sets: 768 floats apart in four of the 64 of a
+first cache, 1024 apart in one. What of a panel does not find room there is read again from further away.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.loops.nodes import Buffer
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.register_tiles import TALLEST, known
+from tilewright.target import Target
+from tilewright.target.host import Cache
+
+FEW_ROWS = 144
+"""As many rows are worked on together whatever cache their operand stays in: each panel serves all of them."""
+
+ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
+"""From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
+memory; and one that lies in vectors already, far apart, if reading it so is slow at all."""
+
+FEW_UNALIGNED_ROWS, FEW_PAGED_ROWS = 96, 24
+"""The most rows that read panels as they lie where vectors lie across two lines, and where rows lie a power of two of
+bytes apart, a page or more: whatever a processor does to foresee or to spread addresses, it helps little there."""
+
+PAGE = 4096
+
+NEAR_SHARE, FAR_SHARE = 1 / 2, 1 / 2
+"""The rows of a panel may take these parts of the sets of the first and of the second cache."""
+
+WHOLE_SHARE = 3 / 4
+"""A panel that takes at most this part of the second cache's sets is not cut into blocks."""
+
+ROWS_OF_WAYS = 3 / 4
+"""The rows of a tile may take this part of the sets of the first cache."""
+
+
+def packing_pays(found: Contraction, rows: int, step: int | None, target: Target) -> bool:
+    """Whether the vector operand is packed: a constant always, because that costs calls nothing; another for as many
+    rows as pay for it, where its vectors are spread, or its panels do not stay in the first cache as they lie. Few
+    rows, which are worked on together, read a panel from memory once as it lies, and then from the second cache."""
+    if found.vector.is_constant:
+        return True
+    if step != 1:
+        return rows >= ROWS_OF_SPREAD
+    if rows < ROWS_OF_VECTORS or found.depth <= _room(found.vector.buffer, target.caches[0]) * NEAR_SHARE:
+        return False
+    apart = _bytes_apart(found.vector.buffer)
+    if apart >= PAGE and apart & (apart - 1) == 0:
+        return rows > FEW_PAGED_ROWS
+    return rows > (FEW_UNALIGNED_ROWS if apart % target.caches[0].line else FEW_ROWS)
+
+
+def terms_in_cache(found: Contraction, target: Target) -> int | None:
+    """How many terms of a panel stay in the second cache while rows pass by, where the panel lies as it came; None
+    where all do."""
+    rows = known(found.extents[found.rows]) if found.rows is not None else 1
+    if not found.vector.is_plain() or rows < ROWS_OF_VECTORS:
+        return None
+    room = _room(found.vector.buffer, target.cache(2))
+    return None if found.depth <= room * WHOLE_SHARE else int(room * FAR_SHARE)
+
+
+def tallest(found: Contraction, target: Target) -> int:
+    """The most rows of a tile: what one tile reads of rows that lie as they came stays in the first cache from one line
+    to the next only if it leaves room in its sets for the panel that streams by."""
+    if not found.broadcast.is_plain() or found.broadcast.is_constant:
+        return TALLEST
+    return max(min(int(_room(found.broadcast.buffer, target.caches[0]) * ROWS_OF_WAYS), TALLEST), 1)
+
+
+def line_elements(found: Contraction, target: Target) -> int:
+    """The elements of the vector operand that a line of a cache holds."""
+    return target.caches[0].line // found.vector.buffer.dtype.bytes
+
+
+def _room(buffer: Buffer, cache: Cache) -> int:
+    """How many rows of a buffer find room in a cache, a line of each."""
+    apart = _bytes_apart(buffer)
+    steps = apart // cache.line if apart % cache.line == 0 else 1
+    return cache.sets // math.gcd(steps, cache.sets) * cache.ways
+
+
+def _bytes_apart(buffer: Buffer) -> int:
+    return known(buffer.shape[-1]) * buffer.dtype.bytes
