@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks.contest import numbers
 from benchmarks.network_race import THREADS
 from benchmarks.page import write_reports
-from benchmarks.report import FAILURES, Report, show
+from benchmarks.report import Report, show
 
 
 def page_command(name: str, about: str | None, cases: str, quick: str | None = None) -> argparse.ArgumentParser:
@@ -41,9 +41,3 @@ def deliver(
     show(reports, asked.json)
     if asked.write is not None:
         write_reports(asked.write, mark, reports if on_page is None else on_page)
-
-
-def exit_on_failures(reports: Sequence[Report]) -> None:
-    """Ends with status 1 if one of the reports lists failures."""
-    if any(report.name == FAILURES for report in reports):
-        raise SystemExit(1)

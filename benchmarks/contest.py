@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from benchmarks.engines import Call, open_ours, open_peers, set_threads
+from benchmarks.failures import Failures, name_case
 from benchmarks.limits import Limit
 from benchmarks.problems import Problem, WrongResult
 from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare, race
@@ -44,18 +45,18 @@ class Options:
 
 @dataclass(slots=True)
 class Run:
-    """A run under way: `step` hears of each case that ended, `failures` has (case, reason) of those that failed."""
+    """A run under way: `step` hears of each case that ended, `failures` knows what failed."""
 
     options: Options
     step: Callable[[str], object]
-    failures: list[tuple[str, str]] = field(default_factory=list)
+    failures: Failures = field(default_factory=Failures)
 
     def attempt(self, name: str, measure: Callable[[], T]) -> T | None:
-        """What `measure` returns; None, and a failure noted, where compiling fails or an engine is wrong."""
+        """What `measure` returns; None, and a failure noted, where compiling fails or ours is wrong."""
         try:
             return measure()
         except (WrongResult, UserError, InternalError) as error:
-            self.failures.append((name, str(error).partition("\nmend:")[0].replace("\n", "; ")))
+            self.failures.cases.append((name, str(error).partition("\nmend:")[0].replace("\n", "; ")))
             return None
         finally:
             self.step(name)
@@ -101,13 +102,15 @@ class Outcome:
 def hold(
     problem: Problem,
     threads: int,
-    options: Options,
+    run: Run,
     refer: Callable[[Problem], Mapping[str, Reference]] = lambda problem: {},
 ) -> Outcome:
-    """Opens a problem with every engine, checks the results, and races them beside what `refer` gives."""
+    """Opens a problem with every engine, checks the results, and races those that are right beside what `refer` gives.
+    Raises WrongResult where ours is wrong."""
     set_threads(threads)
     ours, seconds = open_ours(problem, threads)
-    peers = open_peers(problem, threads)
+    case, options = name_case(problem.name, threads), run.options
+    peers = open_peers(problem, threads, lambda why: run.failures.peers.append((case, why)))
     references = refer(problem)
     programs = {"ours": ours} | {f"as {n}": r.call for n, r in references.items()} | peers
     pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS

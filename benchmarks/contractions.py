@@ -4,8 +4,8 @@
 
 Each case is a race in one process: ours, NumPy, PyTorch, ONNX Runtime and OpenVINO with the same arrays and as many
 threads, and the machine's multiply-add peak or memory bandwidth, measured again in the same rounds. Peers are printed
-as times ours, above 1 where ours is faster. All results are compared with NumPy's before they are timed; a case that
-fails is listed at the end, and the run ends with status 1.
+as times ours, above 1 where ours is faster. All results are compared with NumPy's before they are timed: a peer that is
+wrong is left out of the case and listed; where ours is, the case is listed as failed, and the run ends with status 1.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import convolutions
-from benchmarks.command import deliver, exit_on_failures, page_command
+from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options, Outcome, Reference, Run, against, hold, milliseconds, percent
 from benchmarks.engines import open_ours
+from benchmarks.failures import exit_on_failures
 from benchmarks.limits import memory_reads, multiply_adds
 from benchmarks.problems import Problem, matmul
-from benchmarks.report import FAILURES, Report
+from benchmarks.report import Report
 from tilewright.cli.peers import find_version
 from tilewright.report.progress import progress
 from tilewright.target import native
@@ -133,17 +134,17 @@ def measure_table(table: Table, run: Run) -> Report:
     heads = ("case", table.unit, share, "median", "bar", "", "× fastest", *NAMES.values(), "compile")
     report = Report(table.name, table.title, heads)
     for case in table.wanted(run.options):
-        outcome = run.attempt(case.name, partial(_hold, table, case, run.options))
+        outcome = run.attempt(case.name, partial(_hold, table, case, run))
         if outcome is not None:
             report.add(*describe(case, table, outcome))
     return report
 
 
-def _hold(table: Table, case: Case, options: Options) -> Outcome:
+def _hold(table: Table, case: Case, run: Run) -> Outcome:
     def refer(problem: Problem) -> Mapping[str, Reference]:
         return {table.reference: table.refer(case, problem)}
 
-    return hold(case.problem(), case.threads, options, refer)
+    return hold(case.problem(), case.threads, run, refer)
 
 
 def describe(case: Case, table: Table, outcome: Outcome) -> tuple[list[str], dict[str, object]]:
@@ -196,10 +197,7 @@ def measure_all(options: Options) -> list[Report]:
         run.attempt("a first product", lambda: open_ours(matmul("8x8x8", 8, 8, 8), 1))
         reports = [measure_table(table, run) for table in TABLES]
         reports += convolutions.measure(layers, run)
-    failures = Report(FAILURES, "Cases that failed, and are part of no figure", ("case", "why"))
-    for name, why in run.failures:
-        failures.add((name, why), {"case": name, "why": why})
-    return [measure_machine(options), *(report for report in (*reports, failures) if report.rows)]
+    return [measure_machine(options), *(report for report in reports if report.rows), *run.failures.reports()]
 
 
 def measure(quick: bool = False) -> list[Report]:

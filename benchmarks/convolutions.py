@@ -55,15 +55,15 @@ def measure(layers: Mapping[Layer, Mapping[str, int]], run: Run) -> list[Report]
     """The report of the layers and the one of the networks."""
     measured = []
     for layer, networks in layers.items():
-        outcomes = run.attempt(layer.name, partial(_hold, layer, run.options))
+        outcomes = run.attempt(layer.name, partial(_hold, layer, run))
         if outcomes is not None:
             measured.append(Measured(layer, networks, outcomes))
     return [report_layers(measured), report_networks(measured)]
 
 
-def _hold(layer: Layer, options: Options) -> dict[int, Outcome]:
+def _hold(layer: Layer, run: Run) -> dict[int, Outcome]:
     problem = convolution(layer.name, layer)
-    return {n: hold(problem, n, options, _limits(layer) if n == 1 else _nothing) for n in THREADS}
+    return {n: hold(problem, n, run, _limits(layer) if n == 1 else _nothing) for n in THREADS}
 
 
 def _limits(layer: Layer) -> Callable[[Problem], Mapping[str, Reference]]:

@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
-from benchmarks.problems import Array, Problem
+from benchmarks.problems import Array, Problem, WrongResult
 from tilewright.cli.peers import PEERS
 from tilewright.target import native
 
@@ -45,8 +45,8 @@ def open_ours(problem: Problem, threads: int) -> tuple[Call, float]:
     return _checked("tilewright", lambda: exe(*arrays), problem), seconds
 
 
-def open_peers(problem: Problem, threads: int) -> dict[str, Call]:
-    """The checked calls of the peers that can solve the problem."""
+def open_peers(problem: Problem, threads: int, leave_out: Callable[[str], object]) -> dict[str, Call]:
+    """The checked calls of the peers that can solve the problem; `leave_out` hears of each that is wrong."""
     opened: dict[str, Call | None] = {}
     if problem.operands is not None:
         opened["numpy"] = _open_numpy(*problem.operands)
@@ -56,7 +56,14 @@ def open_peers(problem: Problem, threads: int) -> dict[str, Call]:
         path.write_bytes(problem.model)
         for peer in PEERS:
             opened[peer.name] = _open_session(peer.name, path, problem, threads) if peer.is_installed else None
-    return {name: _checked(name, call, problem) for name, call in opened.items() if call is not None}
+    right: dict[str, Call] = {}
+    for name, call in opened.items():
+        try:
+            if call is not None:
+                right[name] = _checked(name, call, problem)
+        except WrongResult as error:
+            leave_out(str(error))
+    return right
 
 
 def _checked(name: str, call: Call, problem: Problem) -> Call:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from benchmarks.command import add_models, add_turns, deliver, exit_on_failures, page_command
+from benchmarks.command import add_models, add_turns, deliver, page_command
 from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
+from benchmarks.failures import exit_on_failures
 from benchmarks.limits import Limit, memory_reads, multiply_adds, on_cores
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
@@ -29,7 +30,6 @@ from benchmarks.network_race import (
     Prepared,
     Run,
     each_network,
-    report_failures,
 )
 from benchmarks.network_worker import OURS
 from benchmarks.report import Report
@@ -127,7 +127,8 @@ def measure_all(options: Options, threads: Sequence[int], models: Path | None, s
         measured.extend((case, one) for one in found if one is not None)
 
     run = each_network(options, models, chosen, measure)
-    return [r for r in (measure_machine(options), report_cases(measured), report_failures(run, "case")) if r.rows]
+    reports = [measure_machine(options), report_cases(measured), *run.failures.reports()]
+    return [report for report in reports if report.rows]
 
 
 def main() -> None:

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.command import add_models, deliver, exit_on_failures, page_command
+from benchmarks.command import add_models, deliver, page_command
 from benchmarks.contest import Options
+from benchmarks.failures import exit_on_failures
 from benchmarks.network_models.builder import Graph
-from benchmarks.network_race import Prepared, Run, each_network, report_failures
+from benchmarks.network_race import Prepared, Run, each_network
 from benchmarks.networks import chosen_networks
 from benchmarks.report import Report
 
@@ -121,10 +122,10 @@ def measure_all(options: Options, models: Path | None) -> list[Report]:
             with tempfile.TemporaryDirectory(prefix="store-", dir=run.scratch) as store:
                 measured.append(measure(prepared, NUMBER_BYTES * graph.parameters, Path(store)))
         except RuntimeError as error:
-            run.failures.append((prepared.name, str(error)))
+            run.failures.cases.append((prepared.name, str(error)))
 
     run = each_network(options, models, chosen_networks(options), one)
-    return [report for report in (report_memory(measured), report_failures(run)) if report.rows]
+    return [report for report in (report_memory(measured), *run.failures.reports("network")) if report.rows]
 
 
 def main() -> None:

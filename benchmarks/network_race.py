@@ -21,11 +21,11 @@ import numpy as np
 import onnx
 
 from benchmarks.contest import Options
+from benchmarks.failures import Failures, name_case
 from benchmarks.limits import Limit
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
 from benchmarks.network_worker import OURS, Worker, WorkerFailed
-from benchmarks.report import FAILURES, Report
 from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
 from tilewright.cli.peers import PEERS
 from tilewright.report.progress import progress
@@ -93,7 +93,7 @@ class Run:
 
     def __init__(self, options: Options, folder: Path, scratch: Path) -> None:
         self.options, self.folder, self.scratch = options, folder, scratch
-        self.failures: list[tuple[str, str]] = []
+        self.failures = Failures()
 
     def prepare(self, network: Network, graph: Graph) -> Prepared:
         """The network's files, made where this version of the definitions has not made them yet."""
@@ -109,8 +109,8 @@ class Run:
 
     def measure(self, prepared: Prepared, threads: int, work: float, limit: Limit) -> Measured | None:
         """The network's engines, checked and raced beside the limit of its `work`; None, and a failure noted, where
-        ours or the judge fails."""
-        name = f"{prepared.name}, {threads} threads" if threads > 1 else prepared.name
+        ours or the judge fails. Another peer that fails or is wrong is left out."""
+        name = name_case(prepared.name, threads)
         with ExitStack() as stack:
             workers: dict[str, Worker] = {}
             for engine in (JUDGE, OURS, *(peer.name for peer in PEERS if peer.name != JUDGE and peer.is_installed)):
@@ -118,7 +118,7 @@ class Run:
                     workers[engine] = Worker(engine, prepared.model, prepared.feeds, threads)
                     stack.callback(workers[engine].close)
                 except WorkerFailed as error:
-                    self.failures.append((name, str(error)))
+                    self._note(name, engine, str(error))
             try:
                 checked = self._check(name, workers)
                 if checked is None:
@@ -128,7 +128,7 @@ class Run:
                 taken = take_turns(racing, self.options.rounds, self.options.turn_seconds, pause)
                 engines = {n: Engine(taken[n], w.open_seconds, w.peak_bytes()) for n, w in checked.items()}
             except WorkerFailed as error:
-                self.failures.append((name, str(error)))
+                self.failures.cases.append((name, str(error)))
                 return None
         return Measured(prepared.name, threads, engines, taken[LIMIT].scaled(work / limit.work))
 
@@ -143,8 +143,13 @@ class Run:
             if wrong is None:
                 checked[engine] = worker
             else:
-                self.failures.append((name, f"{engine}: {wrong}"))
+                self._note(name, engine, f"{engine}: {wrong}")
         return checked if OURS in checked else None
+
+    def _note(self, name: str, engine: str, why: str) -> None:
+        """What is wrong with an engine: without ours or the judge there is no case."""
+        noted = self.failures.cases if engine in (OURS, JUDGE) else self.failures.peers
+        noted.append((name, why))
 
 
 def definitions_digest() -> str:
@@ -230,11 +235,3 @@ def each_network(
                 prepared.model.unlink()
             step(network.name)
     return run
-
-
-def report_failures(run: Run, head: str = "network") -> Report:
-    """What failed, a row each."""
-    report = Report(FAILURES, "What failed, and is part of no figure", (head, "why"))
-    for name, why in run.failures:
-        report.add((name, why), {head: name, "why": why})
-    return report

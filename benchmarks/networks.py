@@ -16,9 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.chart import draw_bars
-from benchmarks.command import add_models, add_turns, deliver, exit_on_failures, page_command
+from benchmarks.command import add_models, add_turns, deliver, page_command
 from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
+from benchmarks.failures import exit_on_failures
 from benchmarks.limits import multiply_adds, on_cores
 from benchmarks.network_models import NETWORKS, Network
 from benchmarks.network_models.builder import Graph
@@ -29,7 +30,6 @@ from benchmarks.network_race import (
     Prepared,
     Run,
     each_network,
-    report_failures,
 )
 from benchmarks.network_worker import OURS
 from benchmarks.report import Report
@@ -105,7 +105,7 @@ def measure_all(options: Options, threads: Sequence[int], models: Path | None) -
         measured.extend(one for one in found if one is not None)
 
     run = each_network(options, models, chosen_networks(options), measure)
-    reports = [measure_machine(options), report_networks(measured), report_failures(run)]
+    reports = [measure_machine(options), report_networks(measured), *run.failures.reports("network")]
     return [report for report in reports if report.rows], draw(measured)
 
 

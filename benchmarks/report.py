@@ -8,9 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-FAILURES = "failures"
-"""The name of the report that lists what failed."""
-
 
 @dataclass(slots=True)
 class Report:

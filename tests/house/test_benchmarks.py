@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from benchmarks.contest import COMPILE_SECONDS, Outcome, Run, against, milliseconds
+from benchmarks import engines
+from benchmarks.contest import COMPILE_SECONDS, Options, Outcome, Run, against, hold, milliseconds
 from benchmarks.contractions import TABLES, Case, describe, options_of
 from benchmarks.convolutions import Measured, report_layers, report_networks, wanted
+from benchmarks.failures import exit_on_failures
 from benchmarks.layers import NETWORKS, Layer, distinct, round_to_eight
 from benchmarks.page import replace_between
 from benchmarks.problems import Problem, WrongResult, convolution, matmul
@@ -146,8 +149,32 @@ def test_a_failed_case_is_noted_and_the_run_goes_on() -> None:
     problem = matmul("m", 2, 3, 4)
     assert run.attempt("wrong", lambda: problem.check("NumPy", problem.expected.T)) is None
     assert run.attempt("right", lambda: 7) == 7
-    assert run.failures == [("wrong", "NumPy, m: shape (3, 2) instead of (2, 3)")]
+    assert run.failures.cases == [("wrong", "NumPy, m: shape (3, 2) instead of (2, 3)")]
     assert steps == ["wrong", "right"]
+    (failed,) = run.failures.reports()
+    with pytest.raises(SystemExit, match="1"):
+        exit_on_failures([failed])
+
+
+def test_a_wrong_peer_is_left_out_and_the_others_race(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = matmul("m", 2, 3, 4)
+    monkeypatch.setattr(engines, "_open_numpy", lambda a, b: lambda: problem.expected.T)
+    run = Run(Options(1, 1e-4), lambda _: None)
+    outcome = hold(problem, 1, run)
+    assert "numpy" not in outcome.peers and outcome.ours.seconds
+    assert outcome.peers.keys() == engines.open_peers(problem, 1, str).keys()
+    assert run.failures.peers == [("m", "numpy, m: shape (3, 2) instead of (2, 3)")]
+    (listed,) = run.failures.reports()
+    assert listed.rows == [run.failures.peers[0]]
+    exit_on_failures([listed])
+
+
+def test_a_case_fails_where_ours_is_wrong() -> None:
+    problem = matmul("m", 2, 3, 4)
+    run = Run(Options(1, 1e-4), lambda _: None)
+    wrong = replace(problem, expected=problem.expected + 1)
+    assert run.attempt("m", lambda: hold(wrong, 1, run)) is None
+    assert [name for name, _ in run.failures.cases] == ["m"] and not run.failures.peers
 
 
 def outcome(ours: float, peers: dict[str, float], **references: float) -> Outcome:

@@ -391,6 +391,89 @@ def run(program: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+CROWDED = """
+import ctypes, os, threading, time
+import tilewright.runtime.pool as pool
+
+class Host:
+    cores = CORES
+
+pool.current_host = lambda: Host
+Team = ctypes.c_int64 * 4
+Share = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+functions = pool.pool_functions()
+Loop = ctypes.CFUNCTYPE(None, Share, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.POINTER(ctypes.c_int64))
+loop = Loop(functions["tilewright_parallel"])
+leave = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_int64))(functions["tilewright_leave"])
+
+def helpers(count, patient):
+    # How many threads a loop of so many iterations had besides its caller, which waits so many seconds for one.
+    seen, helped, team = set(), threading.Event(), Team(2)
+    def share(_, begin, end):
+        seen.add(threading.get_ident())
+        if threading.get_ident() != caller:
+            helped.set()
+        helped.wait(patient)
+    caller = threading.get_ident()
+    loop(Share(share), None, 0, count, 1, team)
+    leave(team)
+    return len(seen - {caller})
+
+class Other(threading.Thread):
+    # A call of another thread, in native code until it is let go.
+    def __init__(self):
+        super().__init__()
+        self.inside, self.over = threading.Event(), threading.Event()
+        self.start()
+        assert self.inside.wait(30)
+    def run(self):
+        team = Team(1)
+        share = Share(lambda *_: (self.inside.set(), self.over.wait(30)) and None)
+        loop(share, None, 0, 2, 1, team)
+        leave(team)
+    def end(self):
+        self.over.set()
+        self.join()
+
+def sleeps(task):
+    try:
+        with open(f"/proc/self/task/{task}/stat") as stat:
+            return stat.read().rsplit(") ", 1)[1][0] == "S"
+    except OSError:
+        return True  # it has ended
+
+def rest():
+    # Waits until all other threads sleep.
+    for _ in range(3000):
+        if all(sleeps(t) for t in os.listdir("/proc/self/task") if int(t) != threading.get_native_id()):
+            return
+        time.sleep(0.01)
+    raise TimeoutError
+"""
+
+
+ALONE = "assert helpers(8, 0.01) == 0\n"
+HELPED = "assert helpers(1000, 30) == 1\n"
+OTHER, END_OTHER = "other = Other()\n", "other.end()\n"
+
+
+@pytest.mark.parametrize(
+    ("cores", "steps"),
+    [
+        (1, HELPED),
+        (2, OTHER + ALONE + END_OTHER + HELPED),
+        (3, OTHER + HELPED + END_OTHER),
+        (2, HELPED + OTHER + ALONE + END_OTHER + "rest()\n" + ALONE + HELPED),
+    ],
+    ids=["one caller", "as many as cores", "fewer than cores", "gone for a moment"],
+)
+def test_callers_that_need_all_cores_have_no_workers(cores: int, steps: str) -> None:
+    """A worker would take the core of another caller; nor is one woken while that caller is gone for a moment."""
+    if not Path("/proc/self/task").exists():
+        pytest.skip("the system does not list threads")
+    run(CROWDED.replace("CORES", str(cores)) + steps)
+
+
 END = """
 import atexit, sys, threading, numpy as np, tilewright as tw
 f = tw.parse('func f[n](x: f32[n, 64]):\\n  parallel i in 0..n:\\n    for j in 0..64: x[i, j] = x[i, j] + 1.0\\n')

@@ -21,7 +21,8 @@ LEAVE = "tilewright_leave"
 
 STOP = "tilewright_stop"
 RESET = "tilewright_reset"
-"""Those that the runtime calls: when Python ends, and in a child process."""
+"""Those that the runtime calls: when Python ends; when the pool is loaded and in a child process, with the number of
+cores of this process."""
 
 ARENA_TOO_SMALL = -1
 """What the entry point returns when it needs a larger arena: its bytes are in the fault record's first word."""

@@ -2,19 +2,22 @@
 
     void tilewright_parallel(ptr share, ptr env, i64 begin, i64 end, i64 grain, ptr team)
     void tilewright_leave(ptr team)
-    void tilewright_stop()                  void tilewright_reset()
+    void tilewright_stop()                  void tilewright_reset(i64 cores)
 
 `tilewright_parallel` runs share(env, b, e) for contiguous parts b..e of begin..end, and returns when all have run. The
 loop is cut into pieces, none of fewer than `grain` iterations, and each thread of the team gets as many neighbouring
 ones: the caller the first, each worker further ones, which are posted to it. A thread runs a quarter of what is left of
 its own pieces, from the front, and so on; when it has none left, it takes a quarter of another thread's, from the
 back. So a loop never waits for a worker to wake up, nor for a slow one to do its whole part. One caller at a time has
-the workers; whoever finds them taken (another thread, or a share that forks again) runs the whole loop alone.
+the workers; whoever finds them taken (another thread, or a share that forks again) runs the whole loop alone. So does
+everybody while as many calls are under way as there are cores: a worker would take the core from another caller. With
+fewer callers, but several, a loop gets as many workers as there are cores without one.
 
-A team is { i64 threads, i64 forked, i64 grains, ptr profile }: one call of a program. While a call that has forked is
-under way, workers wait for its next loop awake; when it has left, a little longer, for the next call; then they sleep
-on a condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to WAKE
-grains of work, or at a loop whose grain is 1: of those nobody knows how long an iteration takes.
+A team is { i64 threads, i64 forked, i64 grains, ptr profile }: one call of a program; `forked` is 0 before its first
+loop worth sharing, 1 behind it, and 2 once a loop had workers. While a call that had workers is under way, they wait
+for its next loop awake, unless callers need all cores; when it has left, a little longer, for the next call; then they
+sleep on a condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to
+WAKE grains of work, or at a loop whose grain is 1: of those nobody knows how long an iteration takes.
 
 A worker has a slot with what it shares with callers:
 
@@ -51,6 +54,13 @@ AFTER_CALL = 30_000
 IN_CALL = 100 * AFTER_CALL
 """Pauses that a worker stays awake for the next loop of a call: a call that long without one does not need it soon."""
 
+CROWDED = 64
+"""What a pause counts towards AFTER_CALL while callers need all cores."""
+
+PATIENCE = 200
+"""Grains of work behind a loop that was refused workers, before another one wakes them: a caller that is gone for less,
+to prepare its next call, wants its core back."""
+
 WAKE = 50
 """Grains of work (see lower/share_out.py) that are worth waking a worker for: about 100 microseconds."""
 
@@ -77,7 +87,9 @@ def pool_text(triple: str, data_layout: str) -> str:
         "BEFORE_YIELD": _BEFORE_YIELD,
         "MOST": MOST_WORKERS,
         "SLOTS": MOST_WORKERS + 1,
+        "CROWDED": CROWDED * factor,
         "WAKE": WAKE,
+        "PATIENCE": PATIENCE,
         "PIECES": PIECES,
         "SETMASK": 3 if apple else 2,
         "BUS": 10 if apple else 7,
@@ -99,7 +111,7 @@ define void @{LEAVE}(ptr %team) {{
 define void @{STOP}() {{
   ret void
 }}
-define void @{RESET}() {{
+define void @{RESET}(i64 %cores) {{
   ret void
 }}
 """

@@ -8,6 +8,9 @@ GLOBALS = """
 @slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 64
 @busy = internal global i64 0, align 64
 @active = internal global i64 0, align 64
+@callers = internal global i64 0, align 64
+@cores = internal global i64 0
+@patience = internal global i64 0
 @job = internal global %job zeroinitializer, align 64
 @number = internal global i64 0
 @started = internal global i64 0
@@ -28,6 +31,7 @@ declare i32 @sigdelset(ptr, i32)
 declare i32 @sched_yield()
 declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
+declare i64 @llvm.usub.sat.i64(i64, i64)
 """
 """A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable, its range. A job:
 the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile."""
@@ -45,6 +49,18 @@ yield:
   br label %end
 end:
   ret void
+}
+
+define internal i64 @spare(i64 %wanted) {
+  %calls = load atomic i64, ptr @callers monotonic, align 8
+  %cores = load i64, ptr @cores
+  %one = icmp ule i64 %calls, 1
+  %unknown = icmp eq i64 %cores, 0
+  %all = or i1 %one, %unknown
+  %free = call i64 @llvm.usub.sat.i64(i64 %cores, i64 %calls)
+  %most = call i64 @llvm.umin.i64(i64 %free, i64 %wanted)
+  %spare = select i1 %all, i64 %wanted, i64 %most
+  ret i64 %spare
 }
 
 define internal ptr @worker(ptr %id) {
@@ -65,8 +81,12 @@ spin:
 nothing:
   %calls = load atomic i64, ptr @active monotonic, align 8
   %alone = icmp eq i64 %calls, 0
-  %more = add i64 %free, 1
-  %free1 = select i1 %alone, i64 %more, i64 0
+  %spare = call i64 @spare(i64 1)
+  %crowded = icmp eq i64 %spare, 0
+  %step = select i1 %crowded, i64 $CROWDED$, i64 1
+  %more = add i64 %free, %step
+  %idle = or i1 %alone, %crowded
+  %free1 = select i1 %idle, i64 %more, i64 0
   %n1 = add i64 %n, 1
   %left = icmp ugt i64 %free1, $AFTER_CALL$
   %long = icmp ugt i64 %n1, $IN_CALL$
@@ -141,10 +161,10 @@ hired:
   %workers = phi i64 [ %have, %entry ], [ %now, %hire ]
   %flag = getelementptr i64, ptr %team, i64 1
   %forked = load i64, ptr %flag
-  %first = icmp eq i64 %forked, 0
+  %first = icmp ne i64 %forked, 2
   br i1 %first, label %enter, label %end
 enter:
-  store i64 1, ptr %flag
+  store i64 2, ptr %flag
   %calls = atomicrmw add ptr @active, i64 1 monotonic
   br label %end
 end:
@@ -160,18 +180,34 @@ entry:
   %worth = and i1 %some, %known
   br i1 %worth, label %consider, label %alone
 consider:
+  %flag = getelementptr i64, ptr %team, i64 1
+  %forked = load i64, ptr %flag
+  %first = icmp eq i64 %forked, 0
+  br i1 %first, label %enter, label %entered
+enter:
+  store i64 1, ptr %flag
+  %callers = atomicrmw add ptr @callers, i64 1 monotonic
+  br label %entered
+entered:
   %most = udiv i64 %count, %grain
   %threads = load i64, ptr %team
   %few = call i64 @llvm.umin.i64(i64 %most, i64 %threads)
   %wanted = call i64 @llvm.umin.i64(i64 %few, i64 $SLOTS$)
-  %several = icmp ugt i64 %wanted, 1
-  br i1 %several, label %ask, label %alone
+  %helpers = call i64 @llvm.usub.sat.i64(i64 %wanted, i64 1)
+  %others = call i64 @spare(i64 %helpers)
+  %several = icmp ugt i64 %others, 0
+  br i1 %several, label %ask, label %refused
+refused:
+  %crowded = icmp ne i64 %helpers, 0
+  br i1 %crowded, label %yield, label %alone
+yield:
+  store atomic i64 $PATIENCE$, ptr @patience monotonic, align 8
+  br label %alone
 ask:
   %swap = cmpxchg ptr @busy, i64 0, i64 1 acquire monotonic, align 8
   %got = extractvalue { i64, i1 } %swap, 1
   br i1 %got, label %form, label %alone
 form:
-  %others = sub i64 %wanted, 1
   %workers = call i64 @enlist(i64 %others, ptr %team)
   %parts = add i64 %workers, 1
   %grains = getelementptr i64, ptr %team, i64 2
@@ -180,7 +216,12 @@ form:
   store i64 %work, ptr %grains
   %much = icmp uge i64 %work, $WAKE$
   %unknown = icmp eq i64 %grain, 1
-  %wakes = or i1 %much, %unknown
+  %worth_it = or i1 %much, %unknown
+  %patience = load atomic i64, ptr @patience monotonic, align 8
+  %rest = call i64 @llvm.usub.sat.i64(i64 %patience, i64 %most)
+  store atomic i64 %rest, ptr @patience monotonic, align 8
+  %calm = icmp eq i64 %rest, 0
+  %wakes = and i1 %worth_it, %calm
   %last = load i64, ptr @number
   %g = add i64 %last, 2
   store i64 %g, ptr @number
@@ -260,7 +301,9 @@ define void @tilewright_leave(ptr %team) {
   %any = icmp ne i64 %forked, 0
   br i1 %any, label %leave, label %end
 leave:
-  %calls = atomicrmw sub ptr @active, i64 1 monotonic
+  %callers = atomicrmw sub ptr @callers, i64 1 monotonic
+  %had = lshr i64 %forked, 1
+  %calls = atomicrmw sub ptr @active, i64 %had monotonic
   br label %end
 end:
   ret void
@@ -341,9 +384,12 @@ end:
   ret void
 }
 
-define void @tilewright_reset() {
+define void @tilewright_reset(i64 %cores) {
+  store i64 %cores, ptr @cores
   store i64 0, ptr @started
   store i64 0, ptr @active
+  store i64 0, ptr @callers
+  store i64 0, ptr @patience
   store atomic i64 0, ptr @busy release, align 8
   ret void
 }

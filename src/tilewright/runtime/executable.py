@@ -84,8 +84,7 @@ class Executable:
         self._names = tuple(p.name for p in interface.inputs)
         late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)
-        arrays = len(interface.inputs) + len(interface.outputs)
-        self._threads = Frames(arrays, len(interface.symbols) + late)
+        self._threads = Frames(len(interface.inputs), len(interface.outputs), len(interface.symbols) + late)
 
     def refer_to(self, constants: Sequence[Array]) -> None:
         """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
@@ -121,9 +120,9 @@ class Executable:
 
     def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
         """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
-        symbols, outputs, addresses, _inputs = self._prepare(given, wanted)
         frame = self._threads.take()
         try:
+            symbols, outputs, addresses, _inputs = self._prepare(given, wanted, frame.places)
             frame.pointers[:] = addresses
             if symbols:
                 frame.sizes[: len(symbols)] = symbols
@@ -254,7 +253,7 @@ class Executable:
             if out is None:
                 shape = tuple(frame.sizes[place : place + port.type.rank])
                 place += port.type.rank
-                out = np.empty(shape, port.dtype.numpy)
+                out = frame.places[n].empty(shape, port.dtype.numpy)
                 if out.nbytes:
                     ctypes.memmove(out.ctypes.data, frame.pointers[len(self._names) + n], out.nbytes)
                 own = None if wanted is None else wanted[n]
@@ -279,7 +278,7 @@ class Executable:
 
         arrays = [to_array(p, a) for p, a in zip(self.inputs, self._match((), feeds), strict=True)]
         recorder = Recorder(self.program.sites, self.threads)
-        values, _ = self._bind([a.shape for a in arrays])
+        values, *_ = self._bind([a.shape for a in arrays])
         sizes = dict(zip(self.interface.symbols, values, strict=True))
 
         def profiled() -> None:

@@ -18,7 +18,7 @@ from tilewright.runtime.memory import check_memory
 from tilewright.types.tensor import TensorType
 
 Shape = tuple[int, ...]
-Binder = Callable[[Sequence[Shape]], tuple[Shape, tuple[Shape | None, ...]]]
+Binder = Callable[[Sequence[Shape]], tuple[Shape, tuple[Shape | None, ...], int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,8 @@ class Interface:
         return any(part.dtype.is_float or (isinstance(part, Var) and part not in self.symbols) for part in parts)
 
     def binder(self) -> Binder:
-        """A function from the inputs' shapes to (values of the symbols, shapes of the outputs, None where dynamic).
+        """A function from the inputs' shapes to (values of the symbols, shapes of the outputs, None where dynamic, and
+        the bytes of the others that have a dimension).
 
         It raises UserError for a shape that does not fit. It is made of generated Python: calls are frequent.
         """
@@ -108,7 +109,7 @@ class _Binder:
         outputs = "".join(self._output(n, port) + ", " for n, port in enumerate(self.interface.outputs))
         if self.bytes:
             self.lines += [f"    size = {' + '.join(self.bytes)}", "    if size > allowed[0]: allow(size)"]
-        self.lines.append(f"    return ({symbols}), ({outputs})")
+        self.lines.append(f"    return ({symbols}), ({outputs}), {'size' if self.bytes else 0}")
         scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size}
         scope |= {"allowed": self.allowed, "allow": self._allow}
         exec(compile("\n".join(self.lines), "<shapes of a call>", "exec"), scope)

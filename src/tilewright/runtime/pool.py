@@ -13,12 +13,13 @@ import ctypes
 import os
 import threading
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 
 from tilewright.codegen.abi import LEAVE, PARALLEL, RESET, STOP, VERSION
 from tilewright.runtime.loader import Loaded, load_code
 from tilewright.store import Store, digest
 from tilewright.target import Target, native
+from tilewright.target.host import current_host
 from tilewright.target.machine import llvm_stamp
 
 EXPORTS = (PARALLEL, LEAVE, STOP, RESET)
@@ -57,8 +58,9 @@ def pool_code(target: Target) -> bytes:
 def _load(code: bytes | None) -> Loaded:
     target = native()
     pool = load_code((pool_code(target) if code is None else code,), target, _none)
-    action = ctypes.CFUNCTYPE(None)
-    stop, reset = (action(pool.address(name)) for name in (STOP, RESET))
+    stop = ctypes.CFUNCTYPE(None)(pool.address(STOP))
+    reset = partial(ctypes.CFUNCTYPE(None, ctypes.c_int64)(pool.address(RESET)), current_host().cores)
+    reset()
     pool.stay()
     atexit.register(stop)
     if hasattr(os, "register_at_fork"):

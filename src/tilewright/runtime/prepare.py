@@ -1,15 +1,16 @@
 """What Python does before a call enters native code, as a function generated for the program's interface: calls are
 frequent, and a loop over arrays costs more than what is done for each.
 
-    def prepare(given, wanted):
+    def prepare(given, wanted, places):
         a0, = given
         if not (type(a0) is ndarray and …): a0 = to_array(input0, a0)
-        symbols, shapes = bind((a0.shape,))
+        symbols, shapes, size = bind((a0.shape,))
         if wanted is None: wanted = nothing
         else: check_results(outputs, wanted, shapes, (a0,))
         w0, = wanted
         try:
-            o0 = empty(shapes[0], type_o0) if w0 is None else w0
+            o0 = w0 if w0 is not None else empty(shapes[0], type_o0) if size < least else \\
+                places[0].empty(shapes[0], type_o0)
         except (ValueError, MemoryError) as error: raise no_room(shapes) from error
         return symbols, (o0,), [address of a0, address of o0], (a0,)
 """
@@ -26,18 +27,19 @@ from tilewright.runtime.convert import to_array
 from tilewright.runtime.interface import Binder, Interface, Shape
 from tilewright.runtime.pointers import ADDRESS, ADDRESS_SCOPE
 from tilewright.runtime.results import check_results
+from tilewright.runtime.reuse import LEAST, Output
 
 Array = np.ndarray[Any, Any]
 Given = Sequence[Any]
 Wanted = Sequence[Array | None] | None
 Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], list[int | None], tuple[Array, ...]]
-Prepare = Callable[[Given, Wanted], Prepared]
+Prepare = Callable[[Given, Wanted, Sequence[Output]], Prepared]
 
 
 def make_prepare(interface: Interface, bind: Binder) -> Prepare:
-    """A function from the arrays that a caller gives, and wants results in, to the values of the symbols, the
-    outputs (None where only the call knows a size), the addresses of inputs and outputs, and the inputs as native code
-    takes them: they hold the memory that it reads.
+    """A function from the arrays that a caller gives, and wants results in, and the places of other results to the
+    values of the symbols, the outputs (None where only the call knows a size), the addresses of inputs and outputs, and
+    the inputs as native code takes them: they hold the memory that it reads.
 
     It raises UserError for an array that does not fit, RuntimeFault where there is no room for the results.
     """
@@ -47,7 +49,7 @@ def make_prepare(interface: Interface, bind: Binder) -> Prepare:
 
     scope: dict[str, Any] = {"ndarray": np.ndarray, "empty": np.empty, "to_array": to_array, "bind": bind}
     scope |= {"check_results": check_results, "outputs": interface.outputs, "no_room": no_room}
-    scope |= {"nothing": (None,) * len(interface.outputs), **ADDRESS_SCOPE}
+    scope |= {"nothing": (None,) * len(interface.outputs), "least": LEAST, **ADDRESS_SCOPE}
     scope |= {f"input{n}": port for n, port in enumerate(interface.inputs)}
     scope |= {f"type_a{n}": port.dtype.numpy for n, port in enumerate(interface.inputs)}
     scope |= {f"type_o{n}": port.dtype.numpy for n, port in enumerate(interface.outputs)}
@@ -64,18 +66,19 @@ def _source(interface: Interface) -> str:
     for n, a in enumerate(arrays):
         kind = f"type({a}) is ndarray and ({a}.dtype is type_{a} or {a}.dtype == type_{a})"
         lines.append(f"if not ({kind} and (f := {a}.flags).c_contiguous and f.aligned): {a} = to_array(input{n}, {a})")
-    lines.append(f"symbols, shapes = bind({_tuple([f'{a}.shape' for a in arrays])})")
+    lines.append(f"symbols, shapes, size = bind({_tuple([f'{a}.shape' for a in arrays])})")
     lines += ["if wanted is None: wanted = nothing", f"else: check_results(outputs, wanted, shapes, {_tuple(arrays)})"]
     lines.append(f"{_tuple([f'w{n}' for n in range(len(results))])} = wanted")
     lines.append("try:")
     for n, o in enumerate(results):
-        fresh = "None" if dynamic[n] else f"empty(shapes[{n}], type_{o}) if w{n} is None else w{n}"
-        lines.append(f"    {o} = {fresh}")
+        like = f"(shapes[{n}], type_{o})"
+        fresh = f"w{n} if w{n} is not None else empty{like} if size < least else places[{n}].empty{like}"
+        lines.append(f"    {o} = {'None' if dynamic[n] else fresh}")
     lines += ["    pass", "except (ValueError, MemoryError) as error: raise no_room(shapes) from error"]
     held = arrays + [o for o, late in zip(results, dynamic, strict=True) if not late]
     addresses = [ADDRESS.format(x) if x in held else "None" for x in (*arrays, *results)] or ["None"]
     lines.append(f"return symbols, {_tuple(results)}, [{', '.join(addresses)}], {_tuple(arrays)}")
-    return "\n    ".join(["def prepare(given, wanted):", *lines])
+    return "\n    ".join(["def prepare(given, wanted, places):", *lines])
 
 
 def _tuple(names: Sequence[str]) -> str:
