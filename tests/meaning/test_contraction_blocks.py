@@ -82,6 +82,7 @@ def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
     monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
     monkeypatch.setattr(contraction_operands, "FEW_ROWS", 12)
+    monkeypatch.setattr(contraction_operands, "LEAST_TERMS", 16)
     monkeypatch.setattr(contraction_operands, "FEW_UNALIGNED_ROWS", 12)
 
 
@@ -213,7 +214,7 @@ def as_it_lies(m: int, n: int, k: int) -> Case:
         (as_it_lies(160, 768, 768), True, None),
         (as_it_lies(16, 1000, 3000), False, None),
         (as_it_lies(128, 1000, 3000), True, 1000),
-        (as_it_lies(16, 1024, 768), False, 64),
+        (as_it_lies(16, 1024, 768), False, 256),
         (as_it_lies(64, 1024, 768), True, None),
     ],
 )

@@ -30,8 +30,9 @@ PAGE = 4096
 NEAR_SHARE, FAR_SHARE = 1 / 2, 1 / 2
 """The rows of a panel may take these parts of the sets of the first and of the second cache."""
 
-WHOLE_SHARE = 3 / 4
-"""A panel that takes at most this part of the second cache's sets is not cut into blocks."""
+WHOLE_SHARE, LEAST_TERMS = 3 / 4, 256
+"""A panel that takes at most this part of the second cache's sets is not cut into blocks; no block has fewer terms, or
+results would be taken up and put down for too little."""
 
 ROWS_OF_WAYS = 3 / 4
 """The rows of a tile may take this part of the sets of the first cache."""
@@ -60,7 +61,7 @@ def terms_in_cache(found: Contraction, target: Target) -> int | None:
     if not found.vector.is_plain() or rows < ROWS_OF_VECTORS:
         return None
     room = _room(found.vector.buffer, target.cache(2))
-    return None if found.depth <= room * WHOLE_SHARE else int(room * FAR_SHARE)
+    return None if found.depth <= room * WHOLE_SHARE else max(int(room * FAR_SHARE), LEAST_TERMS)
 
 
 def tallest(found: Contraction, target: Target) -> int:
