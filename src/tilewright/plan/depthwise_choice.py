@@ -16,8 +16,8 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 MOST_ROWS = 7
-"""The most rows of a tile: so many sums, the rows they meet and a weight fill sixteen registers; and images shrink from
-224 by halves to 7."""
+"""The most rows of a tile for each sixteen registers: so many sums, the rows they meet and a weight fill them; and
+images shrink from 224 by halves to 7."""
 
 MOST_TERMS = 64
 """The most places of a window: beyond, its rows are better summed up by other means."""
@@ -139,7 +139,7 @@ def _calls(block: Block) -> bool:
 def choose(windows: Windows, target: Target) -> Choice:
     """The tile and the rest."""
     lanes = target.lanes(windows.out.dtype)
-    tiles = -(-windows.height // MOST_ROWS)
+    tiles = -(-windows.height // (MOST_ROWS * (target.vector_registers // 16)))
     rows = -(-windows.height // tiles)
     size = windows.out.dtype.bytes
     wide = [(n - 1) * s + (t - 1) * a + 1 for n, s, t, a in _dimensions(windows)]
