@@ -39,7 +39,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-TURN_CYCLES, PACK_CYCLES = 1.2, 0.5
+TURN_CYCLES, PACK_CYCLES = 0.5, 0.5
 """Cycles to turn an element of the result back, and to pack an element of the operand that only a call knows."""
 
 STREAM_CYCLES = 0.25
@@ -49,6 +49,9 @@ from the second cache."""
 AHEAD = 64
 """Terms between asking for vectors of a panel and using them: four kilobytes, so that the first tile of a panel finds
 it in cache."""
+
+SIDE = 4
+"""The rows of squares that are turned in registers."""
 
 PANEL_SHARE = 5 / 8
 """A panel may take this part of the second cache."""
@@ -136,7 +139,7 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        vectorize_last(s, block, tile.lanes)
+        store_turned(s, block, nest.panels, tile.lanes)
     settle_edges(s, found, Choice(tile, 1, None, pack_vector=True, pack_broadcast=True), nest, dot)
     s.parallel(nest.outer)
     return s
@@ -200,7 +203,19 @@ def _loops(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) 
     return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
 
 
-def vectorize_last(s: Schedule, block: str, lanes: int) -> None:
+def store_turned(s: Schedule, block: str, panels: Var, lanes: int) -> None:
+    """The epilogue along the columns of the result, a few rows at a time: what these read of the turned sums lies side
+    by side, and is turned in registers."""
+    _vectorize_last(s, block, lanes)
+    loops = s.get_loops(block)
+    row, *inner = loops[loops.index(panels) + 1 :]
+    if known(extent_of(find_loop(s.func, row))) % SIDE == 0:
+        _, few = s.split(row, SIDE)
+        s.reorder(*inner[:-1], few, inner[-1])
+        s.unroll(few)
+
+
+def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
     """The last loop of a block in vectors, the last of them moved back to where the loop ends."""
     loop = s.get_loops(block)[-1]
     extent = known(extent_of(find_loop(s.func, loop)))

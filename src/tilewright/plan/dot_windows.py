@@ -22,7 +22,7 @@ from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
-from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, vectorize_last
+from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, words_of
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
@@ -102,7 +102,7 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        vectorize_last(s, block, plan.tile.lanes)
+        store_turned(s, block, nest.panels, plan.tile.lanes)
     _finish(s, plan, nest, points)
     return s
 
