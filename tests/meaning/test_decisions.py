@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 import tilewright as tw
 from tilewright.compiler import compile_module
 from tilewright.graph.parse import parse_module
-from tilewright.loops.nodes import Function
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.plan.contraction import find_contraction
 from tilewright.plan.decision import Attempts, Decision, Refusal
 from tilewright.plan.defaults import default_schedule, scheduled
 from tilewright.schedule.schedule import Schedule
@@ -104,3 +108,35 @@ def test_a_template_that_fails_after_an_inner_one_succeeded_has_made_nothing() -
 
     assert attempts.schedule("outer", outer) is None
     assert attempts.decision("else").template == "else"
+
+
+POOL = """
+func pool[n](x: f32[n, 32, 8, 8], y: f32[n, 32, 4, 4]):
+  for i in 0..n, c in 0..32, a in 0..4, b in 0..4, k in 0..2, l in 0..2:
+    block pool(vi = i, vc = c, va = a, vb = b, reduce vk = k, reduce vl = l):
+      init: y[vi, vc, va, vb] = -inf
+      y[vi, vc, va, vb] = max(y[vi, vc, va, vb], x[vi, vc, va*2 + vk, vb*2 + vl])
+"""
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_short_rows_of_windows_are_computed_in_short_vectors(target: str) -> None:
+    function = tw.parse(POOL)
+    assert isinstance(function, Function)
+    made, _ = scheduled(function, Target.parse(target))
+    assert [str(f.end) for f in statements(made.body) if isinstance(f, For) and f.kind is LoopKind.VECTORIZE]
+
+
+def test_rows_of_a_tile_are_along_an_axis_that_is_long_for_certain() -> None:
+    """Of a batch of one, tiles along the batch would compute each row many times."""
+    batch = tw.parse("""
+func product[n](x: f32[n, 200, 64], w: f32[64, 48], y: f32[n, 200, 48]):
+  for i in 0..n, r in 0..200, j in 0..48, k in 0..64:
+    block dot(vi = i, vr = r, vj = j, reduce vk = k):
+      init: y[vi, vr, vj] = 0
+      y[vi, vr, vj] += x[vi, vr, vk] * w[vk, vj]
+""")
+    assert isinstance(batch, Function)
+    found = find_contraction(batch)
+    assert found is not None and found.rows is not None
+    assert found.block.axes[found.rows].var.name == "vr"

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
-from tilewright.expr.nodes import Add, Cast, Expr, Mul, Var
+from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
@@ -24,6 +24,9 @@ from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
+
+ENOUGH_ROWS = 32
+"""An axis of so many rows fills tiles whose number of rows is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +139,7 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
     place = {a.var: n for n, a in enumerate(block.axes)}
     rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
     rows = [a for a in rows if known(extents[place[a.var]]) > 1]
-    row = max(rows, key=lambda a: (known(extents[place[a.var]]), place[a.var]), default=None)
+    row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)
     batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
     reduce = tuple(place[a.var] for a in block.reduce)
     return Contraction(
@@ -150,6 +153,12 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
         reduce,
         extents,
     )
+
+
+def _rows_of(extent: Expr) -> tuple[bool, int]:
+    """What tells which axis is best for the rows of tiles: one that is long enough for certain, then the longest. Of an
+    extent that only a call knows, a batch say, tiles may have to compute many rows that are not there."""
+    return isinstance(extent, Const) and known(extent) >= ENOUGH_ROWS, known(extent)
 
 
 def _factors(store: Store) -> tuple[Operand, Operand] | None:

@@ -31,7 +31,7 @@ from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
 from tilewright.plan.partial_sums import sum_long_in_parts
 from tilewright.plan.pieces import in_pieces
-from tilewright.plan.tiles import tile_for
+from tilewright.plan.tiles import narrower, tile_for
 from tilewright.plan.winograd_schedule import schedule_winograd
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests, stored_buffers
@@ -179,7 +179,7 @@ def _schedule_nest(s: Schedule, loop: Var, nest: For, target: Target) -> Any:
         return s.vectorize_points(loop, lanes=lanes) if holds_points(nest) else loop
     block = 0 if reduces_contiguously(prepared(nest, 0), lanes) else SUM_BLOCK
     long = {"blocks_of": block} if block else {}
-    for width in (lanes, max(lanes // 2, 2))[: 1 + len(long)]:
+    for width in narrower(lanes) if long else (lanes,):
         tile = tile_for(prepared(nest, block), width, target)
         if tile is not None:
             return s.tile_registers(loop, lanes=width, **tile, **long)

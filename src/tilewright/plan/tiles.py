@@ -27,6 +27,11 @@ def tile_for(nest: Stmt, lanes: int, target: Target) -> dict[str, int] | None:
     return chosen if tile.rows is None else {**chosen, "across": loops.index(tile.rows), "count": tile.count}
 
 
+def narrower(lanes: int) -> list[int]:
+    """The widths of vectors that are worth trying where axes may be shorter than `lanes`: these, halves, quarters."""
+    return [lanes, *(n for n in (lanes // 2, lanes // 4) if n >= max(min(NARROWEST, lanes // 2), 2))]
+
+
 def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Tile | None:
     """The tile for spatial loops around an accumulation; None when no loop vectorizes well."""
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
