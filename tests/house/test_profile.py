@@ -174,3 +174,15 @@ def test_the_command_prints_a_table_json_and_a_timeline(tmp_path: Path) -> None:
 def test_a_place_for_the_timeline_is_checked_before_anything_runs(tmp_path: Path) -> None:
     outcome = invoke("profile", "no.onnx", "--trace", str(tmp_path / "no" / "t.json"))
     assert outcome.code == 2 and outcome.err.startswith("cannot write ")
+
+
+def test_a_kernel_begins_when_the_one_before_ends() -> None:
+    """To ask for the time takes as long as a small kernel."""
+    program = str(layer().show("llvm"))
+    assert program.count("call i64 @site_end") == len(layer().kernels) >= 2
+    assert program.count("call i64 @site_begin") == 1
+    graph = tw.parse(LOOP)
+    assert isinstance(graph, tw.Module)
+    looped = str(tw.compile(graph).show("llvm"))
+    begins, ends = (looped.count(f"call i64 @site_{word}") for word in ("begin", "end"))
+    assert 2 <= begins < ends, "the first kernel of a step begins when the step does"

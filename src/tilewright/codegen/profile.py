@@ -10,7 +10,8 @@ and a kernel costs two more branches.
     then       for each lane 8 words, the first of them how many events there were, and behind these the events: site
                (-1 for a thread's part in a loop), begin and end, in nanoseconds of the monotonic clock
 
-Events beyond the room are counted and not kept; what sites come to is always kept.
+Events beyond the room are counted and not kept; what sites come to is always kept. A kernel that follows another one
+with nothing between them begins when that one ends: to ask for the time takes as long as a small kernel.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ time:
 none:
   ret i64 0
 }}
-define internal void @{END}(ptr %profile, i64 %site, i64 %begin) {{
+define internal i64 @{END}(ptr %profile, i64 %site, i64 %begin) {{
   %off = icmp eq ptr %profile, null
   br i1 %off, label %none, label %time
 time:
@@ -117,9 +118,9 @@ time:
   %s1 = add i64 %s, %took
   store i64 %s1, ptr %spent, align 8
   call void @note(ptr %profile, i64 0, i64 %site, i64 %begin, i64 %t)
-  ret void
+  ret i64 %t
 none:
-  ret void
+  ret i64 0
 }}
 """
 

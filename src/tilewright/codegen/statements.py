@@ -45,6 +45,9 @@ from tilewright.types.scopes import Scope
 STRAIGHT = (Store, Let, Seq, Alloc, View)
 """Statements after which control goes on where they stand."""
 
+INSTANT = (Let, Seq, Alloc, View, CallFunction)
+"""Statements that take no time themselves, as far as a profile goes."""
+
 
 class Statements(Interleaved):
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
@@ -60,22 +63,28 @@ class Statements(Interleaved):
         self.labels = count()
         self.whole: set[Stmt] = set()
         self.sites: list[str] | None = None
+        self._ended: str | None = None
 
     def branch(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
 
     def statement(self, stmt: Stmt) -> None:
         """Emits one statement."""
-        straight = isinstance(stmt, STRAIGHT)
+        straight, instant = isinstance(stmt, STRAIGHT), isinstance(stmt, INSTANT)
         if not straight:
             self.forget()
+        if not instant:
+            self._ended = None
         self._statement(stmt)
         if not straight:
             self.forget()
+        if not instant:
+            self._ended = None
 
     def body(self, stmt: Stmt) -> None:
         """Emits what begins a basic block."""
         self.forget()
+        self._ended = None
         self.statement(stmt)
 
     def _statement(self, stmt: Stmt) -> None:
@@ -285,9 +294,9 @@ class Statements(Interleaved):
             return self.fresh(call)
         site = len(self.sites)
         self.sites.append(callee)
-        began = self.fresh(f"call i64 @{BEGIN}(ptr %profile)")
+        began = self._ended or self.fresh(f"call i64 @{BEGIN}(ptr %profile)")
         status = self.fresh(call)
-        self.lines.append(f"  call void @{END}(ptr %profile, i64 {site}, i64 {began})")
+        self._ended = self.fresh(f"call i64 @{END}(ptr %profile, i64 {site}, i64 {began})")
         return status
 
     def _reserve(self, size: Expr) -> None:
