@@ -26,6 +26,7 @@ FEW_UNALIGNED_ROWS, FEW_PAGED_ROWS = 96, 24
 bytes apart, a page or more: whatever a processor does to foresee or to spread addresses, it helps little there."""
 
 PAGE = 4096
+"""Bytes that addresses are translated by, and that processors foresee reads within."""
 
 NEAR_SHARE, FAR_SHARE = 1 / 2, 1 / 2
 """The rows of a panel may take these parts of the sets of the first and of the second cache."""

@@ -35,6 +35,7 @@ from tilewright.plan.register_tiles import (
 )
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
+from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
@@ -49,9 +50,6 @@ from the second cache."""
 AHEAD = 64
 """Terms between asking for vectors of a panel and using them: four kilobytes, so that the first tile of a panel finds
 it in cache."""
-
-SIDE = 4
-"""The rows of squares that are turned in registers."""
 
 PANEL_SHARE = 5 / 8
 """A panel may take this part of the second cache."""
