@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.expr.nodes import Select
+from tilewright.expr.nodes import Const, Select
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, LoopKind, Store
@@ -19,9 +19,11 @@ from tilewright.plan import contraction_choice, contraction_operands
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose
 from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.register_tiles import choose_register_tile
 from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target, native
 from tilewright.target.host import Cache
+from tilewright.types.scopes import Scope
 
 SMALL = (Cache(1, 1 << 10, 4, 64, 1), Cache(2, 16 << 10, 8, 64, 1), Cache(3, 64 << 10, 8, 64, 2))
 PRODUCT = """
@@ -34,6 +36,15 @@ func product(x: f32[{m}, {k}], w: f32[{k}, {n}]{constant}, b: f32[{n}], y: f32[{
   for i in 0..{m}, j in 0..{n}:
     block out(vi = i, vj = j):
       y[vi, vj] = max(h[vi, vj] + b[vj], 0.0)
+"""
+
+
+ALONE = """
+func product(x: f32[12, 200], w: f32[200, 64], y: f32[12, 64]):
+  for i in 0..12, j in 0..64, k in 0..200:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
 """
 
 
@@ -83,7 +94,6 @@ def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
     monkeypatch.setattr(contraction_operands, "FEW_ROWS", 12)
     monkeypatch.setattr(contraction_operands, "LEAST_TERMS", 16)
-    monkeypatch.setattr(contraction_operands, "FEW_UNALIGNED_ROWS", 12)
 
 
 def small(target: Target) -> Target:
@@ -213,9 +223,10 @@ def as_it_lies(m: int, n: int, k: int) -> Case:
         (as_it_lies(128, 768, 768), False, 256),  # 64 of 1024 sets of eight ways: 512 rows of a panel find room
         (as_it_lies(160, 768, 768), True, None),
         (as_it_lies(16, 1000, 3000), False, None),
-        (as_it_lies(128, 1000, 3000), True, 1000),
+        (as_it_lies(128, 1000, 3000), False, None),
         (as_it_lies(16, 1024, 768), False, 256),
-        (as_it_lies(64, 1024, 768), True, None),
+        (as_it_lies(64, 1024, 768), False, 256),
+        (as_it_lies(160, 1024, 768), True, None),
     ],
 )
 def test_few_rows_read_panels_as_they_lie(
@@ -233,6 +244,42 @@ def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:
     tall = {k: choose(of(Case(1000, 32, k, True, near=False, cut=False)), target) for k in (1000, 1024)}
     rows = {k: choice.tile.rows for k, choice in tall.items() if choice is not None}
     assert rows[1000] > rows[1024] and rows[1024] <= target.caches[0].ways * 3 // 4
+
+
+WIDE = dataclasses.replace(
+    Target.parse("x86-64-v4"),
+    caches=(Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2)),
+)
+
+
+def test_rows_in_one_set_of_the_first_cache_are_read_by_the_widest_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A term takes twelve cycles there: the tile has as many multiply-adds."""
+    monkeypatch.undo()
+    choice = choose(of(as_it_lies(16, 1024, 1000)), WIDE)
+    assert choice is not None and not choice.pack_vector
+    near = choose_register_tile(16, 1024, 1000, WIDE.vector_registers, choice.tile.lanes)
+    assert choice.tile.rows * choice.tile.vectors == 24 > near.rows * near.vectors
+
+
+def test_panels_that_a_call_packs_are_grouped_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2048 columns are 43 panels of 48, a prime number, but 64 of 32."""
+    monkeypatch.undo()
+    case = Case(2048, 2048, 2048, False, near=True, cut=False)
+    packed = choose(of(case), WIDE)
+    assert packed is not None and packed.block_panels is not None and 2048 % packed.tile.columns == 0
+    constant = choose(of(dataclasses.replace(case, constant=True)), WIDE)
+    assert constant is not None and 2048 % constant.tile.columns != 0
+
+
+@pytest.mark.parametrize("epilogue", [True, False])
+def test_sums_over_a_panel_as_it_lies_have_a_place_of_their_own(epilogue: bool) -> None:
+    """Rows of the result, as far apart as those of the panel, would lie in the same few sets."""
+    function = CASES["few rows of a call, sums cut"].function() if epilogue else parse(ALONE)
+    s = schedule_contraction(function, V3)
+    assert s is not None
+    tile = choice_of(function).tile
+    sums = [b for b in allocations(s.func.body) if b.scope is Scope.STACK]
+    assert [[int(e.value) for e in b.shape if isinstance(e, Const)] for b in sums] == [[12, tile.columns]]
 
 
 def of(case: Case) -> Contraction:

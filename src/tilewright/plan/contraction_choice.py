@@ -6,7 +6,14 @@ import math
 from dataclasses import dataclass, replace
 
 from tilewright.plan.contraction import Contraction
-from tilewright.plan.contraction_operands import FEW_ROWS, line_elements, packing_pays, tallest, terms_in_cache
+from tilewright.plan.contraction_operands import (
+    FEW_ROWS,
+    least_cycles,
+    line_elements,
+    packing_pays,
+    tallest,
+    terms_in_cache,
+)
 from tilewright.plan.register_tiles import (
     STREAMS,
     RegisterTile,
@@ -24,7 +31,7 @@ ROWS_SHARE, LEAST_ROWS, DEEP_ROWS = 0.3, 32, 96
 """Of more rows, those whose operand takes this part of the second cache while panels stream by. Where these would be
 fewer than the second number, sums are so deep that rows stream by, too, as many as the third for each panel."""
 
-NEAR_SHARE = 1 / 16
+NEAR_SHARE = 1 / 8
 """Panels that are worked on before others are may take this part of the last cache, which other cores use, too."""
 
 PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
@@ -109,7 +116,9 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if found.rows is None and pack_vector:
         tile = choose_row_tile(columns, registers, lanes)
     else:
-        tile = choose_register_tile(rows, columns, depth, registers, lanes, tallest(found, target))
+        grouped = pack_vector and not found.vector.is_constant
+        least = 0.0 if pack_vector else least_cycles(found, target)
+        tile = choose_register_tile(rows, columns, depth, registers, lanes, tallest(found, target), grouped, least)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS

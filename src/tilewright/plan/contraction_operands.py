@@ -21,19 +21,16 @@ ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
 """From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
 memory; and one that lies in vectors already, far apart, if reading it so is slow at all."""
 
-FEW_UNALIGNED_ROWS, FEW_PAGED_ROWS = 96, 24
-"""The most rows that read panels as they lie where vectors lie across two lines, and where rows lie a power of two of
-bytes apart, a page or more: whatever a processor does to foresee or to spread addresses, it helps little there."""
-
-PAGE = 4096
-"""Bytes that addresses are translated by, and that processors foresee reads within."""
-
 NEAR_SHARE, FAR_SHARE = 1 / 2, 1 / 2
 """The rows of a panel may take these parts of the sets of the first and of the second cache."""
 
 WHOLE_SHARE, LEAST_TERMS = 3 / 4, 256
 """A panel that takes at most this part of the second cache's sets is not cut into blocks; no block has fewer terms, or
 results would be taken up and put down for too little."""
+
+SET_CYCLES = 12
+"""The least cycles of a term where all rows of the vector operand begin in one set of the first cache, measured: they
+take as long for one vector as for three."""
 
 ROWS_OF_WAYS = 3 / 4
 """The rows of a tile may take this part of the sets of the first cache."""
@@ -49,10 +46,7 @@ def packing_pays(found: Contraction, rows: int, step: int | None, target: Target
         return rows >= ROWS_OF_SPREAD
     if rows < ROWS_OF_VECTORS or found.depth <= _room(found.vector.buffer, target.caches[0]) * NEAR_SHARE:
         return False
-    apart = _bytes_apart(found.vector.buffer)
-    if apart >= PAGE and apart & (apart - 1) == 0:
-        return rows > FEW_PAGED_ROWS
-    return rows > (FEW_UNALIGNED_ROWS if apart % target.caches[0].line else FEW_ROWS)
+    return rows > FEW_ROWS
 
 
 def terms_in_cache(found: Contraction, target: Target) -> int | None:
@@ -71,6 +65,12 @@ def tallest(found: Contraction, target: Target) -> int:
     if not found.broadcast.is_plain() or found.broadcast.is_constant:
         return TALLEST
     return max(min(int(_room(found.broadcast.buffer, target.caches[0]) * ROWS_OF_WAYS), TALLEST), 1)
+
+
+def least_cycles(found: Contraction, target: Target) -> float:
+    """The least cycles of a term by any tile that reads the vector operand as it lies."""
+    first = target.caches[0]
+    return SET_CYCLES if found.vector.is_plain() and _room(found.vector.buffer, first) <= first.ways else 0.0
 
 
 def line_elements(found: Contraction, target: Target) -> int:

@@ -54,13 +54,7 @@ def _lay_in_panels(s: Schedule, name: str, found: Contraction, operand: Operand,
 def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
     """Panels of an operand that only the call knows are packed right before their tiles, and stay in cache for them."""
     s.compute_at(panel, loop)
-    s.compact(panel)
-    (buffer,) = (b for b in allocations(s.func.body) if b.name == panel)
-    size = 1
-    for extent in buffer.shape:
-        size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
-    if size * buffer.dtype.bytes <= STACK_BYTES:
-        s.set_scope(panel, "stack")
+    keep_near(s, panel)
     panels, terms = s.get_loops(panel)[-3:-1]
     if loop is not panels:
         s.reorder(terms, panels)
@@ -71,6 +65,17 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
         copies += [b.name for b in blocks(s.func.body) if b.name not in before]
     for copy in copies:
         s.vectorize(s.get_loops(copy)[-1])
+
+
+def keep_near(s: Schedule, name: str) -> None:
+    """A buffer that an iteration fills and reads takes no more room than it needs, on the stack if that is small."""
+    s.compact(name)
+    (buffer,) = (b for b in allocations(s.func.body) if b.name == name)
+    size = 1
+    for extent in buffer.shape:
+        size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
+    if size * buffer.dtype.bytes <= STACK_BYTES:
+        s.set_scope(name, "stack")
 
 
 def only_store(s: Schedule, block: str) -> Expr | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Const, Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
@@ -22,7 +22,7 @@ from tilewright.plan.contraction_ahead import prefetch_panels, prefetch_results
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
-from tilewright.plan.contraction_packing import pack, panels_in_cache
+from tilewright.plan.contraction_packing import keep_near, pack, panels_in_cache
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
@@ -149,27 +149,43 @@ def _may_be_one_block(found: Contraction, choice: Choice, nest: Nest) -> bool:
 def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
-    results = list(s.get_consumers(dot))
+    sums, results = found.out.name, list(s.get_consumers(dot))
     panel = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
+    apart = _panel_around_terms(s, found, choice, nest)
+    if apart is not None and not results:
+        results = [s.cache_write(dot)]
+        sums = next(loads(find_block(s.func, results[0]))).buffer.name
     s.decompose_reduction(dot, nest.terms)
-    s.stage(found.out.name, nest.tiles, scope="register")
-    for block in (f"{found.out.name}.load", f"{found.out.name}.store"):
+    s.stage(sums, nest.tiles, scope="register")
+    for block in (f"{sums}.load", f"{sums}.store"):
         write_out(s, block, nest.tiles, choice.tile)
-    around = next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
+    around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         *_, j = s.get_loops(block)
         _, jl = s.split(j, choice.tile.lanes, tail="mask")
         s.vectorize(jl)
+    if apart is not None:
+        keep_near(s, sums)
     if panel is not None and nest.near is not None and not choice.rows_stay:
         panels_in_cache(s, panel, nest.terms)
     for block in (dot, *whole_panels_apart(s, found, choice, nest)):
         settle_edges(s, found, choice, nest, block)
-    prefetch_results(s, found, [f"{found.out.name}.store"], nest.tiles)
+    if apart is None:
+        prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
     s.parallel(nest.outer)
     return s
+
+
+def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> Var | None:
+    """The loop right around the blocks of terms, where it goes over panels of an operand as it lies: rows of the result
+    would then lie in the same few sets of the caches as those of the panel, so its sums have a place of their own."""
+    loops = s.get_loops(found.block.name)
+    place = loops.index(nest.terms) if nest.terms is not None else 0
+    inside = found.rows is not None and not choice.pack_vector and nest.panels in loops[:place]
+    return loops[place - 1] if inside else None
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> str | None:

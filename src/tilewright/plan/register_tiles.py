@@ -38,6 +38,9 @@ evenly by two threads only if they are even in number."""
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
 
+UNEVEN = 1.1
+"""What a tile costs of which panels of columns go over the edge, where panels are wanted in groups of one size."""
+
 TALLEST = 13
 """The most rows of a tile: where the place of each row is known to a call alone, it has a general register each."""
 
@@ -87,13 +90,23 @@ def tile_registers(target: Target) -> int:
 
 @lru_cache(maxsize=4096)
 def choose_register_tile(
-    rows: int, columns: int, depth: int, registers: int, lanes: int, tallest: int = TALLEST
+    rows: int,
+    columns: int,
+    depth: int,
+    registers: int,
+    lanes: int,
+    tallest: int = TALLEST,
+    grouped: bool = False,
+    least: float = 0.0,
 ) -> RegisterTile:
     """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, of at most `tallest`
-    rows."""
+    rows; with `grouped`, better one whose panels of columns can be worked on in groups of one size; where a term of
+    any tile takes `least` cycles."""
 
     def cost(tile: RegisterTile) -> tuple[float, int]:
-        return tile_cycles(tile, rows, columns, depth), -tile.rows * tile.vectors
+        uneven = grouped and columns % tile.columns != 0
+        cycles = tile_cycles(tile, rows, columns, depth, least=least)
+        return cycles * (UNEVEN if uneven else 1), -tile.rows * tile.vectors
 
     fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
     return min(fitting, key=cost)
@@ -114,12 +127,16 @@ def choose_row_tile(columns: int, registers: int, lanes: int) -> RegisterTile:
     return min((RegisterTile(1, n, lanes) for n in wide), key=cost)
 
 
-def tile_cycles(tile: RegisterTile, rows: int, columns: int, depth: int, traffic: float = 0.0) -> float:
+def tile_cycles(
+    tile: RegisterTile, rows: int, columns: int, depth: int, traffic: float = 0.0, least: float = 0.0
+) -> float:
     """Cycles for extents of `rows` x `columns` and sums of `depth` terms by a tile, of which each vector comes with
-    further cycles of `traffic` a term. Vectors that lie beyond the last column altogether are left out."""
+    further cycles of `traffic` a term, and a term takes `least` cycles. Vectors that lie beyond the last column
+    altogether are left out."""
 
     def run(tile: RegisterTile) -> float:
-        term, stores = tile.cycles + tile.vectors * traffic, tile.rows * tile.vectors * STORE_CYCLES
+        term = max(tile.cycles + tile.vectors * traffic, least)
+        stores = tile.rows * tile.vectors * STORE_CYCLES
         return term * depth + stores + FMA_LATENCY * FMA_PORTS
 
     whole, rest = divmod(columns, tile.columns)
