@@ -161,6 +161,24 @@ def test_lanes_that_do_not_hold_touch_nothing(body: str) -> None:
             assert y.tobytes() == wanted.tobytes(), n
 
 
+NARROW = [("i32", "i8"), ("i32", "u8"), ("i32", "i16"), ("i16", "i8"), ("f32", "bf16"), ("i64", "i32"), ("i64", "i8")]
+
+
+@pytest.mark.parametrize(("wide", "narrow"), NARROW)
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+@pytest.mark.parametrize("size", [1, 17, 49])
+def test_a_single_lane_that_holds_is_stored_as_narrow_as_it_is(wide: str, narrow: str, lanes: int, size: int) -> None:
+    """LLVM knows the mask, for the loop is written out, and joins a truncation with the store."""
+    text = f"""
+func narrowed(x: {wide}[{size}], y: {narrow}[64]):
+  unroll jo in 0..{64 // lanes}:
+    vectorize j in 0..{lanes}:
+      block narrowed(v = jo*{lanes} + j) where jo*{lanes} + j < {size}:
+        y[v] = {narrow}(x[v])
+"""
+    agree(parse(text), [filled(DTYPES[wide], size), filled(DTYPES[narrow], 64)])
+
+
 def test_conditions_without_lanes_stand_outside() -> None:
     f = parse("""
 func f[n, m](x: f32[n, m], y: f32[n, m]):

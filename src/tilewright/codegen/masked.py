@@ -78,8 +78,19 @@ class Masked(Emitter):
         """Writes the elements from an address on."""
         memory, name = _types(dtype, lanes, "store", "p0")
         self.declarations.add(f"declare void {name}({memory}, ptr, {_bits(lanes)})")
-        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {self.mask}"
+        held = self._unforeseen(lanes) if _may_be_truncated(dtype) else self.mask
+        where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {held}"
         self.lines.append(f"  call void {name}({memory} {value}, {where})")
+
+    def _unforeseen(self, lanes: int) -> str:
+        """The mask, as one that LLVM cannot know. Where it knows that a single lane holds, LLVM 22 stores an integer that
+        was truncated as wide as it was before, over what lies next to it (on x86)."""
+        self.declarations.add("@all_lanes = private unnamed_addr constant i64 -1, align 8")
+        whole = self.fresh(f"load volatile i{max(lanes, 8)}, ptr @all_lanes, align 8")
+        if lanes < 8:
+            whole = self.fresh(f"trunc i8 {whole} to i{lanes}")
+        ones = self.fresh(f"bitcast i{lanes} {whole} to {_bits(lanes)}")
+        return self.fresh(f"and {_bits(lanes)} {self.mask}, {ones}")
 
     def gather(self, dtype: DType, lanes: int, pointers: str) -> str:
         """The element at each of the addresses."""
@@ -111,6 +122,11 @@ def _number_of_lanes(cond: Compare) -> Expr | None:
         case Lt(Ramp(Const(0), Const(1), lanes), Broadcast(Min(Max(_, Const(0)), Const(most)) as number, _)):
             return number if most <= lanes and number.dtype is dtypes.index else None
     return None
+
+
+def _may_be_truncated(dtype: DType) -> bool:
+    """Whether LLVM sees elements as integers that may come from wider ones."""
+    return memory_type(dtype).startswith("i") and dtype.bits < 64
 
 
 def _bits(lanes: int) -> str:
