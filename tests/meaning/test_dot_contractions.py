@@ -18,10 +18,12 @@ from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import lower_function, pipeline
 from tilewright.core.passes import run_passes
 from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.nodes import Select, const
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as evaluate_graph
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
+from tilewright.loops.edit import blocks, expressions, loops_around
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
@@ -239,6 +241,27 @@ def test_halves(kind: str) -> None:
         if m * n * k < 6000:
             evaluate(default_schedule(f, Target.parse(BFLOAT)), [x, w, found])
             assert (np.abs(found - expected) <= close).all()
+
+
+@pytest.mark.parametrize(("types", "target"), [(("bf16", "bf16", "f32"), BFLOAT), (("u8", "i8", "i32"), VNNI)])
+@pytest.mark.parametrize("columns", [48, 112, 117, 131, 145])
+def test_only_the_last_vector_is_packed_by_a_look_at_each_column(
+    types: tuple[str, str, str], target: str, columns: int
+) -> None:
+    m, k = 64, 12
+    s = dots(matmul(*types, m, columns, k), target)
+    packs = [b for b in blocks(s.func.body) if b.name.startswith("w.cache")]
+    looked = [b for b in packs if any(isinstance(e, Select) for e in expressions(b))]
+    around = [loops_around(s.func.body, b)[-3] for b in looked]
+    assert columns % 16 == 0 or any(loop.end - loop.begin is const(1) for loop in around)
+    assert packs[0] not in looked
+    x, w, y = (
+        numbers(types[0], (m, k)),
+        numbers(types[1], (k, columns), 1),
+        np.zeros((m, columns), DTYPES[types[2]].numpy),
+    )
+    evaluate(s.func, [x, w, y])
+    np.testing.assert_allclose(y, x.astype(np.float64) @ w.astype(np.float64), rtol=1e-5, atol=1e-5)
 
 
 def test_infinities_beyond_no_end() -> None:

@@ -3,6 +3,7 @@ vectors, and touches nothing beside what the lanes touch."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from test_masks import Page
 
 import tilewright as tw
+from tilewright.expr.dtypes import DTYPES
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
 
@@ -81,6 +83,20 @@ def test_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
     wanted, found, llvm = compiled(TOGETHER.format(dtype, lanes, size, columns, apart), x, np.zeros(size, x.dtype))
     np.testing.assert_array_equal(found, wanted)
     assert ("store <4 x" in llvm) == (columns == 4)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "i8", "i64", "bool"])
+@pytest.mark.parametrize("lanes", [2, 8, 16])
+@pytest.mark.parametrize(("columns", "apart"), [(2, 2), (1, 2), (2, 3), (4, 4), (3, 4)])
+def test_woven_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
+    """As many vectors as their lanes are apart are one piece of memory; four of 32 bits are rows of matrices."""
+    size = apart * (lanes - 1) + columns
+    numbers = np.arange(1, 4 * lanes + 1).reshape(4, lanes)
+    x = (numbers % 3 == 0 if dtype == "bool" else numbers).astype(DTYPES[dtype].numpy)
+    wanted, found, llvm = compiled(TOGETHER.format(dtype, lanes, size, columns, apart), x, np.zeros(size, x.dtype))
+    np.testing.assert_array_equal(found, wanted)
+    whole = columns == apart and dtype != "bool" and not (apart == 4 and dtype == "f32" and lanes > 2)
+    assert (re.search(rf"store <{columns * lanes} x ", llvm) is not None) == whole
 
 
 def test_stores_that_read_each_other_keep_their_order() -> None:

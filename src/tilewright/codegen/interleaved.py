@@ -9,6 +9,9 @@ Four such vectors are the columns of matrices of 4 x 4 elements, a matrix to eac
 memory holds the rows: one after the other here, anywhere apart where a larger array is transposed. Loads are looked for
 in statements that follow each other; four stores must be neighbours. No element is touched that the four do not touch.
 Where lanes are four apart, a vector four elements further is the same one moved by a lane.
+
+    x[ramp(i, 2, 16)] = a          Vectors that are stored into each other's gaps, as many as their lanes are apart, are
+    x[ramp(i + 1, 2, 16)] = b      woven: they fill one piece of memory.
 """
 
 from __future__ import annotations
@@ -68,20 +71,27 @@ def load_groups(run: Sequence[Stmt]) -> list[tuple[Buffer, Address, Group]]:
 
 
 def stored_together(run: Sequence[Stmt]) -> list[Store] | None:
-    """Four stores that fill each other's gaps, in order, none of which reads what they write; None for others."""
-    stores = [s for s in run if isinstance(s, Store)]
-    if len(stores) != SIDE:
+    """The stores at the beginning of a run that fill each other's gaps, in order, none of which reads what they write:
+    four whose lanes are any distance apart, or as many as that. None for others."""
+    first = run[0]
+    if not isinstance(first, Store) or len(run) == 1 or first.buffer.dtype.is_bool:
         return None
-    buffer = stores[0].buffer
-    first = address(buffer.shape, stores[0].indices)
-    if not _suits(buffer, first):
+    place = address(first.buffer.shape, first.indices)
+    number = SIDE if _suits(first.buffer, place) else _woven(place)
+    stores = [s for s in run[:number] if isinstance(s, Store) and s.buffer is first.buffer]
+    if not number or len(stores) != number:
         return None
     places = [address(s.buffer.shape, s.indices) for s in stores]
-    wanted = [Address(first.base, first.offset + n, first.stride, (), first.lanes) for n in range(SIDE)]
-    if places != wanted or any(s.buffer is not buffer for s in stores):
+    if places != [Address(place.base, place.offset + n, place.stride, (), place.lanes) for n in range(number)]:
         return None
-    reads = any(load.buffer is buffer for s in stores for load in loads_of(s.value))
+    reads = any(load.buffer is first.buffer for s in stores for load in loads_of(s.value))
     return None if reads else stores
+
+
+def _woven(place: Address) -> int:
+    """How many vectors at this distance fill one piece of memory; 0 where others do."""
+    plain = isinstance(place.stride, Const) and place.stride.value in (2, SIDE) and not place.index
+    return _stride(place) if plain and place.lanes > 1 and not loads_of(place.base) else 0
 
 
 class Interleaved(Expressions):
@@ -107,12 +117,33 @@ class Interleaved(Expressions):
                 self.remember(load, value, frozenset((self.source(buffer, load.indices),)))
 
     def store_together(self, stores: Sequence[Store]) -> None:
-        """Stores four values that fill each other's gaps."""
+        """Stores values that fill each other's gaps."""
         buffer = stores[0].buffer
         place, needed = self.prepare(buffer.shape, stores[0].indices)
         columns = [self.emit(s.value) for s in stores]
         for e in needed:
             self.emit(e)
+        if _suits(buffer, place):
+            self._store_transposed(buffer, place, columns)
+        else:
+            self._store_woven(buffer, place, columns)
+        for s in stores:
+            self.overwritten(self.source(buffer, s.indices))
+
+    def _store_woven(self, buffer: Buffer, place: Address, columns: Sequence[str]) -> None:
+        """Vectors as far apart as they are many: their first lanes, then their second ones, and so on."""
+        element, lanes = memory_type(buffer.dtype), place.lanes
+        while len(columns) > 1:
+            half = len(columns) // 2
+            picked = [n // 2 + n % 2 * lanes for n in range(2 * lanes)]
+            pairs = zip(columns[:half], columns[half:], strict=True)
+            columns = [self._shuffled(a, b, picked, element, lanes) for a, b in pairs]
+            lanes *= 2
+        at = self.pointer(buffer, Address(place.base, place.offset, None))
+        self.lines.append(f"  store {vector_of(element, lanes)} {columns[0]}, ptr {at}, align {buffer.dtype.bytes}")
+
+    def _store_transposed(self, buffer: Buffer, place: Address, columns: Sequence[str]) -> None:
+        """Four vectors whose lanes are further apart, as rows of matrices."""
         element, lanes = memory_type(buffer.dtype), place.lanes
         rows = self._transposed(columns, element, lanes)
         for part in range(lanes // SIDE):
@@ -121,8 +152,6 @@ class Interleaved(Expressions):
                 first = part * SIDE
                 piece = self._shuffled(row, "poison", list(range(first, first + SIDE)), element, lanes)
                 self.lines.append(f"  store <{SIDE} x {element}> {piece}, ptr {at}, align {buffer.dtype.bytes}")
-        for s in stores:
-            self.overwritten(self.source(buffer, s.indices))
 
     def _load_four(self, buffer: Buffer, place: Address, offset: int) -> list[str]:
         """The vectors at four offsets from this one on."""

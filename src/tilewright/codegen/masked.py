@@ -83,8 +83,8 @@ class Masked(Emitter):
         self.lines.append(f"  call void {name}({memory} {value}, {where})")
 
     def _unforeseen(self, lanes: int) -> str:
-        """The mask, as one that LLVM cannot know. Where it knows that a single lane holds, LLVM 22 stores an integer that
-        was truncated as wide as it was before, over what lies next to it (on x86)."""
+        """The mask, as one that LLVM cannot know. Where it knows that a single lane holds, LLVM 22 stores an integer
+        that was truncated as wide as it was before, over what lies next to it (on x86)."""
         self.declarations.add("@all_lanes = private unnamed_addr constant i64 -1, align 8")
         whole = self.fresh(f"load volatile i{max(lanes, 8)}, ptr @all_lanes, align 8")
         if lanes < 8:

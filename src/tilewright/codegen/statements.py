@@ -7,7 +7,7 @@ from itertools import count
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
 from tilewright.codegen.emitter import OpenLoop
-from tilewright.codegen.interleaved import SIDE, Interleaved, runs, stored_together
+from tilewright.codegen.interleaved import Interleaved, runs, stored_together
 from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
 from tilewright.codegen.pool import DECLARE_PARALLEL
@@ -130,12 +130,12 @@ class Statements(Interleaved):
         self.load_together(run)
         n = 0
         while n < len(run):
-            four = stored_together(run[n : n + SIDE]) if self.mask is None else None
-            if four is None:
+            together = stored_together(run[n:]) if self.mask is None else None
+            if together is None:
                 self.statement(run[n])
             else:
-                self.store_together(four)
-            n += 1 if four is None else SIDE
+                self.store_together(together)
+            n += 1 if together is None else len(together)
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
         place, needed = self.prepare(buffer.shape, indices)

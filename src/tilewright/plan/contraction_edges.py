@@ -3,6 +3,8 @@ where that is possible, and only what is stored is looked at element by element.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
@@ -12,7 +14,8 @@ from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import Choice
 from tilewright.plan.contraction_nest import Nest
 from tilewright.plan.register_tiles import RegisterTile, known
-from tilewright.schedule.find import find_block
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 
@@ -31,23 +34,36 @@ def without_dead_vectors(
     apart = not found.vector.is_constant and (choice.pack_vector or not _has_room(found, tile))
     if not rest or (alive == tile.vectors and not apart):
         return []
-    tails = dict(vectors)
-    if whole:
-        before = {b.name for b in blocks(s.func.body)}
-        s.partition(nest.panels, whole)
-        made = [b.name for b in blocks(s.func.body) if b.name not in before]
-        tails = {}
-        for name in made:
-            original = next((b for b in vectors if name.startswith(f"{b}.tail")), None)
-            if original is None:
-                continue
-            place = [loop.var for loop in loops_around(s.func.body, find_block(s.func, original))].index(
-                vectors[original]
-            )
-            tails[name] = s.get_loops(name)[place]
+    tails = last_panel_apart(s, nest.panels, whole, vectors) if whole else vectors
     for loop in tails.values() if alive < tile.vectors else ():
         s.partition(loop, alive)
-    return [name for name in tails if name != found.block.name and name.startswith(found.block.name)]
+    return [name for name in tails if name.startswith(f"{found.block.name}.tail")]
+
+
+def last_panel_apart(s: Schedule, panels: Var, whole: int, vectors: dict[str, Var]) -> dict[str, Var]:
+    """Puts the panels after so many into a loop of their own. Returns the copies of the blocks with these loops over
+    their vectors, and the loops of the copies."""
+    before = {b.name for b in blocks(s.func.body)}
+    s.partition(panels, whole)
+    tails = {}
+    for name in [b.name for b in blocks(s.func.body) if b.name not in before]:
+        original = next((b for b in vectors if name.startswith(f"{b}.tail")), None)
+        if original is not None:
+            around = loops_around(s.func.body, find_block(s.func, original))
+            place = [loop.var for loop in around].index(vectors[original])
+            tails[name] = s.get_loops(name)[place]
+    return tails
+
+
+def parts_of(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
+    """The loop cut at those of the places, in order, that lie inside it."""
+    parts: list[Var] = []
+    end = known(extent_of(find_loop(s.func, loop)))
+    for place in places:
+        if 0 < place < end:
+            first, loop = s.partition(loop, place)
+            parts.append(first)
+    return [*parts, loop]
 
 
 def whole_panels_apart(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> list[str]:

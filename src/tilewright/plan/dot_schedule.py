@@ -13,6 +13,7 @@ without products of them are copied as f32. Integers are exact: sums of products
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
@@ -23,6 +24,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, begun, plain_contraction
 from tilewright.plan.contraction_choice import MANY, rows_in_cache
+from tilewright.plan.contraction_edges import last_panel_apart, parts_of
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
@@ -139,29 +141,65 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     s.set_scope(sums, "register")
     if nest.term is not None and not plan.is_even:
         s.pad_sum(dot, nest.term)
-    for loop in (nest.row, nest.lane):
-        if loop is not None and is_bounded(s, dot, loop):
-            s.pad(dot, loop)
+    vectors = {dot: nest.vectors}
     if not found.vector.is_constant:
-        _panel_in_cache(s, plan, panel, nest.panels)
+        vectors[panel] = _panel_in_cache(s, plan, panel, nest.panels)
     if rows is not None and not found.broadcast.is_constant:
         _copy_in_vectors(s, plan, rows)
-    _finish(s, plan, nest, results)
+    for block in results:
+        vectors[block] = write_out(s, block, nest.tiles, plan.tile)
+    before = s.get_loops(dot)
+    tails = _edge_apart(s, plan, nest, panel, vectors)
+    for block in (dot, *tails):
+        _instruct(s, plan, nest, block, before)
+    _share(s, plan, nest, tails)
     return s
 
 
-def _finish(s: Schedule, plan: Plan, nest: Nest, results: list[str]) -> None:
-    """What the loops run as."""
+def _edge_apart(s: Schedule, plan: Plan, nest: Nest, panel: str, vectors: dict[str, Var]) -> list[str]:
+    """The panel over the edge has a loop of its own where a call packs it, so that only in its last vector columns are
+    looked at one by one, and goes without the vectors that lie beyond the edge altogether. Returns the copies of the
+    contraction's block; `vectors` has the loops over the vectors of a panel, by block, that which packs among them."""
+    columns, tile = plan.found.extents[plan.found.columns], plan.tile
+    if not isinstance(columns, Const):
+        return []
+    whole, rest = divmod(int(columns.value), tile.columns)
+    alive = -(-rest // tile.lanes)
+    if not rest or (plan.found.vector.is_constant and alive == tile.vectors):
+        return []
+    tails = last_panel_apart(s, nest.panels, whole, vectors) if whole else vectors
+    for block, loop in tails.items():
+        plain = [rest // tile.lanes] if block.startswith(panel) else []
+        parts_of(s, loop, sorted({*plain, alive}))
+    return [name for name in tails if name.startswith(f"{plan.found.block.name}.tail")]
+
+
+def _instruct(s: Schedule, plan: Plan, nest: Nest, block: str, before: Sequence[Var]) -> None:
+    """The loops of a tile become instructions, over the edge as well: nothing beyond it is stored. `before` has the
+    loops around the block that this one is, or is a copy of."""
+    mine = dict(zip(before, s.get_loops(block), strict=True))
+    row = mine[nest.row] if nest.row is not None else None
+    lane = mine[nest.lane]
+    for loop in (row, lane):
+        if loop is not None and is_bounded(s, block, loop):
+            s.pad(block, loop)
     if plan.dot.instruction is None:
-        s.vectorize(nest.lane)
+        s.vectorize(lane)
     else:
-        s.tensorize(nest.lane, plan.dot.instruction.name)
-    for loop in (nest.row, nest.vectors):
+        s.tensorize(lane, plan.dot.instruction.name)
+    for loop in (row, mine[nest.vectors]):
         if loop is not None:
             s.unroll(loop)
-    for block in results:
-        write_out(s, block, nest.tiles, plan.tile)
-    if nest.outer is not nest.tiles:
+
+
+def _share(s: Schedule, plan: Plan, nest: Nest, tails: list[str]) -> None:
+    """Threads share the outermost loop, or the tiles of each panel where panels are few and one is apart."""
+    loops = s.get_loops(plan.found.block.name)
+    few = known(plan.found.extents[plan.found.columns]) < MANY * plan.tile.columns
+    tiles = [plan.found.block.name] if few and nest.outer is nest.panels else []
+    for block in (*tiles, *tails) if tails and nest.row is not None else ():
+        s.parallel(s.get_loops(block)[loops.index(nest.tiles)])
+    if nest.outer is not nest.tiles and not (tiles and tails):
         s.parallel(nest.outer)
 
 
@@ -252,24 +290,26 @@ def _order(outer: dict[Var, int]) -> list[Var]:
     return [first, *(loop for loop in outer if loop is not first)]
 
 
-def _panel_in_cache(s: Schedule, plan: Plan, panel: str, panels: Var) -> None:
-    """A panel of an operand that only the call knows is packed right before its tiles, and stays in cache for them."""
+def _panel_in_cache(s: Schedule, plan: Plan, panel: str, panels: Var) -> Var:
+    """A panel of an operand that only the call knows is packed right before its tiles, and stays in cache for them.
+    Returns the loop over its vectors."""
     s.compute_at(panel, panels)
     s.compact(panel)
     (store,) = (b.body for b in blocks(s.func.body) if b.name == panel and isinstance(b.body, Store))
     if _bytes(store.buffer.shape) * store.buffer.dtype.bytes <= STACK_BYTES:
         s.set_scope(panel, "stack")
-    _write_in_vectors(s, plan, panel)
+    return _write_in_vectors(s, plan, panel)
 
 
-def _write_in_vectors(s: Schedule, plan: Plan, panel: str) -> None:
+def _write_in_vectors(s: Schedule, plan: Plan, panel: str) -> Var:
     """A panel is packed column by column of vectors, the terms of an instruction woven together."""
     *_, column, last = s.get_loops(panel)
     if plan.dot.depth > 1:
         s.unroll(last)
         last = column
-    _, lane = s.split(last, plan.tile.lanes)
+    vectors, lane = s.split(last, plan.tile.lanes)
     s.vectorize(lane)
+    return vectors
 
 
 def _bytes(shape: tuple[Expr, ...]) -> int:
