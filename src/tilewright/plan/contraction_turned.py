@@ -77,12 +77,20 @@ def turn(found: Contraction, target: Target) -> tuple[Contraction, RegisterTile]
         return tile_cycles(tile, columns, whole, depth, STREAM_CYCLES)
 
     tile = min((t for t in candidates(registers, lanes) if t.vectors <= widest), key=cost)
-    turning = columns * (rows * TURN_CYCLES + (depth * PACK_CYCLES if found.vector.is_plain() else 0))
     usual = choose_register_tile(rows, columns, depth, registers, lanes)
     as_it_lies = tile_cycles(usual, rows, columns, depth, STREAM_CYCLES)
-    if _has_vectors(found) and (cost(tile) + turning) * LEAST_GAIN > as_it_lies:
+    if _has_vectors(found) and not turning_pays(found, cost(tile), as_it_lies):
         return None
     return replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns), tile
+
+
+def turning_pays(found: Contraction, turned: float, as_it_lies: float) -> bool:
+    """Whether a contraction with known rows and columns is faster turned, its tiles taking so many cycles either way:
+    results are turned back, and an operand that only the call knows is packed."""
+    assert found.rows is not None
+    rows, columns = known(found.extents[found.rows]), known(found.extents[found.columns])
+    turning = columns * (rows * TURN_CYCLES + (found.depth * PACK_CYCLES if found.vector.is_plain() else 0))
+    return (turned + turning) * LEAST_GAIN <= as_it_lies
 
 
 def _has_vectors(found: Contraction) -> bool:

@@ -9,7 +9,7 @@
 
 An instruction adds several channels of the input to each lane (target/instructions.py). Those of a point lie next to
 each other and meet all lanes, so windows may move by any number of elements, and no row needs room for whole vectors.
-The filters are constants: they are packed beforehand.
+The filters are constants: they are packed beforehand. Windows of 1x1 are computed so where positions are few.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
-from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned
+from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned, turning_pays
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, words_of
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
+from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_cycles
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
@@ -54,7 +54,7 @@ def choose_window_tile(positions: int, channels: int, terms: int, dot: Dot, targ
 def _plan(found: Contraction, target: Target) -> Plan | None:
     """The plan in closed form, its rows and columns exchanged."""
     filters = found.broadcast
-    if found.rows is None or found.vector.is_plain() or not (filters.is_constant and filters.is_plain()):
+    if found.rows is None or not (filters.is_constant and filters.is_plain()):
         return None
     turned = replace(found, vector=filters, broadcast=found.vector, columns=found.rows, rows=found.columns)
     types = (turned.broadcast.buffer.dtype, turned.vector.buffer.dtype, found.out.dtype)
@@ -68,7 +68,19 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
         return None
     moved = [n for n in found.batch if turned.vector.moves(found.block.axes[n].var) and known(found.extents[n]) > 1]
     plan = Plan(turned, dot, axes[0], choose_window_tile(positions, channels, found.depth, dot, target), 1)
-    return plan if plan.is_even and not moved else None
+    if not plan.is_even or moved or (found.vector.is_plain() and not _is_better_turned(found, plan, target)):
+        return None
+    return plan
+
+
+def _is_better_turned(found: Contraction, plan: Plan, target: Target) -> bool:
+    """Whether a contraction whose positions lie along the lanes as it is runs faster with channels there: that is so of
+    few positions, which leave lanes empty."""
+    positions, channels = known(found.extents[found.columns]), known(found.extents[plan.found.columns])
+    usual = choose_window_tile(channels, positions, found.depth, plan.dot, target)
+    deep = -(-found.depth // plan.dot.depth)
+    as_it_lies = tile_cycles(usual, channels, positions, deep)
+    return turning_pays(found, tile_cycles(plan.tile, positions, channels, deep), as_it_lies)
 
 
 def _counts(found: Contraction, axis: int) -> bool:
