@@ -261,6 +261,16 @@ def test_rows_in_one_set_of_the_first_cache_are_read_by_the_widest_tiles(monkeyp
     assert choice.tile.rows * choice.tile.vectors == 24 > near.rows * near.vectors
 
 
+@pytest.mark.parametrize(("columns", "rows", "ahead"), [(3072, 8, 16), (96, 9, 0)])
+def test_tiles_leave_a_register_to_bring_panels_near(
+    monkeypatch: pytest.MonkeyPatch, columns: int, rows: int, ahead: int
+) -> None:
+    """Where panels of a constant come from beyond the second cache, with rows for no more than the other places."""
+    monkeypatch.undo()
+    choice = choose(of(Case(197, columns, 768, True, near=False, cut=False)), WIDE)
+    assert choice is not None and (choice.tile.rows, choice.ahead) == (rows, ahead)
+
+
 def test_panels_that_a_call_packs_are_grouped_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
     """2048 columns are 43 panels of 48, a prime number, but 64 of 32."""
     monkeypatch.undo()

@@ -16,6 +16,7 @@ from tilewright.plan.contraction_operands import (
 )
 from tilewright.plan.register_tiles import (
     STREAMS,
+    TALLEST,
     RegisterTile,
     choose_register_tile,
     choose_row_tile,
@@ -118,7 +119,8 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     else:
         grouped = pack_vector and not found.vector.is_constant
         least = 0.0 if pack_vector else least_cycles(found, target)
-        tile = choose_register_tile(rows, columns, depth, registers, lanes, tallest(found, target), grouped, least)
+        tall = min(tallest(found, target), MOST_PLACES if _streams_by(found, target) else TALLEST)
+        tile = choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
@@ -133,7 +135,7 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    far = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
+    far = terms is None and together > 1 and tile.rows <= MOST_PLACES and _streams_by(found, target)
     ahead = line_elements(found, target) if far else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
 
@@ -156,11 +158,11 @@ def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
     return next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
 
 
-def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> bool:
-    """Whether panels of a constant come from beyond the second cache, each one for several tiles. The first of these
-    would wait for it: what the processor fetches ahead by itself ends with each page."""
-    panels, size = _panels(found, tile, found.depth)
-    far = panels * size > target.cache(2).bytes * FAR_SHARE and tile.rows <= MOST_PLACES
+def _streams_by(found: Contraction, target: Target) -> bool:
+    """Whether panels of a constant come from beyond the second cache. The first tile that reads one would wait for it:
+    what the processor fetches ahead by itself ends with each page."""
+    size = known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
+    far = size > target.cache(2).bytes * FAR_SHARE
     return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
 
 
