@@ -17,6 +17,7 @@ from tilewright.graph.verify import verify
 from tilewright.lower import winograd as rewriting
 from tilewright.lower.winograd import winograd
 from tilewright.lower.winograd_choice import LARGEST_ERROR, Sizes, choose_size, error_bound
+from tilewright.plan.winograd_schedule import CHANNELS
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -191,3 +192,17 @@ def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = compile_module(convolution(x, w))(x)
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
     assert (np.abs(found - exact(x, w, 1)) / scale).max() > error_bound(w, 4) / 2000
+
+
+@pytest.mark.parametrize(
+    ("channels", "extent", "together"), [(64, 14, True), (20, 29, True), (48, 14, True), (60, 14, False)]
+)
+def test_planes_that_meet(channels: int, extent: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where planes begin in few sets of the first cache, several channels write a few of them together."""
+    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 4)
+    x, w = numbers(2, channels, extent, extent), numbers(3, channels, 3, 3, seed=1)
+    module = convolution(x, w)
+    executable = compile_module(module, V3)
+    scheduled = executable.show(after="schedule", kernel="winograd_input")
+    assert (f"half: f32[1, {CHANNELS}, " in scheduled) == together
+    require_bound(executable(x)[0], x, w, 1, 4)

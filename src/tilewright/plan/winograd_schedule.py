@@ -1,6 +1,6 @@
 """The schedules of Winograd's transforms: a channel at a time, tiles in lanes, stages meet on the stack.
 
-    for n, c:                                               input
+    for n, c:                                               input; where planes meet in the cache, c in few channels
       padded = the channel with its zeros
       half = Bᵀ d                                           of all rows of tiles; in large channels, of one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
@@ -32,6 +32,10 @@ from tilewright.target import Target
 
 CHANNEL_ELEMENTS = 8 * 1024
 """The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles."""
+
+CHANNELS = 8
+"""The channels that write a few planes of products together where all planes of one would begin in the same sets of the
+first cache: 16 tiles of 256 channels are planes of 16 KiB, of which each store would wait for the one before."""
 
 ROWS_ELEMENTS = 6 * 1024
 """The largest channel of which all rows are transformed before the columns: then five or six planes of products are
@@ -65,16 +69,19 @@ def _input(s: Schedule, target: Target) -> Schedule:
     """The steps for the input transform."""
     _, c, i, j, p, q = s.get_loops("winograd_input")
     jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
-    if _elements(s, "winograd_rows") <= ROWS_ELEMENTS:
+    at_once = _elements(s, "winograd_rows") <= ROWS_ELEMENTS
+    if at_once and _planes_meet(s, target):
+        c, inner = s.split(c, CHANNELS, tail="clip")
+        s.reorder(p, inner, i, jo, q, ji)
+    elif at_once:
         s.reorder(p, i, jo, q, ji)
-        around = c
     else:
         s.reorder(jo, p, q, ji)
-        around = i
     s.vectorize(ji)
     s.unroll(q)
-    s.compute_at("winograd_rows", around)
-    s.compute_at("winograd_pad", c if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
+    s.compute_at("winograd_rows", c if at_once else i)
+    channel = s.get_loops("winograd_rows")[-4] if at_once else c
+    s.compute_at("winograd_pad", channel if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
     for buffer in ("half", "padded"):
         s.compact(buffer)
         s.set_scope(buffer, "stack")
@@ -85,6 +92,13 @@ def _input(s: Schedule, target: Target) -> Schedule:
     s.unroll(row)
     _pad(s, target)
     return s
+
+
+def _planes_meet(s: Schedule, target: Target) -> bool:
+    """Whether the planes of products begin in so few sets of the first cache that a line of each finds no room."""
+    _, planes, channels, tiles = s.func.params[-1].shape
+    apart = known(channels) * known(tiles) * s.func.params[-1].dtype.bytes
+    return isinstance(channels, Const) and target.caches[0].room(apart) < known(planes)
 
 
 def _elements(s: Schedule, block: str) -> int:
