@@ -123,6 +123,21 @@ def test_images_with_bias_and_relu(size: int) -> None:
     assert any("relu" in name and "winograd_output" in name for name in executable.kernels)
 
 
+def test_images_added_to_the_result(size: int) -> None:
+    """What is added to the result lies as images do, while products have the channels last."""
+    x, w, more = numbers(2, 8, 15, 14), numbers(20, 8, 3, 3, seed=1), numbers(2, 20, 15, 14, seed=2)
+    graph = GraphBuilder()
+    image, other = (graph.param(name, TensorType.of(f32, value.shape)) for name, value in (("x", x), ("more", more)))
+    zero = graph.op("full", value=const(0.0, f32), shape=())
+    padded = graph.op("pad", image, zero, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+    spec, sizes = "n c i+a j+b, o c a b -> n o i j", (("i", 15), ("j", 14))
+    y = graph.op("contract", padded, graph.constant("w", w), spec=spec, sizes=sizes)
+    executable = compile_module(graph.module({"y": graph.op("relu", graph.op("add", y, other))}))
+    assert {d.template for name, d in executable.decisions.items() if "winograd" in name} == {"winograd"}
+    wanted = np.maximum(exact(x, w, 1) + more, 0.0)
+    np.testing.assert_allclose(executable(x, more)[0], wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
 def test_zeros_move_into_the_transform(size: int) -> None:
     x, w = numbers(1, 2, 9, 9), numbers(3, 2, 3, 3)
     made = winograd(convolution(x, w, 2), V3)

@@ -87,7 +87,7 @@ def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
     rows = np.abs(np.array(INPUT[size, stride])).sum(1)
     out = np.abs(np.array(OUTPUT[size, stride]))
     u = transform_filter(filters, size, stride)
-    u = np.abs(u, out=u).sum(2).reshape(edge, edge, -1)
+    u = np.abs(u, out=u).sum(1).reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
     growth = float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
     return float(2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS) * growth)

@@ -10,6 +10,7 @@ from tilewright.plan.contraction_operands import FEW_ROWS, line_elements, packin
 from tilewright.plan.register_tiles import (
     STREAMS,
     RegisterTile,
+    choose_even_tile,
     choose_register_tile,
     choose_row_tile,
     known,
@@ -108,6 +109,9 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
     if found.rows is None and pack_vector:
         tile = choose_row_tile(columns, registers, lanes)
+    elif _rows_side_by_side(found):
+        near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
+        tile = choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
     else:
         tile = choose_register_tile(rows, columns, depth, registers, lanes, tallest(found, target))
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
@@ -117,16 +121,23 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if found.rows is None and terms is not None:
         return Choice(tile, max(NEAR // (tile.columns * found.out.dtype.bytes), 1), terms, pack_vector, pack_broadcast)
     if pack_vector and not rows_stay:
-        near = _packed_together(found, tile, terms or depth, target) if step == 1 else None
-        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, near, rows_stay)
+        group = _packed_together(found, tile, terms or depth, target) if step == 1 else None
+        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, group, rows_stay)
     together = rows_in_cache(tile, rows, terms or depth, size, target)
-    near = None
+    group = None
     if pack_vector and terms is None and together * tile.rows < rows:
-        near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
+        group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
     far = pack_vector and terms is None and together > 1 and _comes_from_afar(found, tile, target)
     ahead = line_elements(found, target) if far else 0
-    return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
+    return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
+
+
+def _rows_side_by_side(found: Contraction) -> bool:
+    """Whether the rows are neighbours in an operand that only a call knows, and panels of a constant meet them."""
+    if found.rows is None or not found.vector.is_constant or found.broadcast.is_constant:
+        return False
+    return found.broadcast.is_plain() and found.broadcast.step(found.block.axes[found.rows].var) == 1
 
 
 def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int:
@@ -151,7 +162,8 @@ def _comes_from_afar(found: Contraction, tile: RegisterTile, target: Target) -> 
     """Whether panels of a constant come from beyond the second cache, each one for several tiles. The first of these
     would wait for it: what the processor fetches ahead by itself ends with each page."""
     panels, size = _panels(found, tile, found.depth)
-    far = panels * size > target.cache(2).bytes * FAR_SHARE and tile.rows <= MOST_PLACES
+    batches = math.prod(known(found.extents[n]) for n in found.batch if found.vector.moves(found.block.axes[n].var))
+    far = batches * panels * size > target.cache(2).bytes * FAR_SHARE and tile.rows <= MOST_PLACES
     return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
 
 

@@ -1,15 +1,15 @@
-"""The schedules of Winograd's transforms: a channel at a time, tiles in lanes, stages meet on the stack.
+"""The schedules of Winograd's transforms: tiles in lanes on the way in, channels on the way out; stages meet on stack.
 
     for n, c:                                               input; where planes meet in the cache, c in few channels
       padded = the channel with its zeros
       half = Bᵀ d                                           of all rows of tiles; in large channels, of one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
 
-    for n, o:                                               output
-      for vectors of tiles:
-        half = Aᵀ m                                         of these tiles alone
-        whole = half A                                      the rows of the image
-      y = f(whole)                                          the epilogue, in vectors along rows
+    for n, vectors of channels, rows of tiles:              output
+      for tiles of the row:
+        half = Aᵀ m
+        whole = half A                                      the pixels of the tile
+      y = f(whole)                                          the epilogue, in vectors along rows, turned in registers
 
 Where a loop is no multiple of the lanes, its last vector is moved back: what it does again, it does alike.
 """
@@ -23,6 +23,7 @@ from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
+from tilewright.plan.contraction_turned import store_turned
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.nests import extent_of
@@ -58,11 +59,11 @@ def _has_points(function: Function) -> bool:
 
 
 def _has_whole_tiles(function: Function) -> bool:
-    """Whether the output is a tile high and wide, and has more than one: loops of a single iteration are none."""
-    whole = find_buffer(function, "whole")
+    """Whether the output is a tile high and wide, and has more than one, and more than one channel: loops of a single
+    iteration are none."""
     *_, height, width = function.params[-1].shape
-    _, _, size, tiles, _ = map(known, whole.shape)
-    return min(known(height), known(width)) >= size and tiles > 1
+    _, size, tiles, _, channels = map(known, find_buffer(function, "whole").shape)
+    return min(known(height), known(width)) >= size and min(tiles, channels) > 1
 
 
 def _input(s: Schedule, target: Target) -> Schedule:
@@ -146,23 +147,26 @@ def _edges(block: Block, axis: Var) -> list[int]:
 def _output(s: Schedule, target: Target) -> Schedule:
     """The steps for the output transform and its epilogue."""
     block = _with_epilogue(s)
-    _, o, _, column = s.get_loops(block)
-    s.compute_at("winograd_tiles", o)
+    _, o, h, _ = loops = s.get_loops(block)
+    size, lanes = known(find_buffer(s.func, "whole").shape[1]), _lanes(s, o, target)
+    vectors, o = s.split(o, lanes, tail="shift")
+    rows, a = s.split(h, size, tail="mask")
+    s.reorder(vectors, rows, o, a, loops[-1])
+    s.compute_at("winograd_tiles", rows)
     s.compact("whole")
-    *_, a, t, b = s.get_loops("winograd_tiles")
-    to, ti = s.split(t, _lanes(s, t, target), tail="shift")
-    s.reorder(to, a, b, ti)
-    s.vectorize(ti)
-    s.unroll(b)
-    s.compute_at("winograd_columns", to)
-    *_, row, middle, lane = s.get_loops("winograd_columns")
-    s.reorder(middle, row)
+    *_, a, t, b, lane = s.get_loops("winograd_tiles")
+    s.reorder(t, a, b, lane)
     s.vectorize(lane)
-    s.unroll(row)
+    s.unroll(b)
+    s.compute_at("winograd_columns", t)
+    *_, a, q, lane = s.get_loops("winograd_columns")
+    s.reorder(q, a)
+    s.vectorize(lane)
+    s.unroll(a)
     s.compact("half")
     for buffer in ("half", "whole"):
         s.set_scope(buffer, "stack")
-    s.vectorize(s.split(column, _lanes(s, column, target), tail="shift")[1])
+    store_turned(s, block, rows, target.lanes(f32))
     return s
 
 
