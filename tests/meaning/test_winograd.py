@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -177,11 +178,20 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sizes(1, 512, 512, 7, 7), 2),
         (Sizes(1, 128, 128, 28, 28, 2), 2),
         (Sizes(1, 256, 256, 14, 14, 2), 2),
+        (Sizes(1, 512, 512, 7, 7, 2), 2),
         (Sizes(1, 3, 32, 112, 112, 2), None),
     ],
 )
 def test_choice(sizes: Sizes, expected: int | None) -> None:
     assert choose_size(sizes, numbers(sizes.outputs, sizes.inputs, 3, 3), V3) == expected
+
+
+def test_filters_are_read_while_products_are_computed() -> None:
+    """Where memory is so slow that reading the filters takes longest, tiles of which there are more do not pay."""
+    sizes, w = Sizes(1, 512, 512, 7, 7), numbers(512, 512, 3, 3)
+    target = Target.parse("x86-64-v4")
+    slow = dataclasses.replace(target, peaks=dataclasses.replace(target.peaks, memory_gbs=4.0))
+    assert (choose_size(sizes, w, target), choose_size(sizes, w, slow)) == (2, None)
 
 
 def test_inaccurate_filters_are_left_alone() -> None:

@@ -77,7 +77,7 @@ def _input(s: Schedule, target: Target) -> Schedule:
     elif at_once:
         s.reorder(p, i, jo, q, ji)
     else:
-        s.reorder(jo, p, q, ji)
+        s.reorder(p, jo, q, ji)
     s.vectorize(ji)
     s.unroll(q)
     s.compute_at("winograd_rows", c if at_once else i)
