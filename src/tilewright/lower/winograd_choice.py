@@ -10,7 +10,7 @@ with u = 2⁻²⁴ and R the roundings of the transforms. With random filters, g
 for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by a hundredth of it.
 
 Times. Multiply-adds at a share of the peak, or the filters by the bandwidth of memory where that takes longer, for they
-are brought near meanwhile; the transforms by cycles a vector; what lies between the kernels by the bandwidth of a cache.
+are brought near meanwhile; the transforms by cycles a vector; what lies between the kernels by bandwidths.
 """
 
 from __future__ import annotations
