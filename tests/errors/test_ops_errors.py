@@ -313,19 +313,19 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     (
         "winograd_output",
-        "f32[1, 25, 2, 4]",
+        "f32[1, 25, 4, 2]",
         {"size": 4, "tiles": (2, 2), "shape": (5, 5)},
         "why:  the numbers of products of a tile differ: 25 and 36",
     ),
     (
         "winograd_output",
-        "f32[1, 36, 2, 5]",
+        "f32[1, 36, 5, 2]",
         {"size": 4, "tiles": (2, 2), "shape": (5, 5)},
         "why:  the numbers of tiles differ: 5 and 4",
     ),
     (
         "winograd_output",
-        "f32[1, 36, 2, 4]",
+        "f32[1, 36, 4, 2]",
         {"size": 4, "tiles": (2, 2), "shape": (9, 5)},
         "why:  the shape (9, 5) does not lie in (2, 2) tiles of size 4",
     ),

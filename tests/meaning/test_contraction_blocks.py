@@ -298,6 +298,42 @@ def of(case: Case) -> Contraction:
     return found
 
 
+SIDE_BY_SIDE = """
+func product(x: f32[{x}, {k}, {m}], w: f32[{x}, {k}, {n}] in constant, y: f32[{x}, {m}, {n}]):
+  for b in 0..{x}, i in 0..{m}, j in 0..{n}, k in 0..{k}:
+    block dot(vb = b, vi = i, vj = j, reduce vk = k):
+      init: y[vb, vi, vj] = 0.0
+      y[vb, vi, vj] += x[vb, vk, vi] * w[vb, vk, vj]
+"""
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "rows", "vectors"),
+    [(196, 128, 128, 7, 2), (49, 128, 128, 7, 2), (16, 256, 256, 8, 2), (64, 64, 1024, 8, 2), (53, 72, 64, 6, 3)],
+)
+def test_rows_side_by_side_are_cut_evenly(m: int, n: int, k: int, rows: int, vectors: int) -> None:
+    """Rows are few enough for terms to be written out and divide what there is, unless that takes much longer; panels
+    stay in the first cache."""
+    choice = choose(side_by_side(1, m, n, k), Target.parse("x86-64-v4"))
+    assert choice is not None and (choice.tile.rows, choice.tile.vectors) == (rows, vectors)
+
+
+def test_panels_of_all_batches_come_from_afar_together() -> None:
+    """Constants that are larger than the second cache only together are brought near all the same."""
+    target = Target.parse("x86-64-v4")
+    ahead = {x: choose(side_by_side(x, 16, 128, 128), target) for x in (1, 36)}
+    assert [choice is not None and choice.ahead for choice in ahead.values()] == [0, 16]
+
+
+def side_by_side(x: int, m: int, n: int, k: int) -> Contraction:
+    """x products of w by a matrix of which the rows of the result are the last dimension."""
+    function = parse(SIDE_BY_SIDE.format(x=x, m=m, n=n, k=k))
+    assert isinstance(function, Function)
+    found = find_contraction(function)
+    assert found is not None
+    return found
+
+
 ROWS = """
 graph main[n](x: f32[n, 256]) -> h:
   w: f32[256, 512] = constant(name=@w)

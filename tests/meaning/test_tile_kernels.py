@@ -35,7 +35,7 @@ from tilewright.target import Target
 
 LONG = settings.get_current_profile_name() == "long"
 TARGETS = tuple(t for t in ("native", "x86-64-v3", "x86-64-v4", "aarch64") if Target.parse(t).has_fma)
-MATMUL = "ik,kj->ij"
+MATMUL, SIDE_BY_SIDE = "ik,kj->ij", "xct,xco->xto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,8 @@ CASES = {
         "1, 64, 28, 28",
         sizes='("i", 28), ("j", 28)',
     ),
+    "rows side by side": Case("f32", "36, 128, 49", "36, 128, 128", SIDE_BY_SIDE, "36, 49, 128"),
+    "rows side by side, odd": Case("f32", "9, 64, 53", "9, 64, 72", SIDE_BY_SIDE, "9, 53, 72"),
     "1x1": Case("f32", "1, 64, 28, 28", "128, 64", "n c i j, o c -> n o i j", "1, 128, 28, 28"),
 }
 
@@ -135,7 +137,7 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     for loop in loops:
         assert loop.on_stack == [], loop
         terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
-        if CASES[name].spec == MATMUL and rest == 0:
+        if CASES[name].spec in (MATMUL, SIDE_BY_SIDE) and rest == 0:
             assert loop.reads == terms * (tile.rows + tile.vectors), loop
 
 

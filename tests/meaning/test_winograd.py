@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tilewright.graph.verify import verify
 from tilewright.lower import winograd as rewriting
 from tilewright.lower.winograd import winograd
 from tilewright.lower.winograd_choice import LARGEST_ERROR, Sizes, choose_size, error_bound
+from tilewright.plan.winograd_schedule import CHANNELS
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -122,6 +124,21 @@ def test_images_with_bias_and_relu(size: int) -> None:
     assert any("relu" in name and "winograd_output" in name for name in executable.kernels)
 
 
+def test_images_added_to_the_result(size: int) -> None:
+    """What is added to the result lies as images do, while products have the channels last."""
+    x, w, more = numbers(2, 8, 15, 14), numbers(20, 8, 3, 3, seed=1), numbers(2, 20, 15, 14, seed=2)
+    graph = GraphBuilder()
+    image, other = (graph.param(name, TensorType.of(f32, value.shape)) for name, value in (("x", x), ("more", more)))
+    zero = graph.op("full", value=const(0.0, f32), shape=())
+    padded = graph.op("pad", image, zero, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+    spec, sizes = "n c i+a j+b, o c a b -> n o i j", (("i", 15), ("j", 14))
+    y = graph.op("contract", padded, graph.constant("w", w), spec=spec, sizes=sizes)
+    executable = compile_module(graph.module({"y": graph.op("relu", graph.op("add", y, other))}))
+    assert {d.template for name, d in executable.decisions.items() if "winograd" in name} == {"winograd"}
+    wanted = np.maximum(exact(x, w, 1) + more, 0.0)
+    np.testing.assert_allclose(executable(x, more)[0], wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
 def test_zeros_move_into_the_transform(size: int) -> None:
     x, w = numbers(1, 2, 9, 9), numbers(3, 2, 3, 3)
     made = winograd(convolution(x, w, 2), V3)
@@ -161,11 +178,20 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sizes(1, 512, 512, 7, 7), 2),
         (Sizes(1, 128, 128, 28, 28, 2), 2),
         (Sizes(1, 256, 256, 14, 14, 2), 2),
+        (Sizes(1, 512, 512, 7, 7, 2), 2),
         (Sizes(1, 3, 32, 112, 112, 2), None),
     ],
 )
 def test_choice(sizes: Sizes, expected: int | None) -> None:
     assert choose_size(sizes, numbers(sizes.outputs, sizes.inputs, 3, 3), V3) == expected
+
+
+def test_filters_are_read_while_products_are_computed() -> None:
+    """Where memory is so slow that reading the filters takes longest, tiles of which there are more do not pay."""
+    sizes, w = Sizes(1, 512, 512, 7, 7), numbers(512, 512, 3, 3)
+    target = Target.parse("x86-64-v4")
+    slow = dataclasses.replace(target, peaks=dataclasses.replace(target.peaks, memory_gbs=4.0))
+    assert (choose_size(sizes, w, target), choose_size(sizes, w, slow)) == (2, None)
 
 
 def test_inaccurate_filters_are_left_alone() -> None:
@@ -191,3 +217,17 @@ def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     (found,) = compile_module(convolution(x, w))(x)
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
     assert (np.abs(found - exact(x, w, 1)) / scale).max() > error_bound(w, 4) / 2000
+
+
+@pytest.mark.parametrize(
+    ("channels", "extent", "together"), [(64, 14, True), (20, 29, True), (48, 14, True), (60, 14, False)]
+)
+def test_planes_that_meet(channels: int, extent: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where planes begin in few sets of the first cache, several channels write a few of them together."""
+    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 4)
+    x, w = numbers(2, channels, extent, extent), numbers(3, channels, 3, 3, seed=1)
+    module = convolution(x, w)
+    executable = compile_module(module, V3)
+    scheduled = executable.show(after="schedule", kernel="winograd_input")
+    assert (f"half: f32[1, {CHANNELS}, " in scheduled) == together
+    require_bound(executable(x)[0], x, w, 1, 4)

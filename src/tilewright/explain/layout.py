@@ -168,7 +168,7 @@ def _domain(place: Place, value: Value) -> str:
     read = any(n.op.name == "winograd_output" for n in flow.readers_of(value))
     if not made and not read:
         return ""
-    return "Winograd's domain: points of a tile, channels, tiles"
+    return "Winograd's domain: points of a tile, " + ("channels, tiles" if made else "tiles, channels")
 
 
 def _movements(place: Place, value: Value) -> list[Node]:

@@ -3,7 +3,7 @@
     y: f32[1, 32, 56, 56] = contract(pad(x), w, spec="n c i+a j+b, o c a b -> n o i j")        w: f32[32, 64, 3, 3]
     =>
     v: f32[1, 36, 64, 196] = winograd_input(x, size=4, tiles=(14, 14), low=(1, 1))
-    m: f32[1, 36, 32, 196] = contract(u, v, spec="x o c, n x c t -> n x o t")                  u = G w Gᵀ, a constant
+    m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")                  u = G w Gᵀ, a constant
     y: f32[1, 32, 56, 56] = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
 
 36 products take the place of 16 * 9; with a stride of two, 25 take that of 4 * 9 (see ops/winograd.py). The zeros
@@ -165,6 +165,6 @@ def by_tiles(edit: Edit, node: Node, found: Convolution, size: int) -> Value:
         return edit.add(made).outputs[0]
 
     v = add("winograd_input", found.image, size=size, tiles=tiles, low=found.low, stride=stride)
-    m = add("contract", u, v, spec="x o c, n x c t -> n x o t")
+    m = add("contract", v, u, spec="n x c t, x c o -> n x t o")
     shape = (found.sizes.height, found.sizes.width)
     return add("winograd_output", m, size=size, tiles=tiles, shape=shape, stride=stride)

@@ -9,8 +9,8 @@ what the matrices can make of them: relative to the sum of |w| times the largest
 with u = 2⁻²⁴ and R the roundings of the transforms. With random filters, growth is about 3.5 for tiles of 2 x 2 and 140
 for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by a hundredth of it.
 
-Times. Multiply-adds at a share of the peak, the transforms by cycles a vector of tiles, what lies between the kernels
-and the filters by bandwidths.
+Times. Multiply-adds at a share of the peak, or the filters by the bandwidth of memory where that takes longer, for they
+are brought near meanwhile; the transforms by cycles a vector; what lies between the kernels by bandwidths.
 """
 
 from __future__ import annotations
@@ -34,14 +34,15 @@ LARGEST_ERROR = 1e-3
 ROUNDINGS = 16
 """The roundings of an element on its way through both transforms."""
 
-DIRECT, TILES = {1: 0.85, 2: 0.65}, 0.75
+DIRECT, TILES = {1: 0.85, 2: 0.65}, 0.9
 """The share of the peak that contractions reach: a convolution of each stride, the products of tiles."""
 
 TURNED = 1.1
 """How much longer a point takes where channels lie along the lanes, and no lane is left empty."""
 
 CYCLES = {(2, 1): (110, 90), (4, 1): (210, 200), (2, 2): (110, 100)}
-"""Cycles of the transforms of a vector of tiles, of each size and stride: (input, output)."""
+"""Cycles of the transforms, of each size and stride: of a vector of tiles of the input, of a vector of channels of a
+tile of the output."""
 
 LEAST_GAIN = 1.1
 """How much faster tiles must be."""
@@ -87,7 +88,7 @@ def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
     rows = np.abs(np.array(INPUT[size, stride])).sum(1)
     out = np.abs(np.array(OUTPUT[size, stride]))
     u = transform_filter(filters, size, stride)
-    u = np.abs(u, out=u).sum(2).reshape(edge, edge, -1)
+    u = np.abs(u, out=u).sum(1).reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
     growth = float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
     return float(2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS) * growth)
@@ -99,7 +100,7 @@ def direct_seconds(sizes: Sizes, target: Target) -> float:
     points = sizes.images * _points(sizes.height, sizes.width, lanes)
     pairs = sizes.inputs * sizes.outputs
     filters = 4 * WINDOW * WINDOW * pairs / (target.peaks.memory_gbs * 1e9)
-    return 2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9) + filters
+    return max(2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9), filters)
 
 
 def pair_seconds(sizes: Sizes, pairs: Dot | None, target: Target) -> float:
@@ -117,17 +118,14 @@ def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:
     lanes, peak = target.lanes(f32), target.fma_gflops * 1e9
     products = edge_of(size, sizes.stride) ** 2
     rows, columns = sizes.tiles(size)
-    whole = -(-rows * columns // lanes)
-    pairs = sizes.inputs * sizes.outputs
-    multiply = 2 * products * pairs * sizes.images * whole * lanes / (TILES * peak)
+    tiles, vectors = sizes.images * rows * columns, -(-sizes.outputs // lanes)
+    multiply = 2 * products * sizes.inputs * vectors * lanes * tiles / (TILES * peak)
+    filters = 4 * products * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
     read, write = CYCLES[size, sizes.stride]
-    vectors = (
-        sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns))) * read + sizes.outputs * whole * write
-    )
-    transform = sizes.images * vectors * 4 * lanes / peak
-    between = 4 * products * whole * lanes * (sizes.inputs + sizes.outputs) * sizes.images
-    filters = 4 * products * pairs / (target.peaks.memory_gbs * 1e9)
-    return multiply + transform + 2 * between / _bandwidth(between, target) + filters + 2 * CALL
+    loaded = sizes.images * sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns)))
+    transform = (loaded * read + vectors * tiles * write) * FLOPS_A_LANE * lanes / peak
+    between = 4 * products * tiles * (sizes.inputs + sizes.outputs)
+    return max(multiply, filters) + transform + 2 * between / _bandwidth(between, target) + 2 * CALL
 
 
 def _points(rows: int, columns: int, lanes: int) -> float:

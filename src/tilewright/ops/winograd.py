@@ -1,12 +1,13 @@
 """The transforms of Winograd's convolution by windows of 3x3: tiles of the image to products and back.
 
     v: f32[1, 36, 64, 196] = winograd_input(x: f32[1, 64, 56, 56], size=4, tiles=(14, 14), low=(1, 1))
-    m: f32[1, 36, 32, 196] = contract(u, v, spec="x o c, n x c t -> n x o t")     u: transform_filter(w, 4)
+    m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")     u: transform_filter(w, 4)
     y: f32[1, 32, 56, 56]  = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
 
 A tile of S x S outputs is Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A of the (S+2) x (S+2) inputs d around it, with the matrices for S = 2
 and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). Tiles are numbered row by row,
-the products of a tile as well.
+the products of a tile as well. Products have the channels last: there are often more of them than tiles, so that they
+fill whole vectors, and filters stream by as panels of them.
 
 Windows that move two at a time meet the even inputs with the outer taps and the odd ones with the middle tap. The even
 ones are a convolution by two taps, for which 3 products make two outputs; with the odd ones 5 products take the place
@@ -78,10 +79,10 @@ def edge_of(size: int, stride: int) -> int:
 
 
 def transform_filter(w: Array, size: int, stride: int = 1) -> Array:
-    """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, o, c], in f64."""
+    """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, c, o], in f64."""
     g = np.array(FILTER[size, stride])
-    u: Array = np.kron(g, g) @ w.reshape(-1, WINDOW * WINDOW).T.astype(np.float64)
-    return u.reshape(-1, *w.shape[:2])
+    u: Array = np.kron(g, g) @ w.swapaxes(0, 1).reshape(-1, WINDOW * WINDOW).T.astype(np.float64)
+    return u.reshape(-1, w.shape[1], w.shape[0])
 
 
 def input_terms(size: int, stride: int, d: Terms) -> list[Expr]:
@@ -215,7 +216,7 @@ class WinogradInput(Op):
 
 
 class WinogradOutput(Op):
-    """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, …, o, i*columns + j] of tile i, j."""
+    """y[n, o, i*size + a, j*size + b] = (Aᵀ m A)[a, b] of the products m[n, …, i*columns + j, o] of tile i, j."""
 
     name = "winograd_output"
     attributes = OutputAttributes
@@ -225,41 +226,41 @@ class WinogradOutput(Op):
         m = _check(context, inputs, attrs, "a tensor of products")
         products, total = edge_of(attrs.size, attrs.stride) ** 2, attrs.tiles[0] * attrs.tiles[1]
         context.require_equal(m.shape[1], const(products), "the numbers of products of a tile")
-        context.require_equal(m.shape[3], const(total), "the numbers of tiles")
+        context.require_equal(m.shape[2], const(total), "the numbers of tiles")
         if any(not 1 <= e <= t * attrs.size for e, t in zip(attrs.shape, attrs.tiles, strict=True)):
             raise context.error(f"the shape {attrs.shape} does not lie in {attrs.tiles} tiles of size {attrs.size}")
-        return (TensorType.of(m.dtype, (m.shape[0], m.shape[2], *attrs.shape)),)
+        return (TensorType.of(m.dtype, (m.shape[0], m.shape[3], *attrs.shape)),)
 
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
         (m,), size = inputs, attrs.size
         rows, columns = attrs.tiles
         edge = edge_of(size, attrs.stride)
         a = np.array(OUTPUT[size, attrs.stride], m.dtype)
-        tiles = m.reshape(m.shape[0], edge, edge, m.shape[2], rows, columns).transpose(0, 3, 4, 5, 1, 2)
+        tiles = m.reshape(m.shape[0], edge, edge, rows, columns, m.shape[3]).transpose(0, 5, 3, 4, 1, 2)
         y = np.matmul(np.matmul(a, tiles), a.T).transpose(0, 1, 2, 4, 3, 5)
-        y = y.reshape(m.shape[0], m.shape[2], rows * size, columns * size)
+        y = y.reshape(m.shape[0], m.shape[3], rows * size, columns * size)
         return (np.ascontiguousarray(y[:, :, : attrs.shape[0], : attrs.shape[1]]),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (m,), (y,) = inputs, outputs
         size, stride, columns = attrs.size, attrs.stride, attrs.tiles[1]
-        n, _, o, total = m.shape
+        n, _, total, o = m.shape
         edge = edge_of(size, stride)
-        half = build.temporary("half", dtype=m.dtype, shape=(n, o, const(size), const(edge), total))
+        half = build.temporary("half", dtype=m.dtype, shape=(n, const(size), const(edge), total, o))
 
-        def column(vn: Expr, vo: Expr, va: Expr, vq: Expr, t: Expr) -> Expr:
-            return _chosen(va, output_terms(size, stride, [load(m, vn, p * edge + vq, vo, t) for p in range(edge)]))
+        def column(vn: Expr, va: Expr, vq: Expr, t: Expr, vo: Expr) -> Expr:
+            return _chosen(va, output_terms(size, stride, [load(m, vn, p * edge + vq, t, vo) for p in range(edge)]))
 
         build.compute("winograd_columns", half, column)
-        whole = build.temporary("whole", dtype=m.dtype, shape=(n, o, const(size), total, const(size)))
+        whole = build.temporary("whole", dtype=m.dtype, shape=(n, const(size), total, const(size), o))
 
-        def element(vn: Expr, vo: Expr, va: Expr, t: Expr, vb: Expr) -> Expr:
-            return _chosen(vb, output_terms(size, stride, [load(half, vn, vo, va, q, t) for q in range(edge)]))
+        def element(vn: Expr, va: Expr, t: Expr, vb: Expr, vo: Expr) -> Expr:
+            return _chosen(vb, output_terms(size, stride, [load(half, vn, va, q, t, vo) for q in range(edge)]))
 
         build.compute("winograd_tiles", whole, element)
 
         def place(vn: Expr, vo: Expr, h: Expr, w: Expr) -> Expr:
-            return load(whole, vn, vo, h % size, h // size * columns + w // size, w % size)
+            return load(whole, vn, h % size, h // size * columns + w // size, w % size, vo)
 
         build.compute("winograd_output", y, place)
 

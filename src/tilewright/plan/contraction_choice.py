@@ -18,6 +18,7 @@ from tilewright.plan.register_tiles import (
     STREAMS,
     TALLEST,
     RegisterTile,
+    choose_even_tile,
     choose_register_tile,
     choose_row_tile,
     known,
@@ -114,13 +115,7 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if not pack_vector and step not in (1, 2):
         return None
     registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
-    if found.rows is None and pack_vector:
-        tile = choose_row_tile(columns, registers, lanes)
-    else:
-        grouped = pack_vector and not found.vector.is_constant
-        least = 0.0 if pack_vector else least_cycles(found, target)
-        tall = min(tallest(found, target), MOST_PLACES if _streams_by(found, target) else TALLEST)
-        tile = choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least)
+    tile = _choose_tile(found, pack_vector, registers, lanes, target)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
     size = found.broadcast.buffer.dtype.bytes
     rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
@@ -128,16 +123,38 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if found.rows is None and terms is not None:
         return Choice(tile, max(NEAR // (tile.columns * found.out.dtype.bytes), 1), terms, pack_vector, pack_broadcast)
     if pack_vector and not rows_stay:
-        near = _packed_together(found, tile, terms or depth, target) if step == 1 else None
-        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, near, rows_stay)
+        group = _packed_together(found, tile, terms or depth, target) if step == 1 else None
+        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, group, rows_stay)
     together = rows_in_cache(tile, rows, terms or depth, size, target)
-    near = None
+    group = None
     if pack_vector and terms is None and together * tile.rows < rows:
-        near = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
+        group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
     far = terms is None and together > 1 and tile.rows <= MOST_PLACES and _streams_by(found, target)
     ahead = line_elements(found, target) if far else 0
-    return Choice(tile, together, terms, pack_vector, pack_broadcast, near, streams=streams, ahead=ahead)
+    return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
+
+
+def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: int, target: Target) -> RegisterTile:
+    """The register tile, for so many registers of so many lanes."""
+    rows = known(found.extents[found.rows]) if found.rows is not None else 1
+    columns, depth = known(found.extents[found.columns]), found.depth
+    if found.rows is None and pack_vector:
+        return choose_row_tile(columns, registers, lanes)
+    if _rows_side_by_side(found):
+        near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
+        return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
+    grouped = pack_vector and not found.vector.is_constant
+    least = 0.0 if pack_vector else least_cycles(found, target)
+    tall = min(tallest(found, target), MOST_PLACES if _streams_by(found, target) else TALLEST)
+    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least)
+
+
+def _rows_side_by_side(found: Contraction) -> bool:
+    """Whether the rows are neighbours in an operand that only a call knows, and panels of a constant meet them."""
+    if found.rows is None or not found.vector.is_constant or found.broadcast.is_constant:
+        return False
+    return found.broadcast.is_plain() and found.broadcast.step(found.block.axes[found.rows].var) == 1
 
 
 def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int:
@@ -161,7 +178,8 @@ def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
 def _streams_by(found: Contraction, target: Target) -> bool:
     """Whether panels of a constant come from beyond the second cache. The first tile that reads one would wait for it:
     what the processor fetches ahead by itself ends with each page."""
-    size = known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
+    batches = math.prod(known(found.extents[n]) for n in found.batch if found.vector.moves(found.block.axes[n].var))
+    size = batches * known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
     far = size > target.cache(2).bytes * FAR_SHARE
     return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
 

@@ -6,8 +6,6 @@ first cache, 1024 apart in one. What of a panel does not find room there is read
 
 from __future__ import annotations
 
-import math
-
 from tilewright.loops.nodes import Buffer
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.register_tiles import TALLEST, known
@@ -80,9 +78,7 @@ def line_elements(found: Contraction, target: Target) -> int:
 
 def _room(buffer: Buffer, cache: Cache) -> int:
     """How many rows of a buffer find room in a cache, a line of each."""
-    apart = _bytes_apart(buffer)
-    steps = apart // cache.line if apart % cache.line == 0 else 1
-    return cache.sets // math.gcd(steps, cache.sets) * cache.ways
+    return cache.room(_bytes_apart(buffer))
 
 
 def _bytes_apart(buffer: Buffer) -> int:

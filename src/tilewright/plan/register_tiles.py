@@ -31,15 +31,19 @@ STORE_CYCLES = 2
 UNKNOWN = 1 << 12
 """The extent that is assumed of a dimension that only a call knows."""
 
+SECOND_CACHE = 0.5
+"""What a vector of a panel that does not stay in the first cache adds to each term beyond that."""
+
+UNEVEN = 1.05
+"""How much faster a tile must be that leaves a part of one at an edge, where panels are wanted in groups of one size,
+or are asked for ahead."""
+
 STREAMS, FEW_TILES = 4, 8
 """A tile of one row reads so many panels at once, or fewer; fewer tiles than the second number that are wide are shared
 evenly by two threads only if they are even in number."""
 
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
-
-UNEVEN = 1.1
-"""What a tile costs of which panels of columns go over the edge, where panels are wanted in groups of one size."""
 
 TALLEST = 13
 """The most rows of a tile: where the place of each row is known to a call alone, it has a general register each."""
@@ -110,6 +114,24 @@ def choose_register_tile(
 
     fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
     return min(fitting, key=cost)
+
+
+@lru_cache(maxsize=1024)
+def choose_even_tile(
+    rows: int, columns: int, depth: int, registers: int, lanes: int, tallest: int, near: int
+) -> RegisterTile:
+    """The tile for rows that lie side by side, of at most `tallest` rows, where panels of more than `near` columns do
+    not stay in the first cache. One that divides rows and columns is preferred: where the last row may be passed, each
+    row has a place of its own to be counted on, and the panel beyond the last whole one is not asked for ahead."""
+
+    def cost(tile: RegisterTile) -> tuple[float, int]:
+        traffic = 0.0 if tile.columns <= near else SECOND_CACHE
+        return tile_cycles(tile, rows, columns, depth, traffic), -tile.rows * tile.vectors
+
+    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
+    best = min(fitting, key=cost)
+    even = [t for t in fitting if rows % t.rows == 0 and columns % t.columns == 0]
+    return min((t for t in even if cost(t)[0] <= cost(best)[0] * UNEVEN), key=cost, default=best)
 
 
 def choose_row_tile(columns: int, registers: int, lanes: int) -> RegisterTile:

@@ -1,15 +1,15 @@
-"""The schedules of Winograd's transforms: a channel at a time, tiles in lanes, stages meet on the stack.
+"""The schedules of Winograd's transforms: tiles in lanes on the way in, channels on the way out; stages meet on stack.
 
-    for n, c:                                               input
+    for n, c:                                               input; where planes meet in the cache, c in few channels
       padded = the channel with its zeros
       half = Bᵀ d                                           of all rows of tiles; in large channels, of one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
 
-    for n, o:                                               output
-      for vectors of tiles:
-        half = Aᵀ m                                         of these tiles alone
-        whole = half A                                      the rows of the image
-      y = f(whole)                                          the epilogue, in vectors along rows
+    for n, vectors of channels, rows of tiles:              output
+      for tiles of the row:
+        half = Aᵀ m
+        whole = half A                                      the pixels of the tile
+      y = f(whole)                                          the epilogue, in vectors along rows, turned in registers
 
 Where a loop is no multiple of the lanes, its last vector is moved back: what it does again, it does alike.
 """
@@ -23,6 +23,8 @@ from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
+from tilewright.plan.contraction_edges import parts_of
+from tilewright.plan.contraction_turned import store_turned
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.nests import extent_of
@@ -32,6 +34,10 @@ from tilewright.target import Target
 
 CHANNEL_ELEMENTS = 8 * 1024
 """The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles."""
+
+CHANNELS = 8
+"""The channels that write a few planes of products together where all planes of one would begin in the same sets of the
+first cache: 16 tiles of 256 channels are planes of 16 KiB, of which each store would wait for the one before."""
 
 ROWS_ELEMENTS = 6 * 1024
 """The largest channel of which all rows are transformed before the columns: then five or six planes of products are
@@ -54,27 +60,30 @@ def _has_points(function: Function) -> bool:
 
 
 def _has_whole_tiles(function: Function) -> bool:
-    """Whether the output is a tile high and wide, and has more than one: loops of a single iteration are none."""
-    whole = find_buffer(function, "whole")
+    """Whether the output is a tile high and wide, and has more than one, and more than one channel: loops of a single
+    iteration are none."""
     *_, height, width = function.params[-1].shape
-    _, _, size, tiles, _ = map(known, whole.shape)
-    return min(known(height), known(width)) >= size and tiles > 1
+    _, size, tiles, _, channels = map(known, find_buffer(function, "whole").shape)
+    return min(known(height), known(width)) >= size and min(tiles, channels) > 1
 
 
 def _input(s: Schedule, target: Target) -> Schedule:
     """The steps for the input transform."""
     _, c, i, j, p, q = s.get_loops("winograd_input")
     jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
-    if _elements(s, "winograd_rows") <= ROWS_ELEMENTS:
+    at_once = _elements(s, "winograd_rows") <= ROWS_ELEMENTS
+    if at_once and _planes_meet(s, target):
+        c, inner = s.split(c, CHANNELS, tail="clip")
+        s.reorder(p, inner, i, jo, q, ji)
+    elif at_once:
         s.reorder(p, i, jo, q, ji)
-        around = c
     else:
-        s.reorder(jo, p, q, ji)
-        around = i
+        s.reorder(p, jo, q, ji)
     s.vectorize(ji)
     s.unroll(q)
-    s.compute_at("winograd_rows", around)
-    s.compute_at("winograd_pad", c if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
+    s.compute_at("winograd_rows", c if at_once else i)
+    channel = s.get_loops("winograd_rows")[-4] if at_once else c
+    s.compute_at("winograd_pad", channel if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
     for buffer in ("half", "padded"):
         s.compact(buffer)
         s.set_scope(buffer, "stack")
@@ -87,6 +96,13 @@ def _input(s: Schedule, target: Target) -> Schedule:
     return s
 
 
+def _planes_meet(s: Schedule, target: Target) -> bool:
+    """Whether the planes of products begin in so few sets of the first cache that a line of each finds no room."""
+    _, planes, channels, tiles = s.func.params[-1].shape
+    apart = known(channels) * known(tiles) * s.func.params[-1].dtype.bytes
+    return isinstance(channels, Const) and target.caches[0].room(apart) < known(planes)
+
+
 def _elements(s: Schedule, block: str) -> int:
     """The elements that a block, over images and channels first, computes of a channel."""
     return math.prod(known(extent_of(find_loop(s.func, loop))) for loop in s.get_loops(block)[2:])
@@ -97,22 +113,11 @@ def _pad(s: Schedule, target: Target) -> None:
     block = find_block(s.func, "winograd_pad")
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
-    for part in _parts(s, column, columns):
+    for part in parts_of(s, column, columns):
         lanes = _lanes(s, part, target)
         if lanes > 1:
             s.vectorize(s.split(part, lanes, tail="shift")[1])
-    _parts(s, row, rows)
-
-
-def _parts(s: Schedule, loop: Var, places: list[int]) -> list[Var]:
-    """The loop cut at those of the places that lie inside it."""
-    parts: list[Var] = []
-    end = known(extent_of(find_loop(s.func, loop)))
-    for place in places:
-        if place < end:
-            first, loop = s.partition(loop, place)
-            parts.append(first)
-    return [*parts, loop]
+    parts_of(s, row, rows)
 
 
 def _edges(block: Block, axis: Var) -> list[int]:
@@ -132,23 +137,26 @@ def _edges(block: Block, axis: Var) -> list[int]:
 def _output(s: Schedule, target: Target) -> Schedule:
     """The steps for the output transform and its epilogue."""
     block = _with_epilogue(s)
-    _, o, _, column = s.get_loops(block)
-    s.compute_at("winograd_tiles", o)
+    _, o, h, _ = loops = s.get_loops(block)
+    size, lanes = known(find_buffer(s.func, "whole").shape[1]), _lanes(s, o, target)
+    vectors, o = s.split(o, lanes, tail="shift")
+    rows, a = s.split(h, size, tail="mask")
+    s.reorder(vectors, rows, o, a, loops[-1])
+    s.compute_at("winograd_tiles", rows)
     s.compact("whole")
-    *_, a, t, b = s.get_loops("winograd_tiles")
-    to, ti = s.split(t, _lanes(s, t, target), tail="shift")
-    s.reorder(to, a, b, ti)
-    s.vectorize(ti)
-    s.unroll(b)
-    s.compute_at("winograd_columns", to)
-    *_, row, middle, lane = s.get_loops("winograd_columns")
-    s.reorder(middle, row)
+    *_, a, t, b, lane = s.get_loops("winograd_tiles")
+    s.reorder(t, a, b, lane)
     s.vectorize(lane)
-    s.unroll(row)
+    s.unroll(b)
+    s.compute_at("winograd_columns", t)
+    *_, a, q, lane = s.get_loops("winograd_columns")
+    s.reorder(q, a)
+    s.vectorize(lane)
+    s.unroll(a)
     s.compact("half")
     for buffer in ("half", "whole"):
         s.set_scope(buffer, "stack")
-    s.vectorize(s.split(column, _lanes(s, column, target), tail="shift")[1])
+    store_turned(s, block, rows, target.lanes(f32))
     return s
 
 

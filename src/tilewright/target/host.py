@@ -8,6 +8,7 @@ Systems other than Linux tell LLVM, which is loaded there to be asked.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,12 @@ class Cache:
     def sets(self) -> int:
         """Lines that share an index, counted once: bytes = sets * ways * line, rounded down for odd sizes."""
         return max(1, self.bytes // (self.ways * self.line))
+
+    def room(self, apart: int) -> int:
+        """How many lines find room that begin `apart` bytes from each other: in few sets, where these are many lines;
+        in all of them, where they are no whole number of lines."""
+        lines = apart // self.line if apart % self.line == 0 else 1
+        return self.sets // math.gcd(lines, self.sets) * self.ways
 
 
 @dataclass(frozen=True, slots=True)
