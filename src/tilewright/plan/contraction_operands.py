@@ -19,6 +19,9 @@ ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
 """From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
 memory; and one that lies in vectors already, far apart, if reading it so is slow at all."""
 
+FEW_SHORT_ROWS, SHORT_BYTES = 96, 2048
+"""The most rows that read panels of rows of fewer bytes as they lie, where vectors lie across two lines."""
+
 NEAR_SHARE, FAR_SHARE = 1 / 2, 1 / 2
 """The rows of a panel may take these parts of the sets of the first and of the second cache."""
 
@@ -44,7 +47,8 @@ def packing_pays(found: Contraction, rows: int, step: int | None, target: Target
         return rows >= ROWS_OF_SPREAD
     if rows < ROWS_OF_VECTORS or found.depth <= _room(found.vector.buffer, target.caches[0]) * NEAR_SHARE:
         return False
-    return rows > FEW_ROWS
+    apart = _bytes_apart(found.vector.buffer)
+    return rows > (FEW_SHORT_ROWS if apart < SHORT_BYTES and apart % target.caches[0].line else FEW_ROWS)
 
 
 def terms_in_cache(found: Contraction, target: Target) -> int | None:
