@@ -171,6 +171,30 @@ def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
     assert loop.on_stack == [], loop
 
 
+@pytest.mark.parametrize(("name", "multiply_adds"), [("every second", 7 * 9), ("every second, long rows", 4 * 9)])
+def test_rows_are_held_in_registers(name: str, multiply_adds: int) -> None:
+    """Where there are enough of them: each row of the image is loaded once for the tile, in three vectors at most, and
+    nothing else is between memory and a tile in the middle of the image but the weights and a bias."""
+    target = Target.parse("x86-64-v4")
+    loops = list(inner_loops(assembly(lower(convolution(TILED[name])[0], target).llvm, target)))
+    (loop, *_) = [one for one in loops if one.multiply_adds and not one.on_stack]
+    assert loop.multiply_adds == multiply_adds
+    rows, stores = 2 * multiply_adds // 9 + 1, multiply_adds // 9
+    assert loop.reads <= 3 * rows + 9 + stores
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_rows_are_taken_apart_in_registers(target: str) -> None:
+    """Columns that one place of the window meets are shuffled out of whole vectors, each of which is loaded once for
+    two places."""
+    machine = Target.parse(target)
+    (s,) = scheduled(TILED["every second, 5x5"], machine)
+    lanes = machine.lanes(DTYPES["f32"])
+    assert f"alloc pad.acc: f32[1, 1, 1, {lanes}, 2] in register" in str(s.func)
+    text = assembly(lower(convolution(TILED["every second, 5x5"])[0], machine).llvm, machine)
+    assert "vgather" not in text and "vpinsr" not in text and "vinsertps" not in text
+
+
 @pytest.mark.parametrize("name", ["a tile", "every second, long rows"])
 def test_steps_replay(name: str) -> None:
     target = Target.parse("x86-64-v3")

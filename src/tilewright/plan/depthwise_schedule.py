@@ -8,6 +8,13 @@ a tile of rows by a vector of columns is summed up in registers.
         for b, a, r: t[r] += q[row of r at a, columns at b] * w[c, a, b]      a row is loaded once for all a
         y[…] = f(t)
 
+Where rows are held, a tile is few rows, and a channel's rows are not copied: those that the tile meets are loaded into
+registers as they lie, zeros around them, and the columns of a place are shuffled out of them:
+
+      for tiles of R rows, vectors of columns:
+        q[rows, lanes and more] = the rows with their zeros, in registers
+        for r, a, b: t[r] += q[row of r at a, every second from b] * w[c, a, b]
+
 Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
 then many of its vectors are under way at a time, and each is full but for the last.
 
@@ -22,7 +29,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.contraction import begun, plain_contraction
-from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
+from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
 from tilewright.plan.register_tiles import UNKNOWN, known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
@@ -59,9 +66,9 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     near = None
     if w.source.scope is not Scope.ARGUMENT:
         pad = s.unite(w.source.name)
-        if choice.planes:
+        if choice.planes and choice.held is Held.COPIED:
             _split_columns(s, w)
-        near = pad, None if choice.in_registers else s.cache_write(pad)
+        near = pad, s.cache_write(pad) if choice.held is Held.COPIED else None
     outer, tiles = _tiles(s, w, choice, last)
     if whole is not None:
         s.compute_at(whole, tiles[-1])
@@ -70,21 +77,38 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     if whole is not None:
         _in_whole_vectors(s, whole, choice)
     if near is not None:
-        pad, copy = near
-        if copy is None:
-            _load_padded(s, w, choice, pad)
-        else:
-            s.compute_at(copy, tiles[0] if choice.by_rows else outer)
-            s.compact(w.source.name)
-            s.set_scope(w.source.name, "stack")
-            if choice.planes:
-                s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
-            _bring_near(s, w, choice, pad, copy)
+        _hold(s, w, choice, near, outer, tiles)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
+    if near is not None and choice.held is Held.ROWS and len(tiles) > 1:
+        _apart_at_edges(s, tiles[-1])
     s.parallel(outer)
     return s
+
+
+def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None], outer: Var, tiles: list[Var]) -> None:
+    """Puts the rows with their zeros where the sums read them."""
+    pad, copy = near
+    if copy is None:
+        hold = _load_rows if choice.held is Held.ROWS else _load_padded
+        hold(s, w, choice, pad, tiles[-1])
+        return
+    s.compute_at(copy, tiles[0] if choice.by_rows else outer)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "stack")
+    if choice.planes:
+        s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
+    _bring_near(s, w, choice, pad, copy)
+
+
+def _apart_at_edges(s: Schedule, columns: Var) -> None:
+    """The vectors at the edges of the image by themselves: those between need no masks."""
+    count = _extent(s, columns)
+    if count > 2:
+        _parts(s, columns, (1, count - 1))
+    else:
+        s.unroll(columns)
 
 
 def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
@@ -176,7 +200,8 @@ def _extent(s: Schedule, loop: Var) -> int:
 
 
 def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
-    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows."""
+    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows; where
+    the rows that they meet are held, one row of sums after the other."""
     found = find_block(s.func, w.block)
     r, c = _loop_of(s, w.block, -2), _loop_of(s, w.block, -1)
     taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
@@ -187,7 +212,8 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     lane = c
     if w.width < choice.lanes:
         _, lane = s.split(c, choice.lanes, tail="mask")
-    s.reorder(*single, *columns, *rows, r, lane)
+    order = (r, *rows, *columns) if choice.held is Held.ROWS else (*columns, *rows, r)
+    s.reorder(*single, *order, lane)
     (sums,) = stored_buffers(found)
     s.compact(sums.name)
     s.set_scope(sums.name, "register")
@@ -211,7 +237,25 @@ def _column_taps(s: Schedule, w: Windows) -> list[Var]:
     return [v for v in s.get_loops(w.block) if v in variables_of(binding)]
 
 
-def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str) -> None:
+def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
+    """The rows that a tile meets are loaded into registers as they lie, in whole vectors, with the zeros around."""
+    s.compute_at(pad, tile)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "register")
+    row, column = _loop_of(s, pad, -2), _loop_of(s, pad, -1)
+    vectors, lane = s.split(column, choice.lanes, tail="mask")
+    at = ", ".join(f"d{n}" for n in range(len(w.source.shape) - 1))
+    s.transform_layout(w.source.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
+    s.pad(pad, lane)
+    s.vectorize(lane)
+    s.unroll(vectors)
+    s.unroll(row)
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    _parts(s, row, _for_all_tiles(_inside(found, found.spatial[-2].var, 1), w, choice))
+
+
+def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
     """The rows that a column of the window meets are loaded into registers, with the zeros around them."""
     (column,) = _column_taps(s, w)
     s.compute_at(pad, column)
@@ -234,10 +278,12 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     if planes:
         s.reorder(vectors, *planes, lane)
     (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
-    s.compute_at(pad, s.get_loops(copy)[-2])
+    s.compute_at(pad, vectors)
     s.compact(between)
     s.set_scope(between, "register")
     s.vectorize(lane)
+    if planes:
+        _in_order(s, between, pad, choice)
     s.vectorize(_loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
@@ -257,6 +303,16 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name
         _parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+
+
+def _in_order(s: Schedule, between: str, pad: str, choice: Choice) -> None:
+    """What is between memory and its planes lies as in memory, so that it is loaded in whole vectors."""
+    (made,) = stored_buffers(find_block(s.func, pad))
+    at = ", ".join(f"d{n}" for n in range(len(made.shape) - 2))
+    s.transform_layout(between, f"{at}, p, w -> {at}, w, p")
+    plane, column = s.get_loops(pad)[-2:]
+    s.reorder(column, plane)
+    s.unroll(s.split(s.fuse(column, plane), choice.lanes)[0])
 
 
 def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[int, int]:
