@@ -46,16 +46,16 @@ func overwritten(x: f32[64], y: f32[32]):
 
 
 ACROSS = """
-func across(x: f32[48], y: f32[{1}]):
+func across(x: f32[96], y: f32[{1}]):
   for o in 0..1:
-    alloc t: f32[48] in register
+    alloc t: f32[96] in register
     unroll q in 0..{3}:
       vectorize i in 0..{1}:
         block load(vo = o, vi = q*{1} + i):
-          t[vi] = x[vo*48 + vi]
+          t[vi] = x[vo*96 + vi]
     vectorize i in 0..{1}:
       block across(vo = o, vi = i):
-        y[vo*48 + vi] = t[vi*{0} + {2}]
+        y[vo*96 + vi] = t[vi*{0} + {2}]
 """
 
 
@@ -98,12 +98,12 @@ def test_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
 
 
 @pytest.mark.parametrize("lanes", [4, 8, 16])
-@pytest.mark.parametrize("apart", [1, 2])
+@pytest.mark.parametrize("apart", [1, 2, 3, 4])
 @pytest.mark.parametrize("first", [0, 1, 3, 7, 16])
 def test_lanes_across_vectors_of_a_register(apart: int, first: int, lanes: int) -> None:
     """They are shuffled out of the vectors that were stored, and the register is none of memory."""
-    x = np.arange(1, 49).astype(np.float32)
-    text = ACROSS.format(apart, lanes, first, 48 // lanes)
+    x = np.arange(1, 97).astype(np.float32)
+    text = ACROSS.format(apart, lanes, first, 96 // lanes)
     wanted, found, _ = compiled(text, x, np.zeros(lanes, np.float32))
     np.testing.assert_array_equal(found, wanted)
     np.testing.assert_array_equal(found, x[first : first + apart * lanes : apart])

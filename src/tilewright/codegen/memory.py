@@ -21,6 +21,9 @@ from tilewright.types.scopes import Scope
 Source = tuple[str, int, int]
 """The elements from the second number to the third of the buffer at a pointer."""
 
+FURTHEST_SHUFFLED = 4
+"""Lanes of a register so many elements apart at most are shuffled out of vectors: a shuffle for each of these."""
+
 ANYWHERE = 1 << 62
 """More elements than any buffer has."""
 
@@ -337,12 +340,17 @@ def _is_inside(buffer: Buffer, place: Address) -> bool:
 
 
 def _stride_across(buffer: Buffer, place: Address) -> int | None:
-    """The elements from one lane to the next, 1 or 2, of an access to a register whose lanes lie in several vectors of
-    as many lanes, counted from its start, all of them inside; None for any other access."""
+    """The elements from one lane to the next, few, of an access to a register whose lanes lie in several vectors
+    of as many lanes, counted from its start, all of them inside; None for any other access."""
     stride, lanes = place.stride, place.lanes
     if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or not isinstance(stride, Const):
         return None
-    if place.index or lanes == 1 or stride.value not in (1, 2) or (stride.value == 1 and place.offset % lanes == 0):
+    if (
+        place.index
+        or lanes == 1
+        or not 1 <= stride.value <= FURTHEST_SHUFFLED
+        or (stride.value == 1 and place.offset % lanes == 0)
+    ):
         return None
     vectors = (place.offset + int(stride.value) * (lanes - 1)) // lanes + 1
     inside = _is_inside(buffer, replace(place, offset=0, stride=const(1), lanes=vectors * lanes))

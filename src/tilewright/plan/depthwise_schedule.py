@@ -23,17 +23,16 @@ Where a loop is no multiple of its tile, the last tile is moved back: what it do
 
 from __future__ import annotations
 
-from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Block, Function
+from tilewright.loops.nodes import Function
 from tilewright.plan.contraction import begun, plain_contraction
 from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
-from tilewright.plan.register_tiles import UNKNOWN, known
+from tilewright.plan.depthwise_turned import apply_turned, are_turned
+from tilewright.plan.image_loops import extent, inside, loop_of, loops_of, parts
+from tilewright.plan.register_tiles import UNKNOWN
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.nests import extent_of
-from tilewright.schedule.predicates import bound, conjuncts
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
@@ -52,6 +51,8 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     windows = None if start is None else find_windows(*start)
     if start is None or windows is None:
         return None
+    if are_turned(*start, windows, target):
+        return apply_turned(begun(function, start[0]), start[1], windows, target)
     return apply_choice(begun(function, start[0]), windows, choose(windows, target))
 
 
@@ -104,9 +105,9 @@ def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None],
 
 def _apart_at_edges(s: Schedule, columns: Var) -> None:
     """The vectors at the edges of the image by themselves: those between need no masks."""
-    count = _extent(s, columns)
+    count = extent(s, columns)
     if count > 2:
-        _parts(s, columns, (1, count - 1))
+        parts(s, columns, (1, count - 1))
     else:
         s.unroll(columns)
 
@@ -123,7 +124,7 @@ def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
 
 def _in_one_row(s: Schedule, block: str, choice: Choice) -> None:
     """The epilogue of a channel, in vectors that go on where a row of the image ends."""
-    places = s.fuse(_loop_of(s, block, -2), _loop_of(s, block, -1))
+    places = s.fuse(loop_of(s, block, -2), loop_of(s, block, -1))
     s.vectorize(s.split(places, choice.lanes, tail="shift")[1])
 
 
@@ -139,7 +140,7 @@ def _stays_along_columns(s: Schedule, w: Windows) -> bool:
 def _in_whole_vectors(s: Schedule, block: str, choice: Choice) -> None:
     """The epilogue of rows shorter than a vector: on whole vectors, in registers. Of less than a vector it would take
     two halves."""
-    row, column = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    row, column = loop_of(s, block, -2), loop_of(s, block, -1)
     _, lane = s.split(column, choice.lanes, tail="mask")
     _in_registers(s, block, lane, choice)
     s.vectorize(lane)
@@ -165,7 +166,7 @@ def _split_columns(s: Schedule, w: Windows) -> None:
 
 def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, list[Var]]:
     """The nest that is stored last, in tiles: the loop over channels, and the loops over tiles."""
-    m, n = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    m, n = loop_of(s, block, -2), loop_of(s, block, -1)
     outer = _channels(s, block)
     around = [v for v in s.get_loops(block) if v not in (m, n, outer)]
     if not choice.epilogue_apart:
@@ -180,34 +181,19 @@ def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, li
 
 def _channels(s: Schedule, block: str) -> Var:
     """The longest of the loops that are not over an image's rows and columns."""
-    image = _loop_of(s, block, -2), _loop_of(s, block, -1)
-    return max((v for v in s.get_loops(block) if v not in image), key=lambda v: _extent(s, v))
-
-
-def _loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
-    """The loops that a spatial axis is bound to, innermost first: none where it has one value."""
-    used = variables_of(find_block(s.func, block).spatial[axis].binding)
-    return [v for v in reversed(s.get_loops(block)) if v in used]
-
-
-def _loop_of(s: Schedule, block: str, axis: int) -> Var:
-    """The innermost loop that a spatial axis, of several values, is bound to."""
-    return _loops_of(s, block, axis)[0]
-
-
-def _extent(s: Schedule, loop: Var) -> int:
-    return known(extent_of(find_loop(s.func, loop)))
+    image = loop_of(s, block, -2), loop_of(s, block, -1)
+    return max((v for v in s.get_loops(block) if v not in image), key=lambda v: extent(s, v))
 
 
 def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows; where
     the rows that they meet are held, one row of sums after the other."""
     found = find_block(s.func, w.block)
-    r, c = _loop_of(s, w.block, -2), _loop_of(s, w.block, -1)
+    r, c = loop_of(s, w.block, -2), loop_of(s, w.block, -1)
     taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
     columns = _column_taps(s, w)
     others = [v for v in taps if v not in columns]
-    single = [v for v in others if _extent(s, v) == 1]
+    single = [v for v in others if extent(s, v) == 1]
     rows = [v for v in others if v not in single]
     lane = c
     if w.width < choice.lanes:
@@ -242,7 +228,7 @@ def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> 
     s.compute_at(pad, tile)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")
-    row, column = _loop_of(s, pad, -2), _loop_of(s, pad, -1)
+    row, column = loop_of(s, pad, -2), loop_of(s, pad, -1)
     vectors, lane = s.split(column, choice.lanes, tail="mask")
     at = ", ".join(f"d{n}" for n in range(len(w.source.shape) - 1))
     s.transform_layout(w.source.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
@@ -252,7 +238,7 @@ def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> 
     s.unroll(row)
     s.guard(pad)
     found = find_block(s.func, pad)
-    _parts(s, row, _for_all_tiles(_inside(found, found.spatial[-2].var, 1), w, choice))
+    parts(s, row, _for_all_tiles(inside(found, found.spatial[-2].var, 1), w, choice))
 
 
 def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
@@ -261,19 +247,19 @@ def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -
     s.compute_at(pad, column)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")
-    row, lane = _loop_of(s, pad, -3 if choice.planes else -2), _loop_of(s, pad, -1)
+    row, lane = loop_of(s, pad, -3 if choice.planes else -2), loop_of(s, pad, -1)
     s.vectorize(lane)
     s.unroll(row)
     s.guard(pad)
     found = find_block(s.func, pad)
-    _parts(s, row, _inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
+    parts(s, row, inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
 
 
 def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) -> None:
     """The rows are copied in vectors, through a register with the zeros around them: no masks where there are none."""
-    row, column = _loop_of(s, copy, -3 if choice.planes else -2), _loop_of(s, copy, -1)
-    columns = _extent(s, column)
-    planes = _loops_of(s, copy, -2) if choice.planes else []
+    row, column = loop_of(s, copy, -3 if choice.planes else -2), loop_of(s, copy, -1)
+    columns = extent(s, column)
+    planes = loops_of(s, copy, -2) if choice.planes else []
     vectors, lane = s.split(column, choice.lanes, tail="shift")
     if planes:
         s.reorder(vectors, *planes, lane)
@@ -284,11 +270,11 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     s.vectorize(lane)
     if planes:
         _in_order(s, between, pad, choice)
-    s.vectorize(_loop_of(s, pad, -1))
+    s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    rows = _inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
-    first, end = _inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
+    rows = inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
+    first, end = inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
     count = -(-columns // choice.lanes)
     starts = [min(n * choice.lanes, columns - choice.lanes) for n in range(count)]
     whole = [n for n, at in enumerate(starts) if first <= at and at + choice.lanes <= end]
@@ -299,10 +285,10 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
         s.unroll(plane)
     if choice.by_rows:
         rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
-    image = _parts(s, row, rows)[1]
+    image = parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name
-        _parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+        parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
 
 
 def _in_order(s: Schedule, between: str, pad: str, choice: Choice) -> None:
@@ -321,40 +307,13 @@ def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[i
     return rows[0], max(rows[1] - last, rows[0])
 
 
-def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
-    """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
-    The axis counts by `step`, and what is between is counted by another one."""
-    first, end = 0, UNKNOWN
-    for cond in conjuncts(block.where):
-        p = bound(cond)
-        parts = affine_in(p, axis) if p is not None else None
-        if parts is None or set(parts[0]) != {()}:
-            continue
-        number = parts[1].get((), 0)
-        if parts[0][()] == step:
-            first = max(first, -(number // step))
-        elif parts[0][()] == -step:
-            end = min(end, (number + 1) // step)
-    return first, end
-
-
-def _parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
-    """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
-    before, behind, end = None, None, _extent(s, loop)
-    if places[0] > 0:
-        before, loop = s.partition(loop, places[0])
-    if places[1] < end:
-        loop, behind = s.partition(loop, places[1])
-    return before, loop, behind
-
-
 def _write_out(s: Schedule, block: str, choice: Choice) -> None:
     """The epilogue over a tile, written out, in vectors along the columns."""
-    row, lane = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
     lanes = choice.lanes
-    while lanes > _extent(s, lane):
+    while lanes > extent(s, lane):
         lanes //= 2
-    if lanes < _extent(s, lane):
+    if lanes < extent(s, lane):
         vectors, lane = s.split(lane, lanes, tail="shift")
         s.unroll(vectors)
     s.vectorize(lane)
