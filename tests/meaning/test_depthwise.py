@@ -3,6 +3,7 @@ run in tiles over padded channels."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -239,6 +240,15 @@ def test_steps_replay(name: str, machine: str) -> None:
     again = Schedule(all_inlined(kernel))
     again.replay(s.trace)
     assert same(again.func, s.func)
+
+
+@pytest.mark.parametrize(("target", "masked"), [("x86-64-v3", 0), ("x86-64-v4", 14)])
+def test_short_rows_are_stored_at_once_where_masks_are_cheap(target: str, masked: int) -> None:
+    """Fourteen rows of fourteen, in vectors of sixteen lanes: one store a row, not two of eight."""
+    machine = Target.parse(target)
+    text = assembly(lower(convolution(TILED["a bias"])[0], machine).llvm, machine)
+    assert len(re.findall(r"vmovups\s+%zmm\d+, .*\) \{%k\d\}", text)) == masked
+    assert not re.search(r"vmaskmovps\s+%\w+, %\w+, .*\)", text)
 
 
 def test_an_epilogue_of_rows_shorter_than_a_vector_runs_on_whole_vectors() -> None:

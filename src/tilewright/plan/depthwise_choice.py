@@ -80,8 +80,8 @@ class Held(Enum):
 class Choice:
     """`rows` x `lanes` sums are a tile; its padded rows are `held` somewhere: copied as a whole channel or, `by_rows`,
     for a row of tiles, and where windows move by several columns in `planes`, the columns that a place meets together;
-    the columns of a window are written out, or a loop; the epilogue runs inside
-    a tile or, `epilogue_apart`, after the sums of a channel."""
+    the columns of a window are written out, or a loop; the epilogue runs inside a tile or, `epilogue_apart`, after the
+    sums of a channel; rows shorter than a vector are stored under a mask, or in two halves."""
 
     rows: int
     lanes: int
@@ -90,6 +90,7 @@ class Choice:
     planes: bool
     unroll_columns: bool
     epilogue_apart: bool
+    masked_stores: bool
 
 
 def find_windows(function: Function, found: Contraction) -> Windows | None:
@@ -174,7 +175,8 @@ def choose(windows: Windows, target: Target) -> Choice:
     held = Held.ROWS if in_rows else Held.COLUMN if direct else Held.COPIED
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
-    return Choice(rows, lanes, not near, held, planes, unroll, apart)
+    masked = target.has_masks and not windows.calls  # beside functions like exp, halves are no slower
+    return Choice(rows, lanes, not near, held, planes, unroll, apart, masked)
 
 
 def _rows_of_held(windows: Windows, lanes: int) -> int:

@@ -308,12 +308,15 @@ def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[i
 
 
 def _write_out(s: Schedule, block: str, choice: Choice) -> None:
-    """The epilogue over a tile, written out, in vectors along the columns."""
+    """The epilogue over a tile, written out, in vectors along the columns: a row shorter than one is stored under a
+    mask or, where that is slow, in two halves that overlap."""
     row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
     lanes = choice.lanes
     while lanes > extent(s, lane):
         lanes //= 2
-    if lanes < extent(s, lane):
+    if choice.masked_stores and lanes < extent(s, lane) < choice.lanes:
+        _, lane = s.split(lane, choice.lanes, tail="mask")
+    elif lanes < extent(s, lane):
         vectors, lane = s.split(lane, lanes, tail="shift")
         s.unroll(vectors)
     s.vectorize(lane)
