@@ -64,6 +64,7 @@ TILED = {
     "every second": Case((1, 5, 14, 14), step=(2, 2)),
     "every second, 5x5": Case((1, 3, 28, 28), (5, 5), (2, 2), low=(2, 2), high=(2, 2)),
     "every second, long rows": Case((1, 2, 30, 113), step=(2, 2)),
+    "a column of a window, long rows": Case((1, 2, 60, 112), (5, 1), low=(2, 0), high=(2, 0)),
     "every third": Case((1, 5, 22, 31), step=(3, 3)),
     "steps of rows": Case((1, 5, 23, 12), step=(2, 1)),
     "steps of columns": Case((1, 5, 12, 23), step=(1, 2)),

@@ -33,9 +33,6 @@ ROWS_HELD, SHORT_ROWS_HELD = 9, 17
 FEW_WEIGHTS = 9
 """So many weights stay in registers all the while."""
 
-HOLDING_ROWS = 32
-"""Rows are held by targets of so many registers."""
-
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
 
@@ -165,7 +162,7 @@ def choose(windows: Windows, target: Target) -> Choice:
     wide = [(n - 1) * s + (t - 1) * a + 1 for n, s, t, a in _dimensions(windows)]
     near = wide[0] * (wide[1] + lanes) * size <= target.caches[0].bytes // NEAR_SHARE
     most = _rows_of_held(windows, lanes)
-    in_rows = most > 1 and target.vector_registers >= HOLDING_ROWS and _are_held(windows, lanes, near)
+    in_rows = most > 1 and target.has_masks and _are_held(windows, lanes, near)
     if in_rows:
         tiles = -(-windows.height // most)
     rows = -(-windows.height // tiles)
@@ -193,7 +190,7 @@ def _are_held(windows: Windows, lanes: int, near: bool) -> bool:
         return False
     if taps[0] * taps[1] <= FEW_WEIGHTS:
         return step == 2 or not near
-    return step == 2 and step * windows.width <= lanes
+    return step == 2 and step * windows.width <= lanes and taps[1] <= lanes
 
 
 def _dimensions(w: Windows) -> list[tuple[int, int, int, int]]:

@@ -229,10 +229,12 @@ def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> 
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")
     row, column = loop_of(s, pad, -2), loop_of(s, pad, -1)
+    beyond = extent(s, column) % choice.lanes
     vectors, lane = s.split(column, choice.lanes, tail="mask")
     at = ", ".join(f"d{n}" for n in range(len(w.source.shape) - 1))
     s.transform_layout(w.source.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
-    s.pad(pad, lane)
+    if beyond:
+        s.pad(pad, lane)
     s.vectorize(lane)
     s.unroll(vectors)
     s.unroll(row)
