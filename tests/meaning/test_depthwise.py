@@ -99,6 +99,7 @@ TURNED = {
     "channels, no zeros": Case((1, 16, 9, 11), (5, 5), low=(0, 0), high=(0, 0)),
     "channels, uneven zeros": Case((1, 16, 6, 6), (3, 5), low=(2, 0), high=(0, 3)),
     "channels, zeros all over": Case((1, 16, 4, 4), (5, 5), low=(4, 4), high=(4, 4)),
+    "channels, three columns": Case((1, 16, 5, 3), (3, 5), low=(1, 3), high=(1, 3)),
     "channels, other padding": Case((1, 16, 6, 6), (5, 5), low=(2, 2), high=(2, 2), zero=0.5),
     "channels, apart": Case((1, 16, 7, 7), (5, 3), gap=(2, 3), low=(4, 3), high=(4, 3)),
     "channels, a column of a window": Case((1, 16, 7, 7), (11, 1), low=(5, 0), high=(5, 0)),

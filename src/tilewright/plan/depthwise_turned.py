@@ -21,7 +21,7 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.contraction_packing import pack
 from tilewright.plan.depthwise_choice import FEW_WEIGHTS, Windows
-from tilewright.plan.image_loops import inside, loop_of, parts
+from tilewright.plan.image_loops import extent, inside, loop_of, parts
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
@@ -33,7 +33,6 @@ SIDE = 4
 
 EMPTY = 2
 """Rows are turned that fill this part of a vector at most."""
-
 
 MOST_TURNED = 0.75
 """What is turned at a time takes this part of the first cache at most."""
@@ -127,8 +126,10 @@ def _sum(s: Schedule, w: Windows, axis: int) -> None:
 
 
 def _in_squares(s: Schedule, column: Var) -> None:
-    """Four columns at a time, written out: with vectors along channels they are turned in registers."""
-    s.unroll(s.split(column, SIDE, tail="shift")[1])
+    """Four columns at a time, written out, where there are as many: with vectors along channels they are turned in
+    registers."""
+    if extent(s, column) >= SIDE:
+        s.unroll(s.split(column, SIDE, tail="shift")[1])
 
 
 def _bring_near(s: Schedule, near: str, axis: int, padded: bool) -> None:
