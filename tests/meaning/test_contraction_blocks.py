@@ -93,6 +93,7 @@ def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
     monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
     monkeypatch.setattr(contraction_operands, "FEW_ROWS", 12)
+    monkeypatch.setattr(contraction_operands, "FEW_SHORT_ROWS", 12)
     monkeypatch.setattr(contraction_operands, "LEAST_TERMS", 16)
 
 

@@ -3,6 +3,7 @@ run in tiles over padded channels."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -63,6 +64,7 @@ TILED = {
     "every second": Case((1, 5, 14, 14), step=(2, 2)),
     "every second, 5x5": Case((1, 3, 28, 28), (5, 5), (2, 2), low=(2, 2), high=(2, 2)),
     "every second, long rows": Case((1, 2, 30, 113), step=(2, 2)),
+    "a column of a window, long rows": Case((1, 2, 60, 112), (5, 1), low=(2, 0), high=(2, 0)),
     "every third": Case((1, 5, 22, 31), step=(3, 3)),
     "steps of rows": Case((1, 5, 23, 12), step=(2, 1)),
     "steps of columns": Case((1, 5, 12, 23), step=(1, 2)),
@@ -89,6 +91,32 @@ TILED = {
     "f64": Case((1, 5, 14, 15), dtype="f64"),
     "f64, every second": Case((1, 5, 14, 15), step=(2, 2), dtype="f64"),
 }
+TURNED = {
+    "channels": Case((1, 32, 7, 7), (5, 5), low=(2, 2), high=(2, 2)),
+    "channels, every second": Case((1, 16, 14, 14), (5, 5), (2, 2), low=(2, 2), high=(2, 2)),
+    "channels, images": Case((3, 32, 6, 7), (5, 5), low=(2, 2), high=(2, 2)),
+    "channels, more images": Case((20, 16, 5, 8), (5, 5), low=(2, 2), high=(2, 2)),
+    "channels, no zeros": Case((1, 16, 9, 11), (5, 5), low=(0, 0), high=(0, 0)),
+    "channels, uneven zeros": Case((1, 16, 6, 6), (3, 5), low=(2, 0), high=(0, 3)),
+    "channels, zeros all over": Case((1, 16, 4, 4), (5, 5), low=(4, 4), high=(4, 4)),
+    "channels, three columns": Case((1, 16, 5, 3), (3, 5), low=(1, 3), high=(1, 3)),
+    "channels, other padding": Case((1, 16, 6, 6), (5, 5), low=(2, 2), high=(2, 2), zero=0.5),
+    "channels, apart": Case((1, 16, 7, 7), (5, 3), gap=(2, 3), low=(4, 3), high=(4, 3)),
+    "channels, a column of a window": Case((1, 16, 7, 7), (11, 1), low=(5, 0), high=(5, 0)),
+    "channels, a bias": Case((1, 32, 7, 7), (5, 5), low=(2, 2), high=(2, 2), after="bias"),
+    "channels, a smooth step": Case((1, 32, 7, 7), after="swish"),
+    "channels, a smooth step, images": Case((2, 16, 4, 7), after="swish"),
+}
+"""Where a vector has sixteen lanes, channels lie along them."""
+
+UNTURNED = {
+    "an image is added": Case((1, 16, 7, 7), (5, 5), low=(2, 2), high=(2, 2), after="image"),
+    "half a vector of channels": Case((1, 24, 7, 7), (5, 5), low=(2, 2), high=(2, 2)),
+    "little to do": Case((1, 16, 7, 7)),
+    "channels, f64": Case((1, 16, 4, 4), (5, 5), low=(2, 2), high=(2, 2), dtype="f64"),
+    "much to turn": Case((1, 16, 33, 33), (5, 5), (4, 4)),
+}
+TILED |= TURNED | UNTURNED
 OTHERS = {
     "several results": Case((1, 3, 9, 9), results=2),
     "a small image": Case((1, 5, 3, 3)),
@@ -150,8 +178,16 @@ def test_same_as_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(s is not None for s in made) == (name in TILED)
 
 
+@pytest.mark.parametrize("name", [*TURNED, *UNTURNED])
+def test_channels_lie_along_lanes(name: str) -> None:
+    """Where rows of seven columns would leave half of them empty, and turning is little beside the sums."""
+    target = Target.parse("x86-64-v4")
+    text = "".join(str(s.func) for s in scheduled(TILED[name], target))
+    assert (".cache: f32" in text) == (name in TURNED)
+
+
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
-@pytest.mark.parametrize("name", ["tiles moved back", "every second, 5x5"])
+@pytest.mark.parametrize("name", ["tiles moved back", "every second, 5x5", "channels"])
 def test_other_machines(name: str, target: str) -> None:
     """Vectors of other lengths."""
     machine = Target.parse(target)
@@ -171,14 +207,50 @@ def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
     assert loop.on_stack == [], loop
 
 
-@pytest.mark.parametrize("name", ["a tile", "every second, long rows"])
-def test_steps_replay(name: str) -> None:
-    target = Target.parse("x86-64-v3")
+@pytest.mark.parametrize(("name", "multiply_adds"), [("every second", 7 * 9), ("every second, long rows", 4 * 9)])
+def test_rows_are_held_in_registers(name: str, multiply_adds: int) -> None:
+    """Where there are enough of them: each row of the image is loaded once for the tile, in three vectors at most, and
+    nothing else is between memory and a tile in the middle of the image but the weights and a bias."""
+    target = Target.parse("x86-64-v4")
+    loops = list(inner_loops(assembly(lower(convolution(TILED[name])[0], target).llvm, target)))
+    (loop, *_) = [one for one in loops if one.multiply_adds and not one.on_stack]
+    assert loop.multiply_adds == multiply_adds
+    rows, stores = 2 * multiply_adds // 9 + 1, multiply_adds // 9
+    assert loop.reads <= 3 * rows + 9 + stores
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
+def test_rows_are_taken_apart_in_registers(target: str) -> None:
+    """Columns that one place of the window meets are shuffled out of whole vectors, each of which is loaded once for
+    two places."""
+    machine = Target.parse(target)
+    (s,) = scheduled(TILED["every second, 5x5"], machine)
+    lanes = machine.lanes(DTYPES["f32"])
+    assert f"alloc pad.acc: f32[1, 1, 1, {lanes}, 2] in register" in str(s.func)
+    text = assembly(lower(convolution(TILED["every second, 5x5"])[0], machine).llvm, machine)
+    assert "vgather" not in text and "vpinsr" not in text and "vinsertps" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [("a tile", "v3"), ("every second, long rows", "v3"), ("every second, long rows", "v4"), ("channels", "v4")],
+)
+def test_steps_replay(name: str, machine: str) -> None:
+    target = Target.parse(f"x86-64-{machine}")
     (kernel,) = kernels(TILED[name], target)
     (s,) = scheduled(TILED[name], target)
     again = Schedule(all_inlined(kernel))
     again.replay(s.trace)
     assert same(again.func, s.func)
+
+
+@pytest.mark.parametrize(("target", "masked"), [("x86-64-v3", 0), ("x86-64-v4", 14)])
+def test_short_rows_are_stored_at_once_where_masks_are_cheap(target: str, masked: int) -> None:
+    """Fourteen rows of fourteen, in vectors of sixteen lanes: one store a row, not two of eight."""
+    machine = Target.parse(target)
+    text = assembly(lower(convolution(TILED["a bias"])[0], machine).llvm, machine)
+    assert len(re.findall(r"vmovups\s+%zmm\d+, .*\) \{%k\d\}", text)) == masked
+    assert not re.search(r"vmaskmovps\s+%\w+, %\w+, .*\)", text)
 
 
 def test_an_epilogue_of_rows_shorter_than_a_vector_runs_on_whole_vectors() -> None:

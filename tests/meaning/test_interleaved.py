@@ -47,6 +47,20 @@ func overwritten(x: f32[64], y: f32[32]):
 """
 
 
+ACROSS = """
+func across(x: f32[96], y: f32[{1}]):
+  for o in 0..1:
+    alloc t: f32[96] in register
+    unroll q in 0..{3}:
+      vectorize i in 0..{1}:
+        block load(vo = o, vi = q*{1} + i):
+          t[vi] = x[vo*96 + vi]
+    vectorize i in 0..{1}:
+      block across(vo = o, vi = i):
+        y[vo*96 + vi] = t[vi*{0} + {2}]
+"""
+
+
 def compiled(text: str, x: Array, y: Array) -> tuple[Array, Array, str]:
     """(what the evaluator writes, what machine code writes, the LLVM IR); all memory ends where a page ends."""
     function = parse(text)
@@ -97,6 +111,19 @@ def test_woven_stores(dtype: str, lanes: int, columns: int, apart: int) -> None:
     np.testing.assert_array_equal(found, wanted)
     whole = columns == apart and dtype != "bool" and not (apart == 4 and dtype == "f32" and lanes > 2)
     assert (re.search(rf"store <{columns * lanes} x ", llvm) is not None) == whole
+
+
+@pytest.mark.parametrize("lanes", [4, 8, 16])
+@pytest.mark.parametrize("apart", [1, 2, 3, 4])
+@pytest.mark.parametrize("first", [0, 1, 3, 7, 16])
+def test_lanes_across_vectors_of_a_register(apart: int, first: int, lanes: int) -> None:
+    """They are shuffled out of the vectors that were stored, and the register is none of memory."""
+    x = np.arange(1, 97).astype(np.float32)
+    text = ACROSS.format(apart, lanes, first, 96 // lanes)
+    wanted, found, _ = compiled(text, x, np.zeros(lanes, np.float32))
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(found, x[first : first + apart * lanes : apart])
+    assert "rsp" not in tw.build(parse(text), target="x86-64-v4").show("assembly").split("k.across:")[1]
 
 
 def test_stores_that_read_each_other_keep_their_order() -> None:

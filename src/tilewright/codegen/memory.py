@@ -21,6 +21,9 @@ from tilewright.types.scopes import Scope
 Source = tuple[str, int, int]
 """The elements from the second number to the third of the buffer at a pointer."""
 
+FURTHEST_SHUFFLED = 4
+"""Lanes of a register so many elements apart at most are shuffled out of vectors: a shuffle for each of these."""
+
 ANYWHERE = 1 << 62
 """More elements than any buffer has."""
 
@@ -178,6 +181,9 @@ class Memory(Masked):
             return self._from_memory(self._load_lanes(buffer, place), dtype, lanes)
         if self.mask is not None and dtype.is_int and lanes > 1 and _is(place.stride, 1) and not place.index:
             return self.fresh(f"freeze {vector_of(memory_type(dtype), lanes)} {self._whole(buffer, place)}")
+        across = _stride_across(buffer, place)
+        if across is not None:
+            return self._from_memory(self._across(buffer, place, across), dtype, lanes)
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
             return self._from_memory(self._whole(buffer, place), dtype, lanes)
         if not place.index and _is(place.stride, 0):
@@ -210,6 +216,21 @@ class Memory(Masked):
             halves.append(self.load_contiguous(buffer.dtype, lanes, self.pointer(buffer, at), held))
         mask = ", ".join(f"i32 {n}" for n in places)
         return self.fresh(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{lanes} x i32> <{mask}>")
+
+    def _across(self, buffer: Buffer, place: Address, stride: int) -> str:
+        """Lanes of a register that lie across the vectors that were written whole, shuffled out of these: read as they
+        lie, they would have to go through memory."""
+        lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
+        start = place.offset // lanes * lanes
+        at = [place.offset - start + stride * n for n in range(lanes)]
+        result = "poison"
+        for number in range(at[-1] // lanes + 1):
+            vector = self._whole(buffer, replace(place, offset=start + number * lanes))
+            begin = number * lanes
+            picked = [n if p < begin else min(p - begin, lanes - 1) + lanes for n, p in enumerate(at)]
+            mask = ", ".join(f"i32 {n}" for n in picked)
+            result = self.fresh(f"shufflevector {memory} {result}, {memory} {vector}, <{lanes} x i32> <{mask}>")
+        return result
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
         """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
@@ -316,6 +337,24 @@ def _is_inside(buffer: Buffer, place: Address) -> bool:
     if place.index or not isinstance(base, Const) or not isinstance(stride, Const) or stride.value < 0:
         return False
     return place.offset >= 0 and place.offset + stride.value * (place.lanes - 1) < size
+
+
+def _stride_across(buffer: Buffer, place: Address) -> int | None:
+    """The elements from one lane to the next, few, of an access to a register whose lanes lie in several vectors
+    of as many lanes, counted from its start, all of them inside; None for any other access."""
+    stride, lanes = place.stride, place.lanes
+    if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or not isinstance(stride, Const):
+        return None
+    if (
+        place.index
+        or lanes == 1
+        or not 1 <= stride.value <= FURTHEST_SHUFFLED
+        or (stride.value == 1 and place.offset % lanes == 0)
+    ):
+        return None
+    vectors = (place.offset + int(stride.value) * (lanes - 1)) // lanes + 1
+    inside = _is_inside(buffer, replace(place, offset=0, stride=const(1), lanes=vectors * lanes))
+    return int(stride.value) if inside else None
 
 
 def _is(e: Expr | None, number: int) -> bool:

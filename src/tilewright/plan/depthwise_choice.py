@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import polynomial
@@ -25,6 +26,12 @@ MOST_TERMS = 64
 NEAR_SHARE = 2
 """A channel takes this part of the first cache at most; of larger ones a row of tiles is brought near at a time. The
 sums of a channel that wait for the epilogue take this part of the second cache at most."""
+
+ROWS_HELD, SHORT_ROWS_HELD = 9, 17
+"""So many rows of the image are held in registers for a tile, or so many that are shorter than two vectors."""
+
+FEW_WEIGHTS = 9
+"""So many weights stay in registers all the while."""
 
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
@@ -57,19 +64,30 @@ class Windows:
     column_tap: int | None
 
 
+class Held(Enum):
+    """Where the rows with their zeros are when a tile is summed up: COPIED to the stack, as a whole or for a row of
+    tiles; in registers, as they lie, all ROWS that the tile meets; in registers, what a COLUMN of the window meets."""
+
+    COPIED = "copied"
+    COLUMN = "column"
+    ROWS = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`rows` x `lanes` sums are a tile; a padded channel is brought near as a whole or, `by_rows`, for a row of tiles;
-    the columns of a window are written out, or a loop; the epilogue runs inside
-    a tile or, `epilogue_apart`, after the sums of a channel."""
+    """`rows` x `lanes` sums are a tile; its padded rows are `held` somewhere: copied as a whole channel or, `by_rows`,
+    for a row of tiles, and where windows move by several columns in `planes`, the columns that a place meets together;
+    the columns of a window are written out, or a loop; the epilogue runs inside a tile or, `epilogue_apart`, after the
+    sums of a channel; rows shorter than a vector are stored under a mask, or in two halves."""
 
     rows: int
     lanes: int
     by_rows: bool
-    in_registers: bool
+    held: Held
     planes: bool
     unroll_columns: bool
     epilogue_apart: bool
+    masked_stores: bool
 
 
 def find_windows(function: Function, found: Contraction) -> Windows | None:
@@ -140,16 +158,39 @@ def choose(windows: Windows, target: Target) -> Choice:
     """The tile and the rest."""
     lanes = target.lanes(windows.out.dtype)
     tiles = -(-windows.height // (MOST_ROWS * (target.vector_registers // 16)))
-    rows = -(-windows.height // tiles)
     size = windows.out.dtype.bytes
     wide = [(n - 1) * s + (t - 1) * a + 1 for n, s, t, a in _dimensions(windows)]
     near = wide[0] * (wide[1] + lanes) * size <= target.caches[0].bytes // NEAR_SHARE
-    unroll = rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
-    direct = tiles == 1 and windows.width <= lanes and windows.steps[1] == 1
+    most = _rows_of_held(windows, lanes)
+    in_rows = most > 1 and target.has_masks and _are_held(windows, lanes, near)
+    if in_rows:
+        tiles = -(-windows.height // most)
+    rows = -(-windows.height // tiles)
+    unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
     planes = windows.steps[1] > 1
+    direct = tiles == 1 and windows.width <= lanes and not planes
+    held = Held.ROWS if in_rows else Held.COLUMN if direct else Held.COPIED
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
-    return Choice(rows, lanes, not near, direct, planes, unroll, apart)
+    masked = target.has_masks and not windows.calls  # beside functions like exp, halves are no slower
+    return Choice(rows, lanes, not near, held, planes, unroll, apart, masked)
+
+
+def _rows_of_held(windows: Windows, lanes: int) -> int:
+    """The most rows of a tile whose rows of the image are held."""
+    held = ROWS_HELD if windows.width >= lanes else SHORT_ROWS_HELD
+    return (held - windows.taps[0]) // windows.steps[0] + 1
+
+
+def _are_held(windows: Windows, lanes: int, near: bool) -> bool:
+    """Whether the rows of a tile are held as they lie, and the places of a window shuffled out of them: that takes
+    fewer loads than a copy where it would be one in planes, or one row of tiles after the other."""
+    taps, step = windows.taps, windows.steps[1]
+    if windows.apart != (1, 1) or max(windows.steps) > 2:
+        return False
+    if taps[0] * taps[1] <= FEW_WEIGHTS:
+        return step == 2 or not near
+    return step == 2 and step * windows.width <= lanes and taps[1] <= lanes
 
 
 def _dimensions(w: Windows) -> list[tuple[int, int, int, int]]:

@@ -8,6 +8,13 @@ a tile of rows by a vector of columns is summed up in registers.
         for b, a, r: t[r] += q[row of r at a, columns at b] * w[c, a, b]      a row is loaded once for all a
         y[…] = f(t)
 
+Where rows are held, a tile is few rows, and a channel's rows are not copied: those that the tile meets are loaded into
+registers as they lie, zeros around them, and the columns of a place are shuffled out of them:
+
+      for tiles of R rows, vectors of columns:
+        q[rows, lanes and more] = the rows with their zeros, in registers
+        for r, a, b: t[r] += q[row of r at a, every second from b] * w[c, a, b]
+
 Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
 then many of its vectors are under way at a time, and each is full but for the last.
 
@@ -16,17 +23,16 @@ Where a loop is no multiple of its tile, the last tile is moved back: what it do
 
 from __future__ import annotations
 
-from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Block, Function
+from tilewright.loops.nodes import Function
 from tilewright.plan.contraction import begun, plain_contraction
-from tilewright.plan.depthwise_choice import Choice, Windows, choose, find_windows
-from tilewright.plan.register_tiles import UNKNOWN, known
+from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
+from tilewright.plan.depthwise_turned import apply_turned, are_turned
+from tilewright.plan.image_loops import extent, inside, loop_of, loops_of, parts
+from tilewright.plan.register_tiles import UNKNOWN
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.nests import extent_of
-from tilewright.schedule.predicates import bound, conjuncts
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
@@ -45,6 +51,8 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     windows = None if start is None else find_windows(*start)
     if start is None or windows is None:
         return None
+    if are_turned(*start, windows, target):
+        return apply_turned(begun(function, start[0]), start[1], windows, target)
     return apply_choice(begun(function, start[0]), windows, choose(windows, target))
 
 
@@ -59,9 +67,9 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     near = None
     if w.source.scope is not Scope.ARGUMENT:
         pad = s.unite(w.source.name)
-        if choice.planes:
+        if choice.planes and choice.held is Held.COPIED:
             _split_columns(s, w)
-        near = pad, None if choice.in_registers else s.cache_write(pad)
+        near = pad, s.cache_write(pad) if choice.held is Held.COPIED else None
     outer, tiles = _tiles(s, w, choice, last)
     if whole is not None:
         s.compute_at(whole, tiles[-1])
@@ -70,21 +78,38 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     if whole is not None:
         _in_whole_vectors(s, whole, choice)
     if near is not None:
-        pad, copy = near
-        if copy is None:
-            _load_padded(s, w, choice, pad)
-        else:
-            s.compute_at(copy, tiles[0] if choice.by_rows else outer)
-            s.compact(w.source.name)
-            s.set_scope(w.source.name, "stack")
-            if choice.planes:
-                s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
-            _bring_near(s, w, choice, pad, copy)
+        _hold(s, w, choice, near, outer, tiles)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
+    if near is not None and choice.held is Held.ROWS and len(tiles) > 1:
+        _apart_at_edges(s, tiles[-1])
     s.parallel(outer)
     return s
+
+
+def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None], outer: Var, tiles: list[Var]) -> None:
+    """Puts the rows with their zeros where the sums read them."""
+    pad, copy = near
+    if copy is None:
+        hold = _load_rows if choice.held is Held.ROWS else _load_padded
+        hold(s, w, choice, pad, tiles[-1])
+        return
+    s.compute_at(copy, tiles[0] if choice.by_rows else outer)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "stack")
+    if choice.planes:
+        s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
+    _bring_near(s, w, choice, pad, copy)
+
+
+def _apart_at_edges(s: Schedule, columns: Var) -> None:
+    """The vectors at the edges of the image by themselves: those between need no masks."""
+    count = extent(s, columns)
+    if count > 2:
+        parts(s, columns, (1, count - 1))
+    else:
+        s.unroll(columns)
 
 
 def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
@@ -99,7 +124,7 @@ def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
 
 def _in_one_row(s: Schedule, block: str, choice: Choice) -> None:
     """The epilogue of a channel, in vectors that go on where a row of the image ends."""
-    places = s.fuse(_loop_of(s, block, -2), _loop_of(s, block, -1))
+    places = s.fuse(loop_of(s, block, -2), loop_of(s, block, -1))
     s.vectorize(s.split(places, choice.lanes, tail="shift")[1])
 
 
@@ -115,7 +140,7 @@ def _stays_along_columns(s: Schedule, w: Windows) -> bool:
 def _in_whole_vectors(s: Schedule, block: str, choice: Choice) -> None:
     """The epilogue of rows shorter than a vector: on whole vectors, in registers. Of less than a vector it would take
     two halves."""
-    row, column = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    row, column = loop_of(s, block, -2), loop_of(s, block, -1)
     _, lane = s.split(column, choice.lanes, tail="mask")
     _in_registers(s, block, lane, choice)
     s.vectorize(lane)
@@ -141,7 +166,7 @@ def _split_columns(s: Schedule, w: Windows) -> None:
 
 def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, list[Var]]:
     """The nest that is stored last, in tiles: the loop over channels, and the loops over tiles."""
-    m, n = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    m, n = loop_of(s, block, -2), loop_of(s, block, -1)
     outer = _channels(s, block)
     around = [v for v in s.get_loops(block) if v not in (m, n, outer)]
     if not choice.epilogue_apart:
@@ -156,38 +181,25 @@ def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, li
 
 def _channels(s: Schedule, block: str) -> Var:
     """The longest of the loops that are not over an image's rows and columns."""
-    image = _loop_of(s, block, -2), _loop_of(s, block, -1)
-    return max((v for v in s.get_loops(block) if v not in image), key=lambda v: _extent(s, v))
-
-
-def _loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
-    """The loops that a spatial axis is bound to, innermost first: none where it has one value."""
-    used = variables_of(find_block(s.func, block).spatial[axis].binding)
-    return [v for v in reversed(s.get_loops(block)) if v in used]
-
-
-def _loop_of(s: Schedule, block: str, axis: int) -> Var:
-    """The innermost loop that a spatial axis, of several values, is bound to."""
-    return _loops_of(s, block, axis)[0]
-
-
-def _extent(s: Schedule, loop: Var) -> int:
-    return known(extent_of(find_loop(s.func, loop)))
+    image = loop_of(s, block, -2), loop_of(s, block, -1)
+    return max((v for v in s.get_loops(block) if v not in image), key=lambda v: extent(s, v))
 
 
 def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
-    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows."""
+    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows; where
+    the rows that they meet are held, one row of sums after the other."""
     found = find_block(s.func, w.block)
-    r, c = _loop_of(s, w.block, -2), _loop_of(s, w.block, -1)
+    r, c = loop_of(s, w.block, -2), loop_of(s, w.block, -1)
     taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
     columns = _column_taps(s, w)
     others = [v for v in taps if v not in columns]
-    single = [v for v in others if _extent(s, v) == 1]
+    single = [v for v in others if extent(s, v) == 1]
     rows = [v for v in others if v not in single]
     lane = c
     if w.width < choice.lanes:
         _, lane = s.split(c, choice.lanes, tail="mask")
-    s.reorder(*single, *columns, *rows, r, lane)
+    order = (r, *rows, *columns) if choice.held is Held.ROWS else (*columns, *rows, r)
+    s.reorder(*single, *order, lane)
     (sums,) = stored_buffers(found)
     s.compact(sums.name)
     s.set_scope(sums.name, "register")
@@ -211,38 +223,60 @@ def _column_taps(s: Schedule, w: Windows) -> list[Var]:
     return [v for v in s.get_loops(w.block) if v in variables_of(binding)]
 
 
-def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str) -> None:
+def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
+    """The rows that a tile meets are loaded into registers as they lie, in whole vectors, with the zeros around."""
+    s.compute_at(pad, tile)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "register")
+    row, column = loop_of(s, pad, -2), loop_of(s, pad, -1)
+    beyond = extent(s, column) % choice.lanes
+    vectors, lane = s.split(column, choice.lanes, tail="mask")
+    at = ", ".join(f"d{n}" for n in range(len(w.source.shape) - 1))
+    s.transform_layout(w.source.name, f"{at}, n -> {at}, n // {choice.lanes}, n % {choice.lanes}")
+    if beyond:
+        s.pad(pad, lane)
+    s.vectorize(lane)
+    s.unroll(vectors)
+    s.unroll(row)
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    parts(s, row, _for_all_tiles(inside(found, found.spatial[-2].var, 1), w, choice))
+
+
+def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
     """The rows that a column of the window meets are loaded into registers, with the zeros around them."""
     (column,) = _column_taps(s, w)
     s.compute_at(pad, column)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")
-    row, lane = _loop_of(s, pad, -3 if choice.planes else -2), _loop_of(s, pad, -1)
+    row, lane = loop_of(s, pad, -3 if choice.planes else -2), loop_of(s, pad, -1)
     s.vectorize(lane)
     s.unroll(row)
     s.guard(pad)
     found = find_block(s.func, pad)
-    _parts(s, row, _inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
+    parts(s, row, inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
 
 
 def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) -> None:
     """The rows are copied in vectors, through a register with the zeros around them: no masks where there are none."""
-    row, column = _loop_of(s, copy, -3 if choice.planes else -2), _loop_of(s, copy, -1)
-    columns = _extent(s, column)
-    planes = _loops_of(s, copy, -2) if choice.planes else []
+    row, column = loop_of(s, copy, -3 if choice.planes else -2), loop_of(s, copy, -1)
+    columns = extent(s, column)
+    planes = loops_of(s, copy, -2) if choice.planes else []
     vectors, lane = s.split(column, choice.lanes, tail="shift")
     if planes:
         s.reorder(vectors, *planes, lane)
     (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
-    s.compute_at(pad, s.get_loops(copy)[-2])
+    s.compute_at(pad, vectors)
     s.compact(between)
     s.set_scope(between, "register")
     s.vectorize(lane)
-    s.vectorize(_loop_of(s, pad, -1))
+    if planes:
+        _in_order(s, between, pad, choice)
+    s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    rows = _inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
-    first, end = _inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
+    rows = inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
+    first, end = inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
     count = -(-columns // choice.lanes)
     starts = [min(n * choice.lanes, columns - choice.lanes) for n in range(count)]
     whole = [n for n, at in enumerate(starts) if first <= at and at + choice.lanes <= end]
@@ -253,10 +287,20 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
         s.unroll(plane)
     if choice.by_rows:
         rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
-    image = _parts(s, row, rows)[1]
+    image = parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name
-        _parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+        parts(s, s.get_loops(held)[-2 - len(planes)], (whole[0], whole[-1] + 1))
+
+
+def _in_order(s: Schedule, between: str, pad: str, choice: Choice) -> None:
+    """What is between memory and its planes lies as in memory, so that it is loaded in whole vectors."""
+    (made,) = stored_buffers(find_block(s.func, pad))
+    at = ", ".join(f"d{n}" for n in range(len(made.shape) - 2))
+    s.transform_layout(between, f"{at}, p, w -> {at}, w, p")
+    plane, column = s.get_loops(pad)[-2:]
+    s.reorder(column, plane)
+    s.unroll(s.split(s.fuse(column, plane), choice.lanes)[0])
 
 
 def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[int, int]:
@@ -265,40 +309,16 @@ def _for_all_tiles(rows: tuple[int, int], w: Windows, choice: Choice) -> tuple[i
     return rows[0], max(rows[1] - last, rows[0])
 
 
-def _inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
-    """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
-    The axis counts by `step`, and what is between is counted by another one."""
-    first, end = 0, UNKNOWN
-    for cond in conjuncts(block.where):
-        p = bound(cond)
-        parts = affine_in(p, axis) if p is not None else None
-        if parts is None or set(parts[0]) != {()}:
-            continue
-        number = parts[1].get((), 0)
-        if parts[0][()] == step:
-            first = max(first, -(number // step))
-        elif parts[0][()] == -step:
-            end = min(end, (number + 1) // step)
-    return first, end
-
-
-def _parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
-    """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
-    before, behind, end = None, None, _extent(s, loop)
-    if places[0] > 0:
-        before, loop = s.partition(loop, places[0])
-    if places[1] < end:
-        loop, behind = s.partition(loop, places[1])
-    return before, loop, behind
-
-
 def _write_out(s: Schedule, block: str, choice: Choice) -> None:
-    """The epilogue over a tile, written out, in vectors along the columns."""
-    row, lane = _loop_of(s, block, -2), _loop_of(s, block, -1)
+    """The epilogue over a tile, written out, in vectors along the columns: a row shorter than one is stored under a
+    mask or, where that is slow, in two halves that overlap."""
+    row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
     lanes = choice.lanes
-    while lanes > _extent(s, lane):
+    while lanes > extent(s, lane):
         lanes //= 2
-    if lanes < _extent(s, lane):
+    if choice.masked_stores and lanes < extent(s, lane) < choice.lanes:
+        _, lane = s.split(lane, choice.lanes, tail="mask")
+    elif lanes < extent(s, lane):
         vectors, lane = s.split(lane, lanes, tail="shift")
         s.unroll(vectors)
     s.vectorize(lane)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from tilewright.core.walk import preorder
@@ -87,16 +88,7 @@ class _Binder:
     def make(self) -> Binder:
         inputs = self.interface.inputs
         for n, port in enumerate(inputs):
-            self.lines.append(f"    d = shapes[{n}]")
-            self.lines.append(f"    if len(d) != {port.type.rank}: wrong_rank({n}, shapes)")
-            for axis, extent in enumerate(port.type.shape):
-                if isinstance(extent, Var) and extent not in self.bound:
-                    self.bound.add(extent)
-                    self.lines.append(f"    {self.names[extent]} = d[{axis}]")
-                elif isinstance(extent, Const):
-                    self.lines.append(
-                        f"    if d[{axis}] != {extent.value}: wrong_size({n}, {axis}, shapes, {extent.value})"
-                    )
+            self._read(n, port)
         self._check_bound()
         for n, port in enumerate(inputs):
             for axis, extent in enumerate(port.type.shape):
@@ -116,6 +108,23 @@ class _Binder:
         binder: Binder = scope["bind"]
         return binder
 
+    def _read(self, n: int, port: Port) -> None:
+        """The source that takes an input's shape apart. One that is known needs a single comparison to be right."""
+        shape, indent = port.type.shape, "    "
+        self.lines.append(f"    d = shapes[{n}]")
+        known = _known(shape)
+        if known is not None:
+            self.lines.append(f"    if d != {known}:")
+            indent *= 2
+        self.lines.append(f"{indent}if len(d) != {port.type.rank}: wrong_rank({n}, shapes)")
+        for axis, extent in enumerate(shape):
+            if isinstance(extent, Var) and extent not in self.bound:
+                self.bound.add(extent)
+                self.lines.append(f"{indent}{self.names[extent]} = d[{axis}]")
+            elif isinstance(extent, Const):
+                wrong = f"wrong_size({n}, {axis}, shapes, {extent.value})"
+                self.lines.append(f"{indent}if d[{axis}] != {extent.value}: {wrong}")
+
     def _check_bound(self) -> None:
         """Every symbol is some input's dimension by itself."""
         missing = [s.name for s in self.interface.symbols if s not in self.bound]
@@ -134,6 +143,10 @@ class _Binder:
         if not port.type.rank:
             return shape
         self.lines.append(f"    o{n} = {shape}")
+        known = _known(port.type.shape)
+        if known is not None:
+            self.bytes.append(str(prod(known) * port.dtype.bytes))
+            return f"o{n}"
         self.bytes.append("*".join([str(port.dtype.bytes), *(f"o{n}[{axis}]" for axis in range(port.type.rank))]))
         return f"o{n}"
 
@@ -167,3 +180,9 @@ def _counted(rank: int) -> str:
 
 def _shape_text(port: Port) -> str:
     return f"({', '.join(map(str, port.type.shape))}{',' if port.type.rank == 1 else ''})"
+
+
+def _known(shape: Sequence[Expr]) -> Shape | None:
+    """The shape in numbers, where it has no symbol."""
+    sizes = [int(extent.value) for extent in shape if isinstance(extent, Const)]
+    return tuple(sizes) if len(sizes) == len(shape) else None

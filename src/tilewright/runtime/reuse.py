@@ -26,12 +26,12 @@ STEPS = 8
 
 
 class Lease:
-    """What the arrays over a piece of memory refer to."""
+    """What the arrays over a piece of memory refer to: `interface` describes an array in it, as NumPy asks for one."""
 
     __slots__ = ("__array_interface__", "memory", "output")
 
-    def __init__(self, output: Output, memory: Array) -> None:
-        self.__array_interface__ = memory.__array_interface__
+    def __init__(self, output: Output, memory: Array, interface: dict[str, Any]) -> None:
+        self.__array_interface__ = interface
         self.memory = memory
         self.output = output
 
@@ -41,26 +41,44 @@ class Lease:
 
 class Output:
     """Makes the arrays of one output, for the calls of one thread. `spare` is memory that no array lies in: at most one
-    piece, the one that became free last."""
+    piece, the one that became free last. `interface` describes the array of this `shape` and `dtype` in `memory`, the
+    last one that was made: most calls make another one like it."""
 
-    __slots__ = ("spare",)
+    __slots__ = ("dtype", "interface", "memory", "shape", "spare")
 
     def __init__(self) -> None:
         self.spare: Array | None = None
+        self.memory: Array | None = None
+        self.shape: tuple[int, ...] = ()
+        self.dtype: np.dtype[Any] | None = None
+        self.interface: dict[str, Any] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         """An array as of np.empty, aligned to a cache line where it is large, which nothing else lies in. Raises what
         np.empty raises."""
-        size = prod(shape) * dtype.itemsize
-        if not LEAST <= size <= MOST:
-            return np.empty(shape, dtype)
-        step = (1 << size.bit_length()) // (2 * STEPS)
-        room = -(-size // step) * step
         # Any thread may give memory back meanwhile; only this one takes it.
-        memory, self.spare = self.spare, None
+        memory = self.spare
+        if memory is None or memory is not self.memory or self.dtype is not dtype or self.shape != shape:
+            size = prod(shape) * dtype.itemsize
+            if not LEAST <= size <= MOST:
+                return np.empty(shape, dtype)
+            step = (1 << size.bit_length()) // (2 * STEPS)
+            memory = self._remember(-(-size // step) * step, shape, dtype)
+        self.spare = None
+        array = np.asarray(Lease(self, memory, self.interface))
+        return array if array.dtype is dtype else np.ndarray(shape, dtype, array)
+
+    def _remember(self, room: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """Memory of so many bytes, described as an array of this shape; as its bytes where NumPy has no name for the
+        type."""
+        memory = self.spare
         if memory is None or memory.nbytes != room:
             memory = _allocate(room)
-        return np.ndarray(shape, dtype, np.asarray(Lease(self, memory)))
+        self.memory, self.shape, self.dtype = memory, shape, dtype
+        self.interface = memory.__array_interface__
+        if dtype.isbuiltin == 1:
+            self.interface = {"shape": shape, "typestr": dtype.str, "data": self.interface["data"], "version": 3}
+        return memory
 
 
 def _allocate(size: int) -> Array:
