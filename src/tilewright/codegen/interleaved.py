@@ -1,4 +1,4 @@
-"""Lanes four or more elements apart, next to which other lanes lie: whole vectors and shuffles, not single elements.
+"""Lanes apart, between which the lanes of other accesses lie: whole vectors and shuffles, not single elements.
 
     a = x[ramp(i, 4, 8)]           memory     0 1 2 3  4 5 6 7  …  28 29 30 31        a: 0 4 8 … 28
     b = x[ramp(i + 1, 4, 8)]                                                          b: 1 5 9 … 29

@@ -3,19 +3,17 @@ where that is possible, and only what is stored is looked at element by element.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
+from tilewright.plan.block_loops import parts_of
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import Choice
 from tilewright.plan.contraction_nest import Nest
 from tilewright.plan.register_tiles import RegisterTile, known
-from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 
@@ -26,21 +24,39 @@ def without_dead_vectors(
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
     too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
     contraction's block."""
-    tile, extent = choice.tile, found.extents[found.columns]
-    if not isinstance(extent, Const) or choice.block_panels is not None or choice.streams > 1:
+    if choice.block_panels is not None or choice.streams > 1:
+        return []
+    apart = not found.vector.is_constant and (choice.pack_vector or not _has_room(found, choice.tile))
+    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart)
+
+
+def panel_over_the_edge(
+    s: Schedule,
+    found: Contraction,
+    tile: RegisterTile,
+    panels: Var,
+    vectors: dict[str, Var],
+    apart: bool,
+    packing: str | None = None,
+) -> list[str]:
+    """The last column panel, in a loop of its own where it lacks vectors, or is to be `apart` in any case. `vectors`
+    has the loops over the vectors of a panel, by block; of the block that is `packing` the panel, if there is one, the
+    last vector with columns beyond the edge is apart as well. Returns the copies of the contraction's block."""
+    extent = found.extents[found.columns]
+    if not isinstance(extent, Const):
         return []
     whole, rest = divmod(int(extent.value), tile.columns)
     alive = -(-rest // tile.lanes)
-    apart = not found.vector.is_constant and (choice.pack_vector or not _has_room(found, tile))
     if not rest or (alive == tile.vectors and not apart):
         return []
-    tails = last_panel_apart(s, nest.panels, whole, vectors) if whole else vectors
-    for loop in tails.values() if alive < tile.vectors else ():
-        s.partition(loop, alive)
+    tails = _last_panel_apart(s, panels, whole, vectors) if whole else vectors
+    for block, loop in tails.items():
+        plain = [rest // tile.lanes] if packing is not None and block.startswith(packing) else []
+        parts_of(s, loop, sorted({*plain, alive}))
     return [name for name in tails if name.startswith(f"{found.block.name}.tail")]
 
 
-def last_panel_apart(s: Schedule, panels: Var, whole: int, vectors: dict[str, Var]) -> dict[str, Var]:
+def _last_panel_apart(s: Schedule, panels: Var, whole: int, vectors: dict[str, Var]) -> dict[str, Var]:
     """Puts the panels after so many into a loop of their own. Returns the copies of the blocks with these loops over
     their vectors, and the loops of the copies."""
     before = {b.name for b in blocks(s.func.body)}
@@ -53,17 +69,6 @@ def last_panel_apart(s: Schedule, panels: Var, whole: int, vectors: dict[str, Va
             place = [loop.var for loop in around].index(vectors[original])
             tails[name] = s.get_loops(name)[place]
     return tails
-
-
-def parts_of(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
-    """The loop cut at those of the places, in order, that lie inside it."""
-    parts: list[Var] = []
-    end = known(extent_of(find_loop(s.func, loop)))
-    for place in places:
-        if 0 < place < end:
-            first, loop = s.partition(loop, place)
-            parts.append(first)
-    return [*parts, loop]
 
 
 def whole_panels_apart(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> list[str]:

@@ -27,10 +27,10 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
+from tilewright.plan.block_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.contraction import begun, plain_contraction
 from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
-from tilewright.plan.image_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.register_tiles import UNKNOWN
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule

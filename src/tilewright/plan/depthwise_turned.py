@@ -18,18 +18,16 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
+from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.contraction_packing import pack
 from tilewright.plan.depthwise_choice import FEW_WEIGHTS, Windows
-from tilewright.plan.image_loops import extent, inside, loop_of, parts
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
-
-SIDE = 4
-"""The side of the squares that are turned."""
 
 EMPTY = 2
 """Rows are turned that fill this part of a vector at most."""

@@ -24,7 +24,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, begun, plain_contraction
 from tilewright.plan.contraction_choice import MANY, rows_in_cache
-from tilewright.plan.contraction_edges import last_panel_apart, parts_of
+from tilewright.plan.contraction_edges import panel_over_the_edge
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
@@ -149,29 +149,12 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     for block in results:
         vectors[block] = write_out(s, block, nest.tiles, plan.tile)
     before = s.get_loops(dot)
-    tails = _edge_apart(s, plan, nest, panel, vectors)
+    by_call = not found.vector.is_constant
+    tails = panel_over_the_edge(s, found, plan.tile, nest.panels, vectors, by_call, panel if by_call else None)
     for block in (dot, *tails):
         _instruct(s, plan, nest, block, before)
     _share(s, plan, nest, tails)
     return s
-
-
-def _edge_apart(s: Schedule, plan: Plan, nest: Nest, panel: str, vectors: dict[str, Var]) -> list[str]:
-    """The panel over the edge has a loop of its own where a call packs it, so that only in its last vector columns are
-    looked at one by one, and goes without the vectors that lie beyond the edge altogether. Returns the copies of the
-    contraction's block; `vectors` has the loops over the vectors of a panel, by block, that which packs among them."""
-    columns, tile = plan.found.extents[plan.found.columns], plan.tile
-    if not isinstance(columns, Const):
-        return []
-    whole, rest = divmod(int(columns.value), tile.columns)
-    alive = -(-rest // tile.lanes)
-    if not rest or (plan.found.vector.is_constant and alive == tile.vectors):
-        return []
-    tails = last_panel_apart(s, nest.panels, whole, vectors) if whole else vectors
-    for block, loop in tails.items():
-        plain = [rest // tile.lanes] if block.startswith(panel) else []
-        parts_of(s, loop, sorted({*plain, alive}))
-    return [name for name in tails if name.startswith(f"{plan.found.block.name}.tail")]
 
 
 def _instruct(s: Schedule, plan: Plan, nest: Nest, block: str, before: Sequence[Var]) -> None:

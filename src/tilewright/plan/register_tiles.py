@@ -84,6 +84,11 @@ def candidates(registers: int, lanes: int) -> list[RegisterTile]:
     return found
 
 
+def _fitting(columns: int, registers: int, lanes: int, tallest: int) -> list[RegisterTile]:
+    """Those with at most `tallest` rows, none of whose vectors lies beyond the last column altogether."""
+    return [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
+
+
 def tile_registers(target: Target) -> int:
     """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
     elements loaded ahead."""
@@ -112,8 +117,7 @@ def choose_register_tile(
         cycles = tile_cycles(tile, rows, columns, depth, least=least)
         return cycles * (UNEVEN if uneven else 1), -tile.rows * tile.vectors
 
-    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
-    return min(fitting, key=cost)
+    return min(_fitting(columns, registers, lanes, tallest), key=cost)
 
 
 @lru_cache(maxsize=1024)
@@ -128,7 +132,7 @@ def choose_even_tile(
         traffic = 0.0 if tile.columns <= near else SECOND_CACHE
         return tile_cycles(tile, rows, columns, depth, traffic), -tile.rows * tile.vectors
 
-    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
+    fitting = _fitting(columns, registers, lanes, tallest)
     best = min(fitting, key=cost)
     even = [t for t in fitting if rows % t.rows == 0 and columns % t.columns == 0]
     return min((t for t in even if cost(t)[0] <= cost(best)[0] * UNEVEN), key=cost, default=best)

@@ -23,7 +23,7 @@ from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.contraction_edges import parts_of
+from tilewright.plan.block_loops import parts_of
 from tilewright.plan.contraction_turned import store_turned
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop

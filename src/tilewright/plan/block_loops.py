@@ -1,6 +1,8 @@
-"""Loops over images: the loops of a block by the axes that they run over, and cuts where an image begins and ends."""
+"""The loops of a block by the axes that they run over; loops cut in parts, at places or where an image ends."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
@@ -25,6 +27,7 @@ def loop_of(s: Schedule, block: str, axis: int) -> Var:
 
 
 def extent(s: Schedule, loop: Var) -> int:
+    """The iterations of a loop, as a number."""
     return known(extent_of(find_loop(s.func, loop)))
 
 
@@ -53,3 +56,14 @@ def parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, 
     if places[1] < end:
         loop, behind = s.partition(loop, places[1])
     return before, loop, behind
+
+
+def parts_of(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
+    """The loop cut at those of the places, in order, that lie inside it."""
+    made: list[Var] = []
+    end = extent(s, loop)
+    for place in places:
+        if 0 < place < end:
+            first, loop = s.partition(loop, place)
+            made.append(first)
+    return [*made, loop]
