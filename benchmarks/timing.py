@@ -18,8 +18,9 @@ THREADS_PAUSE_SECONDS = 0.04
 """Before each turn of a race between programs of several threads: as long as any waits awake for more work, on a core
 that the next program needs."""
 HOPELESS = 8
-"""A program this many times slower than the fastest, and of `HOPELESS_SECONDS` or more a call, leaves a race."""
-HOPELESS_SECONDS = 0.1
+"""A program this many times slower than the fastest, and of `LONG_SECONDS` or more a call, leaves a race."""
+LONG_SECONDS = 0.1
+"""Of a call of as many seconds, what comes first is too little to be seen: waking threads, filling caches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +69,22 @@ def race(
     """Samples of one call of each program, one a round: the best call of its turn.
 
     A turn is a pause, a call that does not count and brings the program's data back into the caches, then calls for
-    about `turn_seconds`. A program whose calls fill a turn alone goes without the call that does not count. The order
+    about `turn_seconds`. A program that takes `LONG_SECONDS` goes without the call that does not count. The order
     turns with the rounds. A program without hope leaves the race after the warming round and keeps that sample.
     """
     counts: dict[str, int] = {}
     warming: dict[str, float] = {}
     for name, program in programs.items():
         warming[name] = _time(program, 1)
-        warming[name] = min(warming[name], _time(program, 1)) if warming[name] < HOPELESS_SECONDS else warming[name]
+        warming[name] = min(warming[name], _time(program, 1)) if warming[name] < LONG_SECONDS else warming[name]
         counts[name] = max(1, int(turn_seconds / warming[name]))
-    slow = max(HOPELESS * min(warming.values()), HOPELESS_SECONDS)
+    slow = max(HOPELESS * min(warming.values()), LONG_SECONDS)
     runners = [name for name in programs if warming[name] < slow]
     taken: dict[str, list[float]] = {name: [] if name in runners else [warming[name]] for name in programs}
     for n in range(rounds):
         for turn in range(len(runners)):
             name = runners[(turn + n) % len(runners)]
-            warm = warming[name] < turn_seconds
+            warm = warming[name] < LONG_SECONDS
             taken[name].append(_take_turn(programs[name], counts[name], warm, pause_seconds))
     return {name: Samples(tuple(seconds)) for name, seconds in taken.items()}
 
