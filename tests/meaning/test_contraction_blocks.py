@@ -12,7 +12,7 @@ import tilewright as tw
 from tilewright.expr.nodes import Const, Select
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
-from tilewright.loops.nodes import For, Function, LoopKind, Store
+from tilewright.loops.nodes import For, Function, LoopKind, Prefetch, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.plan import contraction_choice, contraction_operands
@@ -324,6 +324,32 @@ def test_panels_of_all_batches_come_from_afar_together() -> None:
     target = Target.parse("x86-64-v4")
     ahead = {x: choose(side_by_side(x, 16, 128, 128), target) for x in (1, 36)}
     assert [choice is not None and choice.ahead for choice in ahead.values()] == [0, 16]
+
+
+POINTWISE = """
+func product(w: f32[{m}, {k}] in constant, x: f32[{k}, 196], y: f32[{m}, 196]):
+  for i in 0..{m}, j in 0..196, k in 0..{k}:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += w[vi, vk] * x[vk, vj]
+"""
+
+
+@pytest.mark.parametrize(("m", "k", "ahead"), [(112, 672, 16), (24, 72, 0)])
+def test_tiles_of_rows_of_a_constant_come_from_afar(m: int, k: int, ahead: int) -> None:
+    """They are read again for every panel, but between two calls of a network other constants take their place: while
+    a tile is computed the next one is asked for, unless all of them are few lines."""
+    function = parse(POINTWISE.format(m=m, k=k))
+    assert isinstance(function, Function)
+    found = find_contraction(all_inlined(function))
+    assert found is not None
+    target = Target.parse("x86-64-v4")
+    choice = choose(found, target)
+    assert choice is not None and choice.pack_broadcast and choice.ahead == ahead
+    s = schedule_contraction(function, target)
+    assert s is not None
+    asked = {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
+    assert ("w.cache" in asked) == (ahead > 0)
 
 
 def side_by_side(x: int, m: int, n: int, k: int) -> Contraction:

@@ -1,4 +1,4 @@
-"""What a contraction brings near before its tiles need it: the panels of an operand, and where results are stored."""
+"""What a contraction brings near before its tiles need it: a constant operand, and where results are stored."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ LEAST_TERMS = 32
 """Tiles of fewer terms are done before what they ask for is there."""
 
 
-def prefetch_panels(s: Schedule, block: str, panel: str, panels: Var, tiles: Var, line: int) -> None:
-    """While the tiles of one panel are computed, the next panel is brought near, a few lines with each few terms."""
+def prefetch_constant(s: Schedule, block: str, constant: str, loop: Var, tiles: Var, line: int) -> None:
+    """What the next iteration of the loop over panels, or over tiles of rows, reads of a constant is brought near while
+    this one is computed, a few lines with each few terms."""
     loops = s.get_loops(block)
-    s.prefetch(panel, panels, 1, loops[loops.index(tiles) + 1], apart=line)
+    s.prefetch(constant, loop, 1, loops[loops.index(tiles) + 1], apart=line)
 
 
 def prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:

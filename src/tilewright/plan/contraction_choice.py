@@ -74,9 +74,9 @@ class Choice:
     worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
     second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once.
-    Panels are brought near while the tiles of the one before are computed, `ahead` elements at a time, which are a line
-    of a cache; or (0) come when they are read. `terms` of the innermost loop are written out, or a divisor of so many,
-    the taps of windows among them."""
+    What a constant holds is brought near while the panel or the tile of rows before is computed, `ahead` elements at a
+    time, which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
+    divisor of so many, the taps of windows among them."""
 
     tile: RegisterTile
     block_tiles: int
@@ -130,8 +130,8 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    far = terms is None and together > 1 and tile.rows <= MOST_PLACES and _comes_from_afar(found, target)
-    ahead = line_elements(found, target) if far else 0
+    far = together > 1 and tile.rows <= MOST_PLACES and _comes_from_afar(found, target)
+    ahead = line_elements(found, target) if terms is None and (far or _rows_come_from_afar(found, target)) else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
 
 
@@ -182,6 +182,15 @@ def _comes_from_afar(found: Contraction, target: Target) -> bool:
     size = batches * known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
     far = size > target.cache(2).bytes * FAR_SHARE
     return far and found.vector.is_constant and found.rows is not None and len(found.reduce) == 1
+
+
+def _rows_come_from_afar(found: Contraction, target: Target) -> bool:
+    """Whether tiles of a constant that meets the panels come from beyond the second cache, as they do when it has room
+    in that: between two calls a network reads all of its constants. A tile of few kilobytes waits at each page."""
+    if found.rows is None or not (found.broadcast.is_constant and found.broadcast.is_plain()):
+        return False
+    size = known(found.extents[found.rows]) * found.depth * found.broadcast.buffer.dtype.bytes
+    return size > target.caches[0].bytes and len(found.reduce) == 1
 
 
 def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:

@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
-from tilewright.plan.contraction_ahead import prefetch_panels, prefetch_results
+from tilewright.plan.contraction_ahead import prefetch_constant, prefetch_results
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
@@ -86,7 +86,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         results = [write]
     else:
         results = list(s.get_consumers(dot))
-    panel = _pack_operands(s, found, choice)
+    panel, rows = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     for block in results:
         s.reverse_compute_at(block, nest.tiles)
@@ -100,8 +100,10 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
-    if panel is not None and choice.ahead > 0:
-        prefetch_panels(s, dot, panel, nest.panels, nest.tiles, choice.ahead)
+    if choice.ahead > 0:
+        constant, loop = (rows, nest.tiles) if rows is not None else (panel, nest.panels)
+        assert constant is not None
+        prefetch_constant(s, dot, constant, loop, nest.tiles, choice.ahead)
     prefetch_results(s, found, results, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
@@ -150,7 +152,7 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     sums, results = found.out.name, list(s.get_consumers(dot))
-    panel = _pack_operands(s, found, choice)
+    panel, _ = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
     apart = _panel_around_terms(s, found, choice, nest)
@@ -188,9 +190,9 @@ def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: N
     return loops[place - 1] if inside else None
 
 
-def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> str | None:
-    """Packs what the choice says; returns the name of the vector operand's panels."""
+def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[str | None, str | None]:
+    """Packs what the choice says; returns the names of the vector operand's panels and of the other's tiles of rows."""
     panel = pack(s, found, found.vector, found.columns, choice.panel_columns) if choice.pack_vector else None
-    if choice.pack_broadcast and found.rows is not None:
-        pack(s, found, found.broadcast, found.rows, choice.tile.rows)
-    return panel
+    if not choice.pack_broadcast or found.rows is None:
+        return panel, None
+    return panel, pack(s, found, found.broadcast, found.rows, choice.tile.rows)
