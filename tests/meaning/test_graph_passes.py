@@ -135,6 +135,20 @@ def test_a_failing_node_is_not_folded() -> None:
     assert fold_constants(module) is module
 
 
+def test_what_several_nodes_compute_of_one_constant_is_folded_once() -> None:
+    """Also where the second of a chain of nodes reads what the first one became."""
+    g = GraphBuilder()
+    x, w = g.param("x", TensorType.of(dtypes.f32, (3, 2))), g.constant("w", np.arange(6, dtype=np.float32))
+    sides = [g.op("transpose", g.op("reshape", w, shape=(2, 3)), perm=(1, 0)) for _ in range(2)]
+    module = g.module({"y": g.op("mul", g.op("mul", x, sides[0]), sides[1])})
+    folded = eliminate_dead(fold_constants(module))
+    assert [node.op.name for node in folded.graph.nodes] == ["constant", "mul", "mul"]
+    assert len(folded.constants) == 1
+    given = {"x": np.ones((3, 2), np.float32)}
+    expected = np.arange(6, dtype=np.float32).reshape(2, 3).T ** 2
+    assert np.array_equal(evaluate(folded, given)["y"], expected)
+
+
 def test_folded_scalars_become_numbers_in_the_program() -> None:
     g = GraphBuilder()
     two = g.scalar(2.0, dtypes.f32)

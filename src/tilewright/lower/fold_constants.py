@@ -4,8 +4,10 @@
     v: f32[2] = mul(w, w)                      =>
 
 A node is computed by its operator's meaning when every input is known and the result is small, or not larger than the
-inputs that are constants of the module: a program never grows by more than `limit` elements a node. Results of a single
-element become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is reached.
+inputs that are constants of the module: a program never grows by more than `limit` elements a node. What several nodes
+compute of the same constants is one constant: weights that a model uses in many places are packed and kept once. Results
+of a single element become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is
+reached.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from tilewright.expr.nodes import Var, const
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.edit import Array, Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import Pattern
+from tilewright.graph.op import Op, Pattern
 from tilewright.report.errors import RuntimeFault
 
 SMALL = 4096
@@ -35,7 +37,11 @@ def fold_constants(module: Module, limit: int = SMALL) -> Module:
 def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
     edit = Edit(module, function)
     known: dict[Value, Array] = {}
+    first: dict[tuple[Op, tuple[Value, ...], object], tuple[Value, ...]] = {}
     for node in function.nodes:
+        key = node.op, edit.inputs(node), node.attrs
+        if key in first and edit.replace(node, first[key]):
+            continue
         results = _compute(edit, known, node, limit)
         if results is None:
             _note(edit, known, edit.keep(node), limit)
@@ -43,7 +49,9 @@ def _fold(module: Module, function: GraphFunction, limit: int) -> Module:
         edit.source = node.source
         values = tuple([_constant(edit, old, array) for old, array in zip(node.outputs, results, strict=True)])
         known.update(zip(values, results, strict=True))
-        if not edit.replace(node, values):
+        if edit.replace(node, values):
+            first.setdefault(key, values)
+        else:
             edit.keep(node)
     return edit.finish()
 
