@@ -5,9 +5,9 @@
 
 A node is computed by its operator's meaning when every input is known and the result is small, or not larger than the
 inputs that are constants of the module: a program never grows by more than `limit` elements a node. What several nodes
-compute of the same constants is one constant: weights that a model uses in many places are packed and kept once. Results
-of a single element become `full`, which later passes see into. What would fail stays: it fails when it is run, if it is
-reached.
+compute of the same constants is one constant: weights that a model uses in many places are packed and kept once.
+Results of a single element become `full`, which later passes see into. What would fail stays: it fails when it is run,
+if it is reached.
 """
 
 from __future__ import annotations
