@@ -133,6 +133,16 @@ def _root_erfc(x: mp.mpf) -> mp.mpf:
     return mp.root(mp.erfc(x), 4)
 
 
+def _root_erf(x: mp.mpf) -> mp.mpf:
+    """(1 - erfc(x)^(1/8)) / x - 1/8."""
+    return (-mp.expm1(mp.log(mp.erfc(x)) / 8) / x if x > 1e-9 else 1 / (4 * mp.sqrt(mp.pi))) - mp.mpf(1) / 8
+
+
+def _root_erf_weight(x: mp.mpf) -> mp.mpf:
+    """What an error of _root_erf is in erf, relative to it."""
+    return 8 * mp.erfc(x) ** (mp.mpf(7) / 8) * x / mp.erf(x) if x > 1e-9 else 4 * mp.sqrt(mp.pi)
+
+
 HALF_LN2 = 0.34658
 QUARTER_PI2 = 0.6169
 LOG_Z = 0.02944
@@ -170,6 +180,7 @@ FITS = [
     *_both("ERF", "erf(x)/x - 1, z = x^2, for |x| <= 1", _erf_ratio, _one, 0, 1, (7, 12)),
     *_both("TANH", "(tanh(x)/x - 1) / z, z = x^2, for |x| <= 0.55", _tanh_tail, lambda z: z, 0, 0.3025, (5, 0)),
     *_both("ROOT_ERFC", "erfc(a)^(1/4) for 1 <= a <= 4", _root_erfc, lambda a: 4 * _root_erfc(a) ** 3, 1, 4, (8, 0)),
+    *_both("ROOT_ERF", "(1 - erfc(a)^(1/8)) / a - 1/8 for a <= 4", _root_erf, _root_erf_weight, 0, 4, (8, 0)),
     *_both("LOG_ERFC", "log(erfc(a)) for 1 <= a <= 6", _log_erfc, mp.erfc, 1, 6, (0, 19)),
 ]
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import re
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from machine import Array, Machine, legal
+from machine import Array, Machine, elementwise, legal
 
+from tilewright.codegen.assemble import assembly
+from tilewright.codegen.module import generate
 from tilewright.core.walk import substitute
-from tilewright.expr import dtypes, nodes
+from tilewright.expr import build, dtypes, nodes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.intrinsics import INTRINSICS
@@ -29,6 +32,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.verify import ill_typed
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Store, seq
+from tilewright.target import Target
 
 BINARY = [c for c in vars(nodes).values() if isinstance(c, type) and issubclass(c, nodes.Binary | nodes.Compare)]
 OPERATORS = [c for c in BINARY if c not in (nodes.Binary, nodes.Compare)]
@@ -218,3 +222,15 @@ def test_broadcast_of_a_scalar(dtype: DType) -> None:
     given = np.resize(given, 3)
     Machine(function)(given, got)
     assert np.array_equal(got, np.repeat(given[:, None], 8, 1), equal_nan=dtype.is_float)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+@pytest.mark.parametrize(("target", "most"), [("x86-64-v4", 2), ("x86-64-v3", 3)])
+def test_extrema_of_vectors_are_an_instruction_and_what_keeps_nan(name: str, target: str, most: int) -> None:
+    combine, machine = {"max": build.maximum, "min": build.minimum}[name], Target.parse(target)
+    lanes = machine.lanes(dtypes.f32)
+    function = legal(elementwise(combine, [dtypes.f32, dtypes.f32], dtypes.f32, 16 * lanes, lanes))
+    text = assembly(generate({function.name: function}, function.name, machine).text, machine)
+    found = [line.split()[0] for line in text.splitlines() if re.match(r"\t(v(max|min|cmp|blend|or)|kor)", line)]
+    assert f"v{name}ps" in found
+    assert len(found) <= most

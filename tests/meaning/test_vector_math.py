@@ -32,6 +32,8 @@ NUMPY = {
     "atanh": "arctanh",
 }
 
+V = Var("v", dtypes.f32, None)
+
 needs_longdouble = pytest.mark.skipif(
     np.finfo(np.longdouble).nmant < 60, reason="the true value of an f64 needs a longdouble of more bits"
 )
@@ -173,6 +175,63 @@ def test_halves(name: str, dtype: DType) -> None:
     finite = np.isfinite(want) & (np.abs(want) < float(np.finfo(np.float16).max if dtype is dtypes.f16 else 3e38))
     assert np.all(np.abs(got[finite] - want[finite]) <= np.maximum(step, least)[finite])
     assert np.array_equal(np.isnan(got), np.isnan(want))
+
+
+def sum_errors(got: Array, x: Array) -> Array:
+    """How far erf(x) + 1 is from the truth, in units of 2^-24."""
+    want = special.erfc(-x.astype(np.float64))
+    error: Array = np.abs(got.astype(np.float64) - want) * 2.0**24
+    return error
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_erf_plus_one_is_as_near_as_the_sum_of_the_rounded_erf(fused: bool) -> None:
+    """Over dense arguments of either sign: no greater error than that of a sum of an erf within its bound."""
+    x = np.concatenate([np.linspace(0, 4.5, 600_001), 10.0 ** np.linspace(-45, 38, 20_001)]).astype(np.float32)
+    x = np.concatenate([x, -x])
+    whole, apart = (
+        value_of(expand_math(elementwise(value, [dtypes.f32], dtypes.f32, 1, 1), fused), V)
+        for value in (lambda a: 1.0 + call("erf", a), lambda a: call("erf", a))
+    )
+    got, in_steps = np.asarray(evaluate(whole, {V: x})), np.asarray(evaluate(apart, {V: x})) + np.float32(1)
+    assert not np.array_equal(got, in_steps), "the sum has an expansion of its own"
+    if fused:
+        assert np.array_equal(got, compute(lambda a: call("erf", a) + 1.0, [x], dtypes.f32, 8))
+    for side in (x > 0, x < 0):
+        error, usual = sum_errors(got[side], x[side]), sum_errors(in_steps[side], x[side])
+        assert error.max() <= usual.max()
+        assert error.mean() <= usual.mean()
+
+
+def test_erf_plus_one_at_the_ends() -> None:
+    x = np.array([0.0, 4.0, 5.0, 3e38, np.inf, np.nan, 1e-45, 1e-38, 1e-9], np.float32)
+    x = np.concatenate([x, -x])
+    got = compute(lambda a: call("erf", a) + 1.0, [x], dtypes.f32, 8)
+    want = [1, 2, 2, 2, 2, np.nan, 1, 1, 1, 1, 0, 0, 0, 0, np.nan, 1, 1, 1]
+    assert np.array_equal(got, np.array(want, np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("scale", [2.0**-0.5, 1.0])
+def test_gelu_is_no_less_accurate_than_its_graph(scale: float) -> None:
+    """x * 0.5 * (erf(x*scale) + 1), the rounding of x*scale taken as given."""
+    x = np.random.default_rng(6).normal(0, 2, 400_000).astype(np.float32)
+    z = x * np.float32(scale)
+    half = x * np.float32(0.5)
+    want = half.astype(np.float64) * special.erfc(-z.astype(np.float64))
+    got = compute(lambda a: a * 0.5 * (call("erf", a * scale) + 1.0), [x], dtypes.f32, 8)
+    usual = half * (compute(lambda a: call("erf", a), [z], dtypes.f32, 8) + np.float32(1))
+    for side in (x > 0, x < 0):
+        error, before = np.abs(got - want)[side], np.abs(usual - want)[side]
+        assert error.max() <= before.max()
+        assert error.mean() <= before.mean()
+
+
+@pytest.mark.parametrize("dtype", [dtypes.f64, dtypes.f16], ids=str)
+def test_other_sums_with_erf_keep_their_meaning(dtype: DType) -> None:
+    x = np.random.default_rng(7).uniform(-7, 7, 2000).astype(dtype.numpy)
+    got = compute(lambda a: call("erf", a) + 1.0, [x], dtype, 8).astype(np.float64)
+    want = np.array([math.erfc(-v) for v in x.astype(np.float64)])
+    assert np.all(np.abs(got - want) <= 4 * np.finfo(dtype.numpy).eps)
 
 
 def powers(dtype: DType) -> tuple[Array, Array]:

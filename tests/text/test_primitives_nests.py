@@ -21,6 +21,16 @@ func points[n](x: f32[n, 3, 16], y: f32[3, n, 16]):
     block copy(vi = i, vj = j, vk = k):
       y[vj, vi, vk] = x[vi, vj, vk] * 2.0
 """
+FUNCTIONS = """
+func f(x: f32[29], y: f32[29], z: f32[29]):
+  for i in 0..29:
+    block e(vi = i):
+      y[vi] = x[vi] + exp(x[vi] * 0.0)
+  for j in 0..29:
+    block a(vi = j):
+      z[vi] = y[vi] + 1.0
+"""
+
 TURNED = """
 func turned(x: f32[20, 33], y: f32[33, 20]):
   for i in 0..20, j in 0..33:
@@ -98,6 +108,13 @@ case, wrong = NESTS.case, NESTS.wrong
 def vectorize_points(s: tw.Schedule) -> None:
     """What lies in one piece stays whole: the last loop is the one that is contiguous in both arrays."""
     s.vectorize_points("i", lanes=8)
+
+
+@case("vectorize-points-of-functions", FUNCTIONS)
+def vectorize_points_of_functions(s: tw.Schedule) -> None:
+    """Of 29 points three vectors of 8, one of 4, and one point; of sums that are left over no shorter vectors."""
+    for nest in s.get_nests():
+        s.vectorize_points(nest, lanes=8)
 
 
 @case("vectorize-points-turned", TURNED)

@@ -33,7 +33,10 @@ class Arithmetic(Emitter):
 
     def _extremum(self, node: Binary, a: Expr, b: Expr, x: str, y: str) -> str:
         """The lesser or greater; NaN when either is. One instruction where an operand is a constant that is no NaN; of
-        other scalars by LLVM's own, which does not branch."""
+        other scalars by LLVM's own, which does not branch. Of other vectors one instruction, which keeps a NaN of the
+        first, under a mask of where the second is none, which an accumulator, the first, does not wait for: LLVM would
+        make one mask of both tests if this one asked for NaN.
+        """
         t, lanes = value_type(node.dtype, node.lanes), node.lanes
         less = type(node).__name__ == "Min"
         if not node.dtype.is_float:
@@ -49,8 +52,8 @@ class Arithmetic(Emitter):
         chosen = self.select(order, y, x, node.dtype, lanes)
         if _is_number(b):
             return chosen
-        unordered = self.fresh(f"fcmp uno {t} {y}, {y}")
-        return self.select(unordered, y, chosen, node.dtype, lanes)
+        ordered = self.fresh(f"fcmp ord {t} {y}, {y}")
+        return self.select(ordered, chosen, y, node.dtype, lanes)
 
     def _float_mod(self, node: Binary, x: str, y: str) -> str:
         """The remainder with the sign of the divisor: C's fmod, moved by one divisor where the signs differ."""

@@ -7,6 +7,7 @@
             with s = exp(2|x|)
     sigmoid 1 / (exp(-x) + 1), both scaled by a power of two
     erf     x + x*P(x^2) up to 1; beyond, 1 - exp(Q(|x|)) where Q is log(erfc), in f32 1 - Q(|x|)^4
+    erf + 1 in f32, 1 - (1 - t)^8 with t = |x|/8 + |x|*P(|x|), by 1 - (1 - t)^2 = 2t - t^2 three times
 
 Adding 1.5*2^p rounds to an integer and leaves it in the low bits, which become exponents of powers of two: no
 conversions, and no branches. Each function is right for zeros, infinities, NaN, subnormal numbers and results.
@@ -138,6 +139,16 @@ def _erf_of_large_single(m: Real, size: Expr) -> Expr:
     root = m.horner(size, table.ROOT_ERFC_32)
     square = root * root
     return m.fma(-square, square, 1.0)
+
+
+def expand_erf_plus_one(m: Real, x: Expr) -> Expr:
+    """erf(x) + 1 by one polynomial; squares of 1 - t would lose the digits of a small t, 2t - t^2 keeps them. Exactly 0
+    or 2 from where erf rounds to -1 or 1, so that x*(erf(x) + 1) does not grow there."""
+    size = minimum(call("abs", x), 4.0)
+    t = m.fma(size, m.polynomial(size, table.ROOT_ERF_32), size * 0.125)
+    for _ in range(3):
+        t = m.fma(-t, t, t + t)
+    return call("copysign", t, x) + 1.0
 
 
 def log_of_sum(m: Real, u: Expr, lost: Expr | None, subnormal: bool) -> Expr:

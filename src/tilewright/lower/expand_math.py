@@ -8,6 +8,9 @@ Within 2 units in the last place for f32 and 4 for f64, and exact for zeros, inf
 range. f32 has expansions of its own where they are common; the rare functions are computed in f64 and rounded. f16 and
 bf16 are computed in f32. The power of two f64 stays a call of the C library. Integer powers become products, and so do
 powers of floats by an exponent that is known to be 2, 3 or 4.
+
+The sum erf(x) + 1 of f32, most of a GELU, is expanded as one: what is left of erf's digits after the sum is less than
+what erf by itself has to have.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, equal, less, select
-from tilewright.expr.nodes import BitAnd, Call, Const, Expr, Shr, binary, const
+from tilewright.expr.nodes import Add, BitAnd, Call, Const, Expr, Shr, binary, const
 from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 from tilewright.lower import expand_circular as circular
@@ -53,6 +56,9 @@ IN_DOUBLE: dict[str, Expansion] = {
 }
 """Expansions in f64, for f32, too."""
 
+RAISED: dict[str, Expansion] = {"erf": exponential.expand_erf_plus_one}
+"""Expansions of a function of f32 plus 1, no further from the truth than the rounded function's rounded sum."""
+
 HALVES = (dtypes.f16, dtypes.bf16)
 
 
@@ -60,13 +66,26 @@ def expand_math(function: Function, fused: bool = True) -> Function:
     """The function without calls that have an expansion. `fused` says that the target has fused multiply-adds."""
     if not function.body.kinds() & Call.bit:
         return function
+    sums: dict[Node, Node] = {}
     memo: dict[Node, Node] = {}
+
+    def change_sum(node: Node) -> Node:
+        return _expand_sum(node, fused) if isinstance(node, Add) else node
 
     def change(node: Node) -> Node:
         return _expand(node, fused) if isinstance(node, Call) else node
 
-    body = map_expressions(function.body, lambda e: transform(e, change, memo))
+    body = map_expressions(function.body, lambda e: transform(transform(e, change_sum, sums), change, memo))
     return function if body is function.body else function.replace(body=body)
+
+
+def _expand_sum(e: Add, fused: bool) -> Expr:
+    """f(x) + 1 expanded where that is cheaper than f(x) and a sum."""
+    match e:
+        case Add(Call(fn, (x,)), Const(1.0)) | Add(Const(1.0), Call(fn, (x,))) if fn.name in RAISED:
+            if e.lanes == 1 and e.dtype is dtypes.f32:
+                return RAISED[fn.name](Real(dtypes.f32, fused), x)
+    return e
 
 
 def _expand(e: Call, fused: bool) -> Expr:

@@ -57,11 +57,16 @@ class Real:
         return binary(Add, binary(Mul, a, b), c)
 
     def polynomial(self, x: Expr, coefficients: Sequence[float]) -> Expr:
-        """The polynomial in x, constant first: even and odd powers apart, so that two chains run side by side."""
-        if len(coefficients) < 5:
+        """The polynomial in x, constant first: in the square of x, its coefficients the sums of two neighbours, which
+        are computed side by side."""
+        if len(coefficients) < 4:
             return self.horner(x, coefficients)
+        pairs = [self.horner(x, coefficients[n : n + 2]) for n in range(0, len(coefficients), 2)]
         square = x * x
-        return self.fma(x, self.horner(square, coefficients[1::2]), self.horner(square, coefficients[0::2]))
+        total = pairs[-1]
+        for pair in reversed(pairs[:-1]):
+            total = self.fma(total, square, pair)
+        return total
 
     def horner(self, x: Expr, coefficients: Sequence[float]) -> Expr:
         """The polynomial in x, constant first, by one chain: fewer terms that cancel each other than in two."""

@@ -16,7 +16,8 @@ registers as they lie, zeros around them, and the columns of a place are shuffle
         for r, a, b: t[r] += q[row of r at a, every second from b] * w[c, a, b]
 
 Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
-then many of its vectors are under way at a time, and each is full but for the last.
+then many of its vectors are under way at a time, two or four by instructions side by side, and each is full but for the
+last.
 
 Where a loop is no multiple of its tile, the last tile is moved back: what it does again, it does alike.
 """
@@ -40,6 +41,10 @@ from tilewright.types.scopes import Scope
 ROWS_APART = (16, 8)
 """Rows of every second column lie so many elements more than a multiple apart: their vectors begin where a store is one
 piece, and those of two neighbours are in different halves of a cache line."""
+
+TOGETHER = {1: 1.0, 2: 0.95, 4: 0.9}
+"""What a vector of a function like exp takes, measured, where so many are computed an instruction of each at a time:
+processors do not look ahead as far as its chain of instructions is long."""
 
 FEW = 4
 """So many vectors of a row are written out: the places of zeros in them are numbers then."""
@@ -123,9 +128,13 @@ def _set_apart(s: Schedule, w: Windows, sums: str) -> None:
 
 
 def _in_one_row(s: Schedule, block: str, choice: Choice) -> None:
-    """The epilogue of a channel, in vectors that go on where a row of the image ends."""
+    """The epilogue of a channel, in vectors that go on where a row of the image ends: of several registers, whose
+    chains of instructions are then under way together, where that does not compute many places twice."""
     places = s.fuse(loop_of(s, block, -2), loop_of(s, block, -1))
-    s.vectorize(s.split(places, choice.lanes, tail="shift")[1])
+    count = extent(s, places)
+    fitting = [n for n in TOGETHER if n == 1 or n * choice.lanes <= count]
+    together = min(fitting, key=lambda n: -(-count // (n * choice.lanes)) * n * TOGETHER[n])
+    s.vectorize(s.split(places, together * choice.lanes, tail="shift")[1])
 
 
 def _stays_along_columns(s: Schedule, w: Windows) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
-from tilewright.expr.nodes import Const, Var, const
+from tilewright.core.walk import preorder
+from tilewright.expr.nodes import Call, Const, Var, const
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
 from tilewright.schedule.find import perfect_nest
@@ -22,6 +23,12 @@ from tilewright.schedule.top_nests import outermost, require_apart, require_lane
 LINE = 16
 """Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""
 
+SHORTEST = 4
+"""Lanes of the shortest vectors that what is left over of a loop is computed in."""
+
+COSTLY = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid"))
+"""Functions that become so many instructions that a scalar takes about as long as a vector."""
+
 SIDE = 4
 """So many vectors with lanes apart are loaded or stored together."""
 
@@ -29,7 +36,8 @@ SIDE = 4
 def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
     """A nest of independent points runs in vectors along the loop that is most contiguous, and its outermost loop of
     several iterations in parallel; where lanes lie apart in memory, in blocks. Loops over what lies in one piece become
-    one before. Returns the outermost loop, where that holds all of the nest.
+    one before. What is left over runs in shorter vectors where it calls functions like exp, else point by point.
+    Returns the outermost loop, where that holds all of the nest.
 
     for i in 0..n, j in 0..8: block e(vi = i, vj = j): y[vi, vj] = exp(x[vi, vj])
               =>      parallel ijo in 0..n:
@@ -132,15 +140,34 @@ def _first_in_parallel(stmt: Stmt) -> Stmt:
 
 
 def vectorize(loop: For, lanes: int) -> Stmt:
-    """A loop split into whole vectors and a scalar rest."""
+    """A loop split into whole vectors and a scalar rest; of functions like exp, of which a scalar takes as long as a
+    vector, into shorter vectors before."""
     extent = extent_of(loop)
     if isinstance(extent, Const) and extent.value < lanes:
         for smaller in (lanes // 2, lanes // 4):
             if smaller > 1 and extent.value == smaller:
                 return loop.replace(kind=LoopKind.VECTORIZE)
         return loop
-    made, inner, _ = split(loop, lanes)
-    return replace(made, inner, inner.replace(kind=LoopKind.VECTORIZE))
+    made, inner, rest = split(loop, lanes)
+    vectors = replace(made, inner, inner.replace(kind=LoopKind.VECTORIZE))
+    if rest is None or not _is_costly(loop):
+        return vectors
+    return replace(vectors, rest, _in_short_vectors(rest, lanes // 2))
+
+
+def _in_short_vectors(rest: For, lanes: int) -> Stmt:
+    """What is left over of a loop, less than a vector, in shorter ones as far as there are iterations."""
+    extent = extent_of(rest)
+    if not isinstance(extent, Const) or lanes < SHORTEST:
+        return rest
+    if extent.value < lanes:
+        return _in_short_vectors(rest, lanes // 2)
+    return vectorize(rest, lanes)
+
+
+def _is_costly(loop: For) -> bool:
+    """Whether a function is computed that becomes many instructions."""
+    return any(isinstance(e, Call) and e.fn.name in COSTLY for e in preorder(loop))
 
 
 def flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
