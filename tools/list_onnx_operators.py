@@ -56,7 +56,8 @@ that passes fails the tests. They are, by the reason:
 - Sums and products of 16-bit floats are kept in f32 and rounded once.
 - Convolutions of f32 by 3×3 windows, stride 1 or 2, may be computed by Winograd's products of tiles. Their outputs are off by
   at most 10⁻³ of the sum of |w| times the largest |x| of a tile (random data: about 10⁻⁵ of the largest output), and an
-  infinity or NaN reaches all outputs of its tiles. `TILEWRIGHT_WINOGRAD=0` switches this off.
+  infinity or NaN reaches all outputs of its tiles. `TILEWRIGHT_WINOGRAD=0` switches this off. With `precision="bf16"` factors
+  of tiles of 2×2 may be rounded, too ([what that does to errors](compile-onnx.md#products-in-bf16)).
 - Indices that come from data are checked in every call: one outside its range is an error that names the operator.
 
 ## Operators with a handler

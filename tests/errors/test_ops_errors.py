@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tilewright.ops  # noqa: F401  fills the registry
-from tilewright.expr.dtypes import DTYPES, bool_, i64
+from tilewright.expr.dtypes import DTYPES, bool_, f16, i64
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.op import REGISTRY, TypeContext
 from tilewright.report.errors import UserError
@@ -310,6 +310,19 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "f32[1, 2, 0, 5]",
         {"size": 4, "tiles": (2, 2), "low": (1, 1)},
         "why:  height and width of f32[1, 2, 0, 5] are no numbers from 1",
+    ),
+    (
+        "winograd_input",
+        "f32[1, 5, 6, 5]",
+        {"size": 2, "tiles": (2, 2), "low": (1, 1), "depth": 2},
+        "why:  the channels of f32[1, 5, 6, 5] are not known to be a multiple of depth 2\n"
+        "mend: take depth=1, or another divisor of them",
+    ),
+    (
+        "winograd_input",
+        "f32[1, 2, 6, 5]",
+        {"size": 2, "tiles": (2, 2), "low": (1, 1), "dtype": f16},
+        "why:  elements of f32[1, 2, 6, 5] are not rounded to f16\nmend: take dtype=bf16",
     ),
     (
         "winograd_output",

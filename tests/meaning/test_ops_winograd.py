@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import Array, Case, Draw, array, case, check, quick
 
-from tilewright.expr.dtypes import f32, f64
+from tilewright.expr.dtypes import bf16, f32, f64
 from tilewright.ops.winograd import FILTER, transform_filter
 
 POINTS = {2: (0, 1, -1), 4: (0, 1, -1, 2, -2)}
@@ -47,7 +47,8 @@ TWO_OUTPUTS = np.array([[1, 1, 0, 1, 0], [0, 1, 1, 0, 1]])
 @case("winograd_input")
 def inputs(draw: Draw) -> Case:
     (size, stride), low = draw(st.sampled_from(KINDS)), (draw(st.integers(0, 2)), draw(st.integers(0, 2)))
-    n, c = draw(st.integers(0, 2)), draw(st.integers(0, 2))
+    depth, dtype = draw(st.sampled_from((1, 2, 3))), draw(st.sampled_from((None, bf16)))
+    n, c = draw(st.integers(0, 2)), draw(st.integers(0, 2)) * depth
     height, width = draw(st.integers(1, 7)), draw(st.integers(1, 7))
     rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
     x = array(draw, (n, c, height, width), draw(st.sampled_from((f32, f64))), small=True)
@@ -61,8 +62,11 @@ def inputs(draw: Draw) -> Case:
                 tile[:, :, p, q] = x[:, :, h, w]
         products = np.einsum("pa,ncab,qb->npqc", b, tile, b)
         expected[:, :, :, i * columns + j] = products.reshape(n, edge * edge, c)
-    attrs = {"size": size, "tiles": (rows, columns), "low": low, "stride": stride}
-    return Case([x], attrs, [expected], 1e-6, constant=((0, 2), (0, 3)))
+    if depth > 1:
+        expected = expected.reshape(*expected.shape[:2], c // depth, depth, rows * columns).swapaxes(3, 4)
+    expected = expected.astype(expected.dtype if dtype is None else dtype.numpy)
+    attrs = {"size": size, "tiles": (rows, columns), "low": low, "stride": stride, "depth": depth, "dtype": dtype}
+    return Case([x], attrs, [expected], 1e-6, constant=((0, 1), (0, 2), (0, 3)) if depth > 1 else ((0, 2), (0, 3)))
 
 
 @case("winograd_output")

@@ -216,21 +216,33 @@ def convolution(inputs: int, outputs: int, size: int) -> Module:
 
 
 def test_winograds_products_stay() -> None:
-    module = winograd(convolution(64, 64, 56), PAIRS)
-    assert [n for n in module.graph.nodes if n.op.name == "winograd_input"]
-    assert reduce_precision(module, PAIRS) is module
+    """Those in f32 would make too much of roundings; what has to be rounded of others is already."""
+    for halves, kind in ((False, "f32"), (True, "bf16")):
+        module = winograd(convolution(256, 256, 14), PAIRS, halves)
+        (product,) = products(module)
+        assert types(product) == (kind, kind) and product.outputs[0].type.dtype.name == "f32"
+        assert reduce_precision(module, PAIRS) is module
 
 
-def test_convolutions_are_by_tiles_or_by_pairs_whichever_is_faster() -> None:
-    for module, target, op in (
-        (convolution(64, 64, 56), PAIRS, "pad"),
-        (convolution(63, 64, 56), PAIRS, "winograd_input"),
-        (convolution(64, 64, 56), PLAIN, "winograd_input"),
-    ):
-        after = winograd(module, target, halves=True)
-        assert [n for n in after.graph.nodes if n.op.name == op]
-        pairs = [types(n) for n in products(reduce_precision(after, target))]
-        assert pairs == [("bf16", "bf16") if op == "pad" else ("f32", "f32")]
+WAYS = [
+    ((32, 32, 28), PAIRS, False, "bf16"),
+    ((256, 256, 14), PAIRS, True, "bf16"),
+    ((64, 64, 56), PAIRS, True, "f32"),
+    ((63, 64, 56), PAIRS, True, "f32"),
+    ((255, 256, 14), PAIRS, True, "f32"),
+    ((256, 256, 14), PLAIN, True, "f32"),
+    ((256, 256, 14), ARM_PAIRS, True, "bf16"),
+]
+
+
+@pytest.mark.parametrize(("sizes", "target", "tiles", "kind"), WAYS, ids=str)
+def test_convolutions_are_by_tiles_or_by_pairs_or_both_whichever_is_fastest(
+    sizes: tuple[int, int, int], target: Target, tiles: bool, kind: str
+) -> None:
+    """Pairs are of channels: where these are odd in number, tiles stay f32, as on machines without pairs."""
+    after = winograd(convolution(*sizes), target, halves=True)
+    assert ("winograd_input" in [n.op.name for n in after.graph.nodes]) == tiles
+    assert [types(n) for n in products(reduce_precision(after, target))] == [(kind, kind)]
 
 
 @pytest.mark.parametrize("spec", ["n c i+a j+b, o c a b -> n o i j", "n g c i+a j+b, g o c a b -> n g o i j"])
@@ -353,16 +365,28 @@ def test_the_products_of_a_transformer_layer_are_the_machines() -> None:
 
 def test_the_products_of_a_residual_block_are_the_machines() -> None:
     """But for the first convolution, of three channels, and the last product, of few columns."""
-    graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=112, classes=7)
+    graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=56, classes=7)
     listing, choices = lowered(graph, PAIRS)
     dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
     others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "turned", "winograd")]
-    assert [choices.decisions[name].template for name in dots].count("dot windows") == 2
+    windows = [name for name in dots if choices.decisions[name].template == "dot windows"]
+    assert len([name for name in windows if "pad" in name]) == 2, "those by 3x3 windows"
     assert len(dots) >= 7 and len(others) == 2
     for name in dots:
         loops = [loop for loop in inner_loops(listing, "vdpbf16ps") if name in loop.function.split(".")]
         assert max(loop.count("vdpbf16ps") for loop in loops) >= 12, name
         assert not any(loop.count("vfmadd") or loop.on_stack for loop in loops)
+
+
+def test_the_products_of_rounded_tiles_are_the_machines() -> None:
+    """And whatever else there is has a schedule of its own: the transforms, which round and weave what they store."""
+    compiled = lower(convolution(256, 256, 14), PAIRS, Switches(precision=HALF))
+    decisions = compiled.choices.decisions
+    assert [d.template for d in decisions.values()] == ["winograd", "dots", "winograd"]
+    assert not any(d.refusals for d in decisions.values())
+    loops = inner_loops(assembly(compiled.llvm, PAIRS), "vdpbf16ps")
+    assert max(loop.count("vdpbf16ps") for loop in loops) >= 12
+    assert not any(loop.count("vfmadd") or loop.on_stack for loop in loops)
 
 
 def test_few_rows_read_half_the_bytes() -> None:
@@ -416,15 +440,22 @@ def test_a_precision_that_does_not_exist_is_refused(precision: str, tmp_path: Pa
     )
 
 
-def test_tiles_are_chosen_as_in_f32_where_nothing_is_rounded() -> None:
-    for switches, tiles in (
-        (Switches(precision=HALF), 0),
-        (Switches(off=frozenset({"reduce-precision"}), precision=HALF), 1),
-    ):
-        passes = pipeline(PAIRS, None, switches)
+@pytest.mark.parametrize(
+    ("sizes", "rounded", "plain"), [((32, 32, 28), "f32", "f32"), ((256, 256, 14), "bf16", "f32")], ids=str
+)
+def test_tiles_are_chosen_as_in_f32_where_nothing_is_rounded(
+    sizes: tuple[int, int, int], rounded: str, plain: str
+) -> None:
+    """With the rounding switched off there are neither products by pairs, which are faster than tiles of few channels,
+    nor tiles of rounded factors."""
+    made = []
+    for off in (frozenset[str](), frozenset({"reduce-precision"})):
+        passes = pipeline(PAIRS, None, Switches(off=off, precision=HALF))
         until = [p.name for p in passes].index("orient")
-        module = run_passes(convolution(64, 64, 56), passes[:until], level=GRAPH)
-        assert len([n for n in module.graph.nodes if n.op.name == "winograd_input"]) == tiles
+        made.append(run_passes(convolution(*sizes), passes[:until], level=GRAPH))
+    operators = [[n.op.name for n in module.graph.nodes] for module in made]
+    assert ["winograd_input" in names for names in operators] == [rounded == "bf16", True]
+    assert [types(products(module)[0]) for module in made] == [(rounded, rounded), (plain, plain)]
 
 
 def test_it_can_be_switched_off(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower import winograd as rewriting
 from tilewright.lower.winograd import winograd
-from tilewright.lower.winograd_choice import LARGEST_ERROR, Sizes, choose_size, error_bound
+from tilewright.lower.winograd_choice import LARGEST_ERROR, Sizes, Tiles, choose_tiles, error_bound
 from tilewright.plan.winograd_schedule import CHANNELS
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
@@ -65,7 +65,7 @@ def operators(module: Module) -> list[str]:
 @pytest.fixture(params=[2, 4])
 def size(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Every convolution that tiles fit is computed by tiles of this size."""
-    monkeypatch.setattr(rewriting, "choose_size", lambda *_: request.param)
+    monkeypatch.setattr(rewriting, "choose_tiles", lambda *_: Tiles(request.param))
     return int(request.param)
 
 
@@ -75,7 +75,7 @@ def require_bound(found: Array, x: Array, w: Array, pad: int, size: int, stride:
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
     off = np.abs(found - wanted)
     assert found.shape == wanted.shape
-    assert (off <= error_bound(w, size, stride) * scale).all()
+    assert (off <= error_bound(w, Tiles(size), stride) * scale).all()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_compiled_within_the_bound(height: int, width: int, pad: int, size: int)
 def test_stride_within_the_bound(
     images: int, height: int, width: int, pad: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 2)
+    monkeypatch.setattr(rewriting, "choose_tiles", lambda *_: Tiles(2))
     x, w = numbers(images, 5, height, width), numbers(9, 5, 3, 3, seed=1)
     module = convolution(x, w, pad, step="*2")
     rewritten = winograd(module, V3)
@@ -183,7 +183,8 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_choice(sizes: Sizes, expected: int | None) -> None:
-    assert choose_size(sizes, numbers(sizes.outputs, sizes.inputs, 3, 3), V3) == expected
+    chosen = choose_tiles(sizes, numbers(sizes.outputs, sizes.inputs, 3, 3), V3)
+    assert chosen == (None if expected is None else Tiles(expected))
 
 
 def test_filters_are_read_while_products_are_computed() -> None:
@@ -191,32 +192,32 @@ def test_filters_are_read_while_products_are_computed() -> None:
     sizes, w = Sizes(1, 512, 512, 7, 7), numbers(512, 512, 3, 3)
     target = Target.parse("x86-64-v4")
     slow = dataclasses.replace(target, peaks=dataclasses.replace(target.peaks, memory_gbs=4.0))
-    assert (choose_size(sizes, w, target), choose_size(sizes, w, slow)) == (2, None)
+    assert (choose_tiles(sizes, w, target), choose_tiles(sizes, w, slow)) == (Tiles(2), None)
 
 
 def test_inaccurate_filters_are_left_alone() -> None:
     """Filters whose only tap is the last make the errors of large tiles grow most: small ones are taken."""
     sizes, w = Sizes(1, 256, 64, 56, 56), np.zeros((64, 256, 3, 3), np.float32)
     w[:, :, 2, 2] = 1.0
-    assert error_bound(w, 4) > LARGEST_ERROR > error_bound(w, 2)
-    assert choose_size(sizes, w, V3) == 2
-    assert choose_size(sizes, np.full_like(w, np.inf), V3) is None
+    assert error_bound(w, Tiles(4)) > LARGEST_ERROR > error_bound(w, Tiles(2))
+    assert choose_tiles(sizes, w, V3) == Tiles(2)
+    assert choose_tiles(sizes, np.full_like(w, np.inf), V3) is None
 
 
 def test_bound_does_not_depend_on_the_scale() -> None:
     w = numbers(4, 32, 3, 3)
-    assert error_bound(w * np.float32(1024), 4) == pytest.approx(error_bound(w, 4))
-    assert error_bound(w, 4) > 20 * error_bound(w, 2)
-    assert error_bound(np.zeros_like(w), 4) == 0.0
+    assert error_bound(w * np.float32(1024), Tiles(4)) == pytest.approx(error_bound(w, Tiles(4)))
+    assert error_bound(w, Tiles(4)) > 20 * error_bound(w, Tiles(2))
+    assert error_bound(np.zeros_like(w), Tiles(4)) == 0.0
 
 
 def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bound is no empty promise: random data is off by more than a two-thousandth of it."""
-    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 4)
+    monkeypatch.setattr(rewriting, "choose_tiles", lambda *_: Tiles(4))
     x, w = numbers(1, 64, 32, 32), numbers(8, 64, 3, 3, seed=1)
     (found,) = compile_module(convolution(x, w))(x)
     scale = np.abs(w.astype(np.float64)).sum((1, 2, 3))[None, :, None, None] * float(np.abs(x).max())
-    assert (np.abs(found - exact(x, w, 1)) / scale).max() > error_bound(w, 4) / 2000
+    assert (np.abs(found - exact(x, w, 1)) / scale).max() > error_bound(w, Tiles(4)) / 2000
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_errors_come_near_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_planes_that_meet(channels: int, extent: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where planes begin in few sets of the first cache, several channels write a few of them together."""
-    monkeypatch.setattr(rewriting, "choose_size", lambda *_: 4)
+    monkeypatch.setattr(rewriting, "choose_tiles", lambda *_: Tiles(4))
     x, w = numbers(2, channels, extent, extent), numbers(3, channels, 3, 3, seed=1)
     module = convolution(x, w)
     executable = compile_module(module, V3)

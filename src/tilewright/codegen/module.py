@@ -25,6 +25,10 @@ from tilewright.target import Target
 
 PROGRAM = "program"
 
+LOOP_ALIGNMENT = 64
+"""Innermost loops begin at a multiple of so many bytes, a line of the caches of code. How fast a tile of pairs runs
+would else depend on where the linker puts its function: by 5 x 80 tiles, a product took 0.23 or 0.31 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class Unit:
@@ -107,7 +111,7 @@ def _unit(
     declarations: set[str] = {DECLARE_LEAVE} if forks and entry is not None else set()
     others: set[str] = set()
     for function in functions:
-        body = Statements(faults, "!0", before)
+        body = Statements(faults, before)
         if function.name == entry:
             body.sites = sites
             parts.append(_entry(function, body))
@@ -204,5 +208,7 @@ def _footer(target: Target) -> str:
             '!1 = !{!"llvm.loop.unroll.disable"}',
             '!2 = !{!"llvm.loop.vectorize.enable", i1 false}',
             '!3 = !{!"branch_weights", i32 1, i32 100000}',
+            "!4 = distinct !{!4, !1, !2, !5}",
+            f'!5 = !{{!"llvm.loop.align", i32 {LOOP_ALIGNMENT}}}',
         ]
     )

@@ -45,6 +45,9 @@ from tilewright.types.scopes import Scope
 STRAIGHT = (Store, Let, Seq, Alloc, View)
 """Statements after which control goes on where they stand."""
 
+OUTER, INNERMOST = "!0", "!4"
+"""The metadata of loops: see module.py."""
+
 INSTANT = (Let, Seq, Alloc, View, CallFunction)
 """Statements that take no time themselves, as far as a profile goes."""
 
@@ -54,16 +57,16 @@ class Statements(Interleaved):
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py)."""
 
-    def __init__(self, faults: list[FaultMessage], loop_metadata: str, before: Mapping[str, int] | None = None) -> None:
+    def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
         super().__init__(count().__next__)
         self.faults = faults
-        self.loop_metadata = loop_metadata
         self.before: Mapping[str, int] = before or {}
         self.others: set[str] = set()
         self.labels = count()
         self.whole: set[Stmt] = set()
         self.sites: list[str] | None = None
         self._ended: str | None = None
+        self._innermost = False
 
     def branch(self, label: str) -> None:
         self.lines.append(f"  br label %{label}")
@@ -170,12 +173,15 @@ class Statements(Interleaved):
         place = len(self.lines)
         self.loops.append(OpenLoop(len(self.scopes)))
         self.scopes.append({loop.var: index})
+        self._innermost = True
         self.body(loop.body)
         self.scopes.pop()
+        metadata = INNERMOST if self._innermost else OUTER
+        self._innermost = False
         following = self.fresh(f"add nuw nsw i64 {index}, 1")
         again = self.fresh(f"icmp slt i64 {following}, {end}")
         self.lines.insert(place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.label} ]")
-        self.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {self.loop_metadata}")
+        self.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {metadata}")
         self.lines[start:start] = self.loops.pop().before
         self.start(done)
 

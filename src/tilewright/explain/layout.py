@@ -168,7 +168,9 @@ def _domain(place: Place, value: Value) -> str:
     read = any(n.op.name == "winograd_output" for n in flow.readers_of(value))
     if not made and not read:
         return ""
-    return "Winograd's domain: points of a tile, " + ("channels, tiles" if made else "tiles, channels")
+    woven = made and len(value.type.shape) == 5
+    kept = "groups of channels, tiles, channels" if woven else "channels, tiles" if made else "tiles, channels"
+    return f"Winograd's domain: points of a tile, {kept}"
 
 
 def _movements(place: Place, value: Value) -> list[Node]:

@@ -9,7 +9,8 @@ Roundings are ordinary casts, to nearest even, so the graph after the pass says 
 bf16 numbers are exact in f32, and sums are f32's. A cast stands where the factor is computed, ahead of whatever moves
 its elements, unless somebody else reads it on the way: so it can be part of what stores the factor, and half as many
 bytes are moved. Which factors gain is the choice of plan/precision_choice.py. Left alone are Winograd's products, whose
-tiles would make more of the errors, and those of attentions, which stay in registers and caches.
+factors have been rounded when tiles were chosen or make too much of errors, and those of attentions, which stay in
+registers and caches.
 """
 
 from __future__ import annotations

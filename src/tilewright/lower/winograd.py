@@ -9,6 +9,11 @@
 36 products take the place of 16 * 9; with a stride of two, 25 take that of 4 * 9 (see ops/winograd.py). The zeros
 around x move into the transform of the input. An infinity or NaN of x reaches every output of its tiles, not only those
 whose window holds it.
+
+Where factors may be rounded to bf16, those of the products of small tiles are, too, if that is faster than all else:
+
+    v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
+    m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)     u: bf16[16, 32, 2, 32]
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.lower.winograd_choice import Sizes, choose_size
+from tilewright.lower.winograd_choice import Sizes, Tiles, choose_tiles
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.movement import PadAttributes, PadMode
@@ -38,7 +43,8 @@ Array = np.ndarray[Any, Any]
 
 def winograd(module: Module, target: Target, halves: bool = False) -> Module:
     """The module with those convolutions rewritten that are faster so; none where TILEWRIGHT_WINOGRAD is 0. With
-    `halves`, they have to be faster than products of bf16 pairs, too."""
+    `halves`, factors of products may be rounded to bf16: those of tiles, and those of the convolution itself, than
+    which tiles then have to be faster."""
     if not settings.WINOGRAD.read():
         return module
     pairs = pairs_of(target) if halves else None
@@ -149,22 +155,30 @@ def _is_zero(edit: Edit, value: Value) -> bool:
 def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None) -> Value | None:
     """The convolution by tiles; None where the node is none, or is better left alone."""
     found = find_convolution(edit, node)
-    size = None if found is None else choose_size(found.sizes, found.filters, target, pairs)
-    return None if found is None or size is None else by_tiles(edit, node, found, size)
+    tiles = None if found is None else choose_tiles(found.sizes, found.filters, target, pairs)
+    return None if found is None or tiles is None else by_tiles(edit, node, found, tiles)
 
 
-def by_tiles(edit: Edit, node: Node, found: Convolution, size: int) -> Value:
-    """Adds the operators that compute a convolution by tiles of a size."""
+def by_tiles(edit: Edit, node: Node, found: Convolution, tiles: Tiles) -> Value:
+    """Adds the operators that compute a convolution by tiles."""
     edit.source = node.source
-    tiles, stride = found.sizes.tiles(size), found.sizes.stride
-    u = edit.constant(transform_filter(found.filters, size, stride).astype(np.float32), "filters")
+    size, stride, depth = tiles.size, found.sizes.stride, tiles.depth
+    number = found.sizes.tiles(size)
+    u = transform_filter(found.filters, size, stride)
+    factors: dict[str, object] = {}
+    product: dict[str, object] = {"spec": "n x c t, x c o -> n x t o"}
+    if depth > 1:
+        u = u.reshape(u.shape[0], -1, depth, u.shape[2])
+        factors = {"depth": depth, "dtype": dtypes.bf16}
+        product = {"spec": "n x c t p, x c p o -> n x t o", "dtype": dtypes.f32}
+    filters = edit.constant(u.astype((dtypes.bf16 if depth > 1 else dtypes.f32).numpy), "filters")
 
     def add(op: str, *inputs: Value, **attrs: object) -> Value:
         made = edit.typed(op, inputs, attrs, op)
         assert made is not None, f"{op} of a convolution can always be typed"
         return edit.add(made).outputs[0]
 
-    v = add("winograd_input", found.image, size=size, tiles=tiles, low=found.low, stride=stride)
-    m = add("contract", v, u, spec="n x c t, x c o -> n x t o")
+    v = add("winograd_input", found.image, size=size, tiles=number, low=found.low, stride=stride, **factors)
+    m = add("contract", v, filters, **product)
     shape = (found.sizes.height, found.sizes.width)
-    return add("winograd_output", m, size=size, tiles=tiles, shape=shape, stride=stride)
+    return add("winograd_output", m, size=size, tiles=number, shape=shape, stride=stride)

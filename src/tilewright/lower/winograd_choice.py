@@ -9,8 +9,12 @@ what the matrices can make of them: relative to the sum of |w| times the largest
 with u = 2⁻²⁴ and R the roundings of the transforms. With random filters, growth is about 3.5 for tiles of 2 x 2 and 140
 for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by a hundredth of it.
 
+Where factors may be rounded to bf16, so may those of products of tiles. That is 2⁻⁸ of each of both, and tiles make
+`growth` times as much of it, too: as much more than of factors that are rounded for products by windows. Random data is
+off by 1.6 times as much as with these, where tiles are 2 x 2. Tiles of 4 x 4 make too much of it, and stay f32.
+
 Times. Multiply-adds at a share of the peak, or the filters by the bandwidth of memory where that takes longer, for they
-are brought near meanwhile; the transforms by cycles a vector; what lies between the kernels by bandwidths.
+are brought near meanwhile; the transforms by cycles a vector, or by the bandwidth of what lies between the kernels.
 """
 
 from __future__ import annotations
@@ -31,6 +35,12 @@ Filters = np.ndarray[Any, Any]
 LARGEST_ERROR = 1e-3
 """The largest error, relative to the sum of |w| times the largest |x|, that a convolution may have."""
 
+LARGEST_GROWTH = 8.0
+"""The most that tiles may make of rounded factors: how many times as far as products by windows they may be off."""
+
+ROUNDED, HALF = 2, 2.0**-8
+"""The tiles whose factors may be rounded to bf16; by how much of it a number is off then."""
+
 ROUNDINGS = 16
 """The roundings of an element on its way through both transforms."""
 
@@ -45,7 +55,7 @@ CYCLES = {(2, 1): (110, 90), (4, 1): (210, 200), (2, 2): (110, 100)}
 tile of the output."""
 
 LEAST_GAIN = 1.1
-"""How much faster tiles must be."""
+"""How much faster tiles must be, and those of rounded factors than others."""
 
 FLOPS_A_LANE = 4
 """What a lane does in a cycle at the peak: two multiply-adds."""
@@ -70,17 +80,49 @@ class Sizes:
         return -(-self.height // size), -(-self.width // size)
 
 
-def choose_size(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> int | None:
-    """The size of the tiles that are accurate enough and fastest; None where the convolution is better left alone, or
-    computed by products of bf16 `pairs`."""
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How many rows and columns of outputs a tile has; how many products of factors in bf16 an instruction adds up: 1
+    where they stay f32."""
+
+    size: int
+    depth: int = 1
+
+
+def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> Tiles | None:
+    """The tiles that are accurate enough and fastest; None where the convolution is better left alone. With the
+    machine's products of bf16 `pairs`, factors may be rounded: those of tiles, or of a convolution left alone."""
     limit = min(direct_seconds(sizes, target), pair_seconds(sizes, pairs, target)) / LEAST_GAIN
-    seconds = {size: tile_seconds(sizes, size, target) for size, stride in sorted(INPUT) if stride == sizes.stride}
-    fast = sorted([size for size in seconds if seconds[size] < limit], key=seconds.__getitem__)
-    return next((size for size in fast if error_bound(filters, size, sizes.stride) <= LARGEST_ERROR), None)
+    seconds = {tiles: tile_seconds(sizes, tiles, target) for tiles in candidates(sizes, pairs)}
+    fast = [tiles for tiles in seconds if seconds[tiles] < limit]
+    fast.sort(key=lambda tiles: seconds[tiles] * (LEAST_GAIN if tiles.depth > 1 else 1))
+    return next((tiles for tiles in fast if is_accurate(filters, tiles, sizes.stride)), None)
 
 
-def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
+def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
+    """The tiles that there are for a convolution, those in f32 first."""
+    found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
+    if pairs is not None and sizes.inputs % pairs.depth == 0 and sizes.outputs >= pairs.lanes:
+        found.append(Tiles(ROUNDED, pairs.depth))
+    return found
+
+
+def is_accurate(filters: Filters, tiles: Tiles, stride: int) -> bool:
+    """Whether tiles are accurate enough: in f32 by a bound of their own, else by what they make of rounded factors."""
+    if tiles.depth > 1:
+        return growth(filters, tiles.size, stride) <= LARGEST_GROWTH
+    return error_bound(filters, tiles, stride) <= LARGEST_ERROR
+
+
+def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
+    of_factors = 0.0 if tiles.depth == 1 else 2 * HALF + HALF * HALF
+    of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS)
+    return float(of_factors + of_sums) * growth(filters, tiles.size, stride)
+
+
+def growth(filters: Filters, size: int, stride: int = 1) -> float:
+    """What the matrices can make of the errors of factors and products; infinite where filters are."""
     if not np.isfinite(filters).all():
         return float("inf")
     weight = np.abs(filters.astype(np.float64)).sum((1, 2, 3))
@@ -90,8 +132,7 @@ def error_bound(filters: Filters, size: int, stride: int = 1) -> float:
     u = transform_filter(filters, size, stride)
     u = np.abs(u, out=u).sum(1).reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
-    growth = float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
-    return float(2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS) * growth)
+    return float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
 
 
 def direct_seconds(sizes: Sizes, target: Target) -> float:
@@ -113,19 +154,19 @@ def pair_seconds(sizes: Sizes, pairs: Dot | None, target: Target) -> float:
     return window_seconds(windows, pairs, target) + filters
 
 
-def tile_seconds(sizes: Sizes, size: int, target: Target) -> float:
-    """The time by tiles of this size."""
-    lanes, peak = target.lanes(f32), target.fma_gflops * 1e9
-    products = edge_of(size, sizes.stride) ** 2
-    rows, columns = sizes.tiles(size)
-    tiles, vectors = sizes.images * rows * columns, -(-sizes.outputs // lanes)
-    multiply = 2 * products * sizes.inputs * vectors * lanes * tiles / (TILES * peak)
-    filters = 4 * products * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
-    read, write = CYCLES[size, sizes.stride]
+def tile_seconds(sizes: Sizes, tiles: Tiles, target: Target) -> float:
+    """The time by these tiles."""
+    lanes, peak, bytes_each = target.lanes(f32), target.fma_gflops * 1e9, 4 if tiles.depth == 1 else 2
+    products = edge_of(tiles.size, sizes.stride) ** 2
+    rows, columns = sizes.tiles(tiles.size)
+    number, vectors = sizes.images * rows * columns, -(-sizes.outputs // lanes)
+    multiply = 2 * products * sizes.inputs * vectors * lanes * number / (TILES * peak * tiles.depth)
+    filters = bytes_each * products * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
+    read, write = CYCLES[tiles.size, sizes.stride]
     loaded = sizes.images * sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns)))
-    transform = (loaded * read + vectors * tiles * write) * FLOPS_A_LANE * lanes / peak
-    between = 4 * products * tiles * (sizes.inputs + sizes.outputs)
-    return max(multiply, filters) + transform + 2 * between / _bandwidth(between, target) + 2 * CALL
+    transform = (loaded * read + vectors * number * write) * FLOPS_A_LANE * lanes / peak
+    between = products * number * (bytes_each * sizes.inputs + 4 * sizes.outputs)
+    return max(multiply, filters) + max(transform, 2 * between / _bandwidth(between, target)) + 2 * CALL
 
 
 def _points(rows: int, columns: int, lanes: int) -> float:

@@ -12,6 +12,12 @@ fill whole vectors, and filters stream by as panels of them.
 Windows that move two at a time meet the even inputs with the outer taps and the odd ones with the middle tap. The even
 ones are a convolution by two taps, for which 3 products make two outputs; with the odd ones 5 products take the place
 of 6 along each dimension, 25 that of 36 (S = 2).
+
+    v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
+    m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)
+
+Factors of products may be rounded; then channels may lie as machines add up products of narrow numbers, `depth` of a
+tile next to each other.
 """
 
 from __future__ import annotations
@@ -21,8 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.build import equal, less, less_equal, maximum, minimum, select
-from tilewright.expr.dtypes import f32, f64
+from tilewright.expr.build import cast, equal, less, less_equal, maximum, minimum, select
+from tilewright.expr.dtypes import DType, bf16, f32, f64
 from tilewright.expr.nodes import And, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
@@ -111,12 +117,15 @@ def output_terms(size: int, stride: int, m: Terms) -> list[Expr]:
 class InputAttributes(Attributes):
     """`size`: 2 or 4, the rows and columns of outputs of a tile; `tiles`: how many there are along height and width;
     `low`: the rows and columns of zeros before the input. Behind it there are as many as the tiles need. `stride`: 1,
-    or 2 for tiles of size 2: by how much the windows move from one output to the next."""
+    or 2 for tiles of size 2: by how much the windows move from one output to the next. `depth`: the channels of a tile
+    that lie next to each other; `dtype`: bf16, to which elements are rounded to nearest even, or the input's."""
 
     size: int
     tiles: tuple[int, int]
     low: tuple[int, int]
     stride: int = 1
+    depth: int = 1
+    dtype: DType | None = None
 
 
 class OutputAttributes(Attributes):
@@ -149,7 +158,7 @@ def _check(context: TypeContext, inputs: Types, attrs: InputAttributes | OutputA
 class WinogradInput(Op):
     """v[n, p*edge + q, c, i*columns + j] = (Bᵀ d B)[p, q] of the inputs d of channel c that tile i, j reads:
     x[n, c, i*size*stride - low + a, j*size*stride - low + b] for a, b in 0..edge, the (size - 1)*stride + 3 rows of
-    inputs of a tile, zero where x has no such element."""
+    inputs of a tile, zero where x has no such element. With a depth D from 2, v[n, …, c // D, …, c % D]."""
 
     name = "winograd_input"
     attributes = InputAttributes
@@ -161,9 +170,16 @@ class WinogradInput(Op):
             raise context.error(f"low {attrs.low} has an entry below 0")
         if any(number(extent) in (None, 0) for extent in x.shape[2:]):
             raise context.error(f"height and width of {x} are no numbers from 1")
+        if attrs.dtype not in (None, x.dtype, bf16):
+            raise context.error(f"elements of {x} are not rounded to {attrs.dtype}", "take dtype=bf16")
         n, c = x.shape[:2]
-        edge = edge_of(attrs.size, attrs.stride)
-        return (TensorType.of(x.dtype, (n, edge * edge, c, attrs.tiles[0] * attrs.tiles[1])),)
+        channels = number(c)
+        if attrs.depth < 1 or (attrs.depth > 1 and (channels is None or channels % attrs.depth)):
+            why = f"the channels of {x} are not known to be a multiple of depth {attrs.depth}"
+            raise context.error(why, "take depth=1, or another divisor of them")
+        edge, tiles = edge_of(attrs.size, attrs.stride), attrs.tiles[0] * attrs.tiles[1]
+        shape = (c, tiles) if channels is None or attrs.depth == 1 else (channels // attrs.depth, tiles, attrs.depth)
+        return (TensorType.of(attrs.dtype or x.dtype, (n, edge * edge, *shape)),)
 
     def meaning(self, inputs: Arrays, attrs: InputAttributes) -> Arrays:
         (x,), step = inputs, attrs.size * attrs.stride
@@ -178,7 +194,9 @@ class WinogradInput(Op):
         b = np.array(INPUT[attrs.size, attrs.stride], x.dtype)
         v = np.matmul(np.matmul(b, windows), b.T)
         v = v.transpose(0, 4, 5, 1, 2, 3).reshape(x.shape[0], edge * edge, x.shape[1], rows * columns)
-        return (np.ascontiguousarray(v),)
+        if attrs.depth > 1:
+            v = v.reshape(*v.shape[:2], x.shape[1] // attrs.depth, attrs.depth, rows * columns).swapaxes(3, 4)
+        return (np.ascontiguousarray(v, None if attrs.dtype is None else attrs.dtype.numpy),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         (x,), (v,) = inputs, outputs
@@ -202,16 +220,19 @@ class WinogradInput(Op):
 
         build.compute("winograd_rows", half, row)
 
-        def product(vn: Expr, vc: Expr, vi: Expr, vj: Expr, vp: Expr, vq: Expr) -> Expr:
-            terms = [load(half, vn, vc, vi, vp, vj * step + b) for b in range(edge)]
-            return _chosen(vq, input_terms(size, stride, terms))
+        depth = attrs.depth
+
+        def product(vn: Expr, vc: Expr, vi: Expr, vj: Expr, vp: Expr, vq: Expr, *vd: Expr) -> Expr:
+            channel = vc * depth + vd[0] if vd else vc
+            terms = [load(half, vn, channel, vi, vp, vj * step + b) for b in range(edge)]
+            return cast(_chosen(vq, input_terms(size, stride, terms)), v.dtype)
 
         build.compute(
             "winograd_input",
             v,
             product,
-            extents=(n, c, rows, columns, edge, edge),
-            at=lambda vn, vc, vi, vj, vp, vq: (vn, vp * edge + vq, vc, vi * columns + vj),
+            extents=(n, v.shape[2], rows, columns, edge, edge, *v.shape[4:]),
+            at=lambda vn, vc, vi, vj, vp, vq, *vd: (vn, vp * edge + vq, vc, vi * columns + vj, *vd),
         )
 
 

@@ -13,6 +13,7 @@ without products of them are copied as f32. Integers are exact: sums of products
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,13 +24,15 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, begun, plain_contraction
-from tilewright.plan.contraction_choice import MANY, rows_in_cache
+from tilewright.plan.contraction_ahead import prefetch_constant
+from tilewright.plan.contraction_choice import MANY, MOST_PLACES, comes_from_afar, rows_in_cache
 from tilewright.plan.contraction_edges import panel_over_the_edge
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known
-from tilewright.schedule.find import find_block
+from tilewright.plan.register_tiles import TALLEST, RegisterTile, choose_register_tile, known
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -84,7 +87,7 @@ def schedule_dots(function: Function, target: Target) -> Schedule | None:
     if not all(_is_epilogue(b, found) for b in blocks(plain.body) if b is not found.block):
         return None
     plan = _plan(found, target)
-    return None if plan is None else _apply(begun(function, plain), plan)
+    return None if plan is None else _apply(begun(function, plain), plan, target)
 
 
 def _is_epilogue(block: Block, found: Contraction) -> bool:
@@ -109,7 +112,8 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
         return None
     axis = axes[-1]
     depth = -(-found.depth // dot.depth)
-    tile = choose_register_tile(rows, columns, depth, target.vector_registers - dot.registers, dot.lanes)
+    tallest = MOST_PLACES if comes_from_afar(found, target) else TALLEST
+    tile = choose_register_tile(rows, columns, depth, target.vector_registers - dot.registers, dot.lanes, tallest)
     together = -(-rows // tile.rows)
     if found.vector.is_constant:
         together = rows_in_cache(tile, rows, depth, dot.depth * dot.broadcast.bytes, target)
@@ -122,7 +126,7 @@ def _counts(found: Contraction, axis: int) -> bool:
     return found.vector.dimension(var) is not None and found.broadcast.dimension(var) is not None
 
 
-def _apply(s: Schedule, plan: Plan) -> Schedule:
+def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
     """The steps."""
     found = plan.found
     dot, sums = found.block.name, found.out.name
@@ -142,7 +146,9 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     if nest.term is not None and not plan.is_even:
         s.pad_sum(dot, nest.term)
     vectors = {dot: nest.vectors}
-    if not found.vector.is_constant:
+    if found.vector.is_constant:
+        _write_in_vectors(s, plan, panel)
+    else:
         vectors[panel] = _panel_in_cache(s, plan, panel, nest.panels)
     if rows is not None and not found.broadcast.is_constant:
         _copy_in_vectors(s, plan, rows)
@@ -153,6 +159,7 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     tails = panel_over_the_edge(s, found, plan.tile, nest.panels, vectors, by_call, panel if by_call else None)
     for block in (dot, *tails):
         _instruct(s, plan, nest, block, before)
+    bring_near(s, plan, nest, panel, target)
     _share(s, plan, nest, tails)
     return s
 
@@ -173,6 +180,18 @@ def _instruct(s: Schedule, plan: Plan, nest: Nest, block: str, before: Sequence[
     for loop in (row, mine[nest.vectors]):
         if loop is not None:
             s.unroll(loop)
+
+
+def bring_near(s: Schedule, plan: Plan, nest: Nest, panel: str, target: Target) -> None:
+    """Panels of a constant that come from beyond the second cache are brought near while several tiles use the one
+    before them."""
+    if plan.tile.rows > MOST_PLACES or not comes_from_afar(plan.found, target):
+        return
+    loops = s.get_loops(plan.found.block.name)
+    tiles = loops[loops.index(nest.panels) + 1 : loops.index(nest.tiles) + 1]
+    if math.prod(known(extent_of(find_loop(s.func, loop))) for loop in tiles) > 1:
+        line = target.caches[0].line // plan.dot.vector.bytes
+        prefetch_constant(s, plan.found.block.name, panel, nest.panels, nest.tiles, line)
 
 
 def _share(s: Schedule, plan: Plan, nest: Nest, tails: list[str]) -> None:

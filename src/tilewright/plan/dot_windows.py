@@ -24,7 +24,7 @@ from tilewright.plan.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned, turning_pays
 from tilewright.plan.dot_choice import Dot, choose_dot
-from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, words_of
+from tilewright.plan.dot_schedule import Nest, Plan, bring_near, copy_as, is_bounded, words_of
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_cycles
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
@@ -42,7 +42,7 @@ def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
     plan = _plan(found, target)
     if plan is None or not all(_is_beside(b, found) for b in blocks(plain.body)):
         return None
-    return _apply(begun(function, plain), plan)
+    return _apply(begun(function, plain), plan, target)
 
 
 def choose_window_tile(positions: int, channels: int, terms: int, dot: Dot, target: Target) -> RegisterTile:
@@ -97,29 +97,33 @@ def _is_beside(block: Block, found: Contraction) -> bool:
     return block is found.block or (plain and all(ld.indices == points for ld in own))
 
 
-def _apply(s: Schedule, plan: Plan) -> Schedule:
+def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
     """The steps."""
     found = plan.found
     dot = found.block.name
     results, sums = results_apart(s, found)
     write = s.cache_write(dot)
     tile_sums = read_by(s, write)
-    _pack_filters(s, plan)
+    panel = _pack_filters(s, plan)
     points = _lay_out_points(s, plan)
     nest = _loops(s, plan)
     _turn_back(s, plan, nest, write, tile_sums)
+    loops = s.get_loops(dot)
+    around = loops[loops.index(nest.tiles) - 1]
     for block in results:
-        s.reverse_compute_at(block, nest.panels)
+        s.reverse_compute_at(block, around)
     s.transform_layout(sums, exchanged(found))
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        store_turned(s, block, nest.panels, plan.tile.lanes)
+        store_turned(s, block, around, plan.tile.lanes)
     _finish(s, plan, nest, points)
+    bring_near(s, plan, nest, panel, target)
+    s.parallel(nest.outer)
     return s
 
 
-def _pack_filters(s: Schedule, plan: Plan) -> None:
+def _pack_filters(s: Schedule, plan: Plan) -> str:
     """The filters in the order in which tiles read them: panels, channels of the input, taps, the channels of a panel,
     the terms of an instruction."""
     found, axes, depth, width = plan.found, plan.found.block.axes, plan.dot.depth, plan.tile.columns
@@ -129,7 +133,7 @@ def _pack_filters(s: Schedule, plan: Plan) -> None:
     rest = [w for w in words if w not in (column, term, *taps)]
     inner = [f"{column} % {width}", f"{term} % {depth}"]
     layout = [*rest, f"{column} // {width}", f"{term} // {depth}", *taps, *inner]
-    copy_as(s, found, found.vector, plan.dot.vector, words, layout)
+    return copy_as(s, found, found.vector, plan.dot.vector, words, layout)
 
 
 def _lay_out_points(s: Schedule, plan: Plan) -> list[str]:
@@ -176,7 +180,7 @@ def _loops(s: Schedule, plan: Plan) -> Nest:
     outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
     order = ordered(outer | {loops[n]: known(found.extents[n]) for n in found.batch})
     s.reorder(*order, tiles, channels, *taps, row, vectors, lane, term)
-    return Nest(order[0], order[-1], tiles, row, vectors, lane, term)
+    return Nest(order[0], panels, tiles, row, vectors, lane, term)
 
 
 def _turn_back(s: Schedule, plan: Plan, nest: Nest, write: str, tile_sums: str) -> None:
@@ -206,7 +210,6 @@ def _finish(s: Schedule, plan: Plan, nest: Nest, points: list[str]) -> None:
     _write_out_taps(s, plan, nest)
     for block in points:
         _weave(s, plan, block)
-    s.parallel(nest.outer)
 
 
 def _write_out_taps(s: Schedule, plan: Plan, nest: Nest) -> None:

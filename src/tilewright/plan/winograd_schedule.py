@@ -69,18 +69,19 @@ def _has_whole_tiles(function: Function) -> bool:
 
 def _input(s: Schedule, target: Target) -> Schedule:
     """The steps for the input transform."""
-    _, c, i, j, p, q = s.get_loops("winograd_input")
+    _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
     jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
     at_once = _elements(s, "winograd_rows") <= ROWS_ELEMENTS
     if at_once and _planes_meet(s, target):
         c, inner = s.split(c, CHANNELS, tail="clip")
-        s.reorder(p, inner, i, jo, q, ji)
+        s.reorder(p, inner, i, jo, q, *woven, ji)
     elif at_once:
-        s.reorder(p, i, jo, q, ji)
+        s.reorder(p, i, jo, q, *woven, ji)
     else:
-        s.reorder(p, jo, q, ji)
+        s.reorder(p, jo, q, *woven, ji)
     s.vectorize(ji)
-    s.unroll(q)
+    for loop in (q, *woven):
+        s.unroll(loop)
     s.compute_at("winograd_rows", c if at_once else i)
     channel = s.get_loops("winograd_rows")[-4] if at_once else c
     s.compute_at("winograd_pad", channel if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
@@ -98,8 +99,8 @@ def _input(s: Schedule, target: Target) -> Schedule:
 
 def _planes_meet(s: Schedule, target: Target) -> bool:
     """Whether the planes of products begin in so few sets of the first cache that a line of each finds no room."""
-    _, planes, channels, tiles = s.func.params[-1].shape
-    apart = known(channels) * known(tiles) * s.func.params[-1].dtype.bytes
+    _, planes, channels, *_ = shape = s.func.params[-1].shape
+    apart = math.prod(map(known, shape[2:])) * s.func.params[-1].dtype.bytes
     return isinstance(channels, Const) and target.caches[0].room(apart) < known(planes)
 
 
