@@ -58,7 +58,7 @@ def parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, 
     return before, loop, behind
 
 
-def parts_of(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
+def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
     """The loop cut at those of the places, in order, that lie inside it."""
     made: list[Var] = []
     end = extent(s, loop)

@@ -130,7 +130,7 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    far = together > 1 and tile.rows <= MOST_PLACES and _streams_from_afar(found, target)
+    far = together > 1 and tile.rows <= MOST_PLACES and _plain_panels_come_from_afar(found, target)
     ahead = line_elements(found, target) if terms is None and (far or _rows_come_from_afar(found, target)) else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
 
@@ -146,7 +146,7 @@ def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: i
         return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
     grouped = pack_vector and not found.vector.is_constant
     least = 0.0 if pack_vector else least_cycles(found, target)
-    tall = min(tallest(found, target), MOST_PLACES if _streams_from_afar(found, target) else TALLEST)
+    tall = min(tallest(found, target), MOST_PLACES if _plain_panels_come_from_afar(found, target) else TALLEST)
     return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least)
 
 
@@ -175,12 +175,12 @@ def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
     return next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
 
 
-def _streams_from_afar(found: Contraction, target: Target) -> bool:
+def _plain_panels_come_from_afar(found: Contraction, target: Target) -> bool:
     """Whether the panels of a tensor, not those of windows, come from beyond the second cache."""
-    return len(found.reduce) == 1 and comes_from_afar(found, target)
+    return len(found.reduce) == 1 and panels_come_from_afar(found, target)
 
 
-def comes_from_afar(found: Contraction, target: Target) -> bool:
+def panels_come_from_afar(found: Contraction, target: Target) -> bool:
     """Whether panels of a constant come from beyond the second cache. The first tile that reads one would wait for it:
     what the processor fetches ahead by itself ends with each page."""
     batches = math.prod(known(found.extents[n]) for n in found.batch if found.vector.moves(found.block.axes[n].var))

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
-from tilewright.plan.block_loops import parts_of
+from tilewright.plan.block_loops import cut_at
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import Choice
 from tilewright.plan.contraction_nest import Nest
@@ -52,7 +52,7 @@ def panel_over_the_edge(
     tails = _last_panel_apart(s, panels, whole, vectors) if whole else vectors
     for block, loop in tails.items():
         plain = [rest // tile.lanes] if packing is not None and block.startswith(packing) else []
-        parts_of(s, loop, sorted({*plain, alive}))
+        cut_at(s, loop, sorted({*plain, alive}))
     return [name for name in tails if name.startswith(f"{found.block.name}.tail")]
 
 

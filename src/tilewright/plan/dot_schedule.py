@@ -25,7 +25,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, Operand, begun, plain_contraction
 from tilewright.plan.contraction_ahead import prefetch_constant
-from tilewright.plan.contraction_choice import MANY, MOST_PLACES, comes_from_afar, rows_in_cache
+from tilewright.plan.contraction_choice import MANY, MOST_PLACES, panels_come_from_afar, rows_in_cache
 from tilewright.plan.contraction_edges import panel_over_the_edge
 from tilewright.plan.contraction_nest import write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
@@ -112,7 +112,7 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
         return None
     axis = axes[-1]
     depth = -(-found.depth // dot.depth)
-    tallest = MOST_PLACES if comes_from_afar(found, target) else TALLEST
+    tallest = MOST_PLACES if panels_come_from_afar(found, target) else TALLEST
     tile = choose_register_tile(rows, columns, depth, target.vector_registers - dot.registers, dot.lanes, tallest)
     together = -(-rows // tile.rows)
     if found.vector.is_constant:
@@ -185,7 +185,7 @@ def _instruct(s: Schedule, plan: Plan, nest: Nest, block: str, before: Sequence[
 def bring_near(s: Schedule, plan: Plan, nest: Nest, panel: str, target: Target) -> None:
     """Panels of a constant that come from beyond the second cache are brought near while several tiles use the one
     before them."""
-    if plan.tile.rows > MOST_PLACES or not comes_from_afar(plan.found, target):
+    if plan.tile.rows > MOST_PLACES or not panels_come_from_afar(plan.found, target):
         return
     loops = s.get_loops(plan.found.block.name)
     tiles = loops[loops.index(nest.panels) + 1 : loops.index(nest.tiles) + 1]

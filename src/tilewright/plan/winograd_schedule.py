@@ -23,7 +23,7 @@ from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.block_loops import parts_of
+from tilewright.plan.block_loops import cut_at
 from tilewright.plan.contraction_turned import store_turned
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop
@@ -114,11 +114,11 @@ def _pad(s: Schedule, target: Target) -> None:
     block = find_block(s.func, "winograd_pad")
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
-    for part in parts_of(s, column, columns):
+    for part in cut_at(s, column, columns):
         lanes = _lanes(s, part, target)
         if lanes > 1:
             s.vectorize(s.split(part, lanes, tail="shift")[1])
-    parts_of(s, row, rows)
+    cut_at(s, row, rows)
 
 
 def _edges(block: Block, axis: Var) -> list[int]:
