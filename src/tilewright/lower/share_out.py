@@ -50,6 +50,9 @@ REUSED_ACCESS = 0.5
 FEW = 16
 """Fewer iterations than this may leave threads without work."""
 
+ODD = 50
+"""Fewer iterations than this that are oddly many give one of two threads at least a fiftieth more than the other."""
+
 LARGE = 8
 """Shares of work in one iteration that make it worth cutting up, whatever is around it."""
 
@@ -84,12 +87,13 @@ def _share(loop: For) -> Stmt:
     """A parallel loop with its grain, or the loop inside it in its place."""
     extent, inner = extent_of(loop), loop.body
     few = not isinstance(extent, Const) or extent.value < FEW
-    if few and isinstance(inner, For) and _may_be_parallel(inner):
+    uneven = isinstance(extent, Const) and extent.value % 2 == 1 and extent.value < ODD
+    if (few or uneven) and isinstance(inner, For) and _may_be_parallel(inner):
         if extent is const(1):
             return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_share(inner))
         count = extent_of(inner)
         still = loop.var not in variables_of(inner.begin) | variables_of(inner.end)
-        if still and _work(inner) >= LARGE and not (isinstance(count, Const) and count.value < FEW):
+        if few and still and _work(inner) >= LARGE and not (isinstance(count, Const) and count.value < FEW):
             return _in_parts(loop, inner)
         if still and isinstance(count, Const) and _work(inner.body) >= FUSED:
             return _share(fuse(loop.replace(kind=LoopKind.PARALLEL)))

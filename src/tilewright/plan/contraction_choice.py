@@ -200,22 +200,27 @@ def _rows_come_from_afar(found: Contraction, target: Target) -> bool:
 
 def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
     """How many tiles of rows are worked on before the next column panel is: all of few; of many as many as stay in the
-    second cache while panels stream by, or repay a panel, in blocks of about equal size."""
+    second cache while panels stream by, or repay a panel, in an even number of blocks of about equal size."""
     tiles = -(-rows // tile.rows)
     if rows <= FEW_ROWS:
         return tiles
     fitting = int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1))
     most = (fitting if fitting >= LEAST_ROWS else DEEP_ROWS) // tile.rows
-    return -(-tiles // -(-tiles // max(most, 1)))
+    return -(-tiles // _even(-(-tiles // max(most, 1))))
+
+
+def _even(parts: int) -> int:
+    """As many parts or one more, so that two threads have as many each; one stays one."""
+    return parts + parts % 2 if parts > 1 else parts
 
 
 def _panels_near(found: Contraction, tile: RegisterTile, blocks: int, target: Target) -> int | None:
     """How many panels stay in the last cache while block after block of rows passes by; None where all do. Groups are
-    so many that threads can share them, with `blocks` blocks of rows in each."""
+    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
     panels, size = _panels(found, tile, found.depth)
     most = max(int(target.caches[-1].bytes * NEAR_SHARE) // size, 1)
     if found.vector.is_constant:
-        return None if panels <= most else -(-panels // max(-(-panels // most), -(-MANY // blocks)))
+        return None if panels <= most else -(-panels // _even(max(-(-panels // most), -(-MANY // blocks))))
     return _divisor(panels, most)
 
 
