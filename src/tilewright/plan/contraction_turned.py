@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads
+from tilewright.loops.edit import blocks, loads
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import Choice, terms_at_once
 from tilewright.plan.contraction_edges import settle_edges
@@ -122,7 +122,7 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     tile_sums = read_by(s, write)
     panel = pack(s, found, found.vector, found.columns, tile.columns)
     if found.broadcast.is_plain():
-        _pack_rows(s, found, tile.rows)
+        _pack_rows(s, found, tile.rows, target)
     nest = _loops(s, found, tile, target)
     if len(found.reduce) == 1:
         loops = s.get_loops(dot)
@@ -165,16 +165,32 @@ def exchanged(found: Contraction) -> str:
     return f"{', '.join(names)} -> {', '.join(order)}"
 
 
-def _pack_rows(s: Schedule, found: Contraction, rows: int) -> None:
-    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors."""
+def _pack_rows(s: Schedule, found: Contraction, rows: int, target: Target) -> None:
+    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors: the whole panels, and what
+    there is of the last one."""
     assert found.rows is not None
     extent = found.extents[found.rows]
+    before = {b.name for b in blocks(s.func.body)}
     name = pack(s, found, found.broadcast, found.rows, rows)
-    whole = known(extent) // rows
+    whole, left = divmod(known(extent), rows)
     terms = len([n for n in found.reduce if found.broadcast.moves(found.block.axes[n].var)])
-    if known(extent) % rows and whole:
+    if left and whole:
         s.partition(s.get_loops(name)[-2 - terms], whole)
-    loop: Var | None = s.get_loops(name)[-1]
+        (last,) = {b.name for b in blocks(s.func.body)} - before - {name}
+        s.partition(s.get_loops(last)[-1], left)
+    for copy in [b.name for b in blocks(s.func.body) if b.name not in before]:
+        _copy_in_vectors(s, copy, target.lanes(found.out.dtype), target)
+
+
+def _copy_in_vectors(s: Schedule, copy: str, most: int, target: Target) -> None:
+    """The last loop of a copy in vectors of at most so many lanes: in one under a mask where the machine has masks, or
+    in shorter and shorter ones."""
+    loop: Var | None = s.get_loops(copy)[-1]
+    extent = known(extent_of(find_loop(s.func, s.get_loops(copy)[-1])))
+    if target.has_masks and extent > 1:
+        lanes = min(1 << (extent - 1).bit_length(), most)
+        s.vectorize(s.split(loop, lanes, tail="mask")[1])
+        return
     for lanes in (8, 4, 2):
         if loop is None or known(extent_of(find_loop(s.func, loop))) < lanes:
             continue
