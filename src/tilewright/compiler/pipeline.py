@@ -26,6 +26,7 @@ from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.hoist_constants import hoist_constants
 from tilewright.lower.kernels import make_kernels
+from tilewright.lower.lay_out import lay_out
 from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.orient_constants import orient_constants
@@ -73,6 +74,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("merge", merge_positions, GRAPH, since=1),
         Pass("in-place", read_in_place, GRAPH, since=1),
         Pass("winograd", lambda module: winograd(module, target, rounds), GRAPH, since=3),
+        Pass("lay-out", lambda module: lay_out(module, target), GRAPH, since=2),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
         Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
