@@ -14,6 +14,7 @@ every element; only the order of axes is another one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.expr import dtypes
@@ -22,7 +23,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.eliminate_dead import eliminate_dead
 from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.layout_choice import choose_islands
-from tilewright.lower.layout_islands import ONE, Images, is_last, order
+from tilewright.lower.layout_islands import ONE, Images, Island, is_last, order
 from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
@@ -41,7 +42,12 @@ def lay_out(module: Module, target: Target) -> Module:
 
 def _lay_out(module: Module, function: GraphFunction, lanes: int) -> Module:
     images = Images(function)
-    axes = {value: axis for island in choose_islands(images, lanes) for value, axis in island.axes.items()}
+    return store_last(module, function, images, choose_islands(images, lanes))
+
+
+def store_last(module: Module, function: GraphFunction, images: Images, islands: Sequence[Island]) -> Module:
+    """The module with these islands of a function, which `images` describes, stored with channels innermost."""
+    axes = {value: axis for island in islands for value, axis in island.axes.items()}
     return _Layouts(module, function, images, axes).rewrite() if axes else module
 
 

@@ -1,4 +1,4 @@
-"""Which images are stored with channels innermost, by price: cycles of vectors that are partly empty, and of moving data.
+"""Which images are stored with channels innermost, by price: cycles of vectors partly empty, and of moving data.
 
 A vector along the positions of an image of 7x7 or 14x14 is partly empty, or channels lie along the lanes and what a
 kernel reads and writes is turned on its way. With channels innermost in memory there is neither. Where an island ends,
@@ -21,8 +21,8 @@ MOVE_CYCLES = 1.0
 
 
 def choose_islands(images: Images, lanes: int) -> list[Island]:
-    """The islands to store with channels innermost, for vectors of so many lanes: the cheaper of what two searches find,
-    from none and from all of them, which turn islands over as long as that pays."""
+    """The islands to store with channels innermost, for vectors of so many lanes: the cheaper of what two searches
+    find, from none and from all of them, which turn islands over as long as that pays."""
     prices = _Prices(images, lanes)
     found = [prices.improved(start) for start in (frozenset[Island](), frozenset(prices.islands))]
     chosen = min(found, key=prices.total)
@@ -101,7 +101,9 @@ def _pointwise(points: int, made: int, read: int, lanes: int, image: bool, out: 
     image and in its result: positions or channels lie along the lanes, and what lies in another way is turned."""
     each = read / (FMA_PORTS * lanes)
     packed = points * read * PACK_CYCLES
-    turned = points * _whole(made, lanes) * each + (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
+    turned = (
+        points * _whole(made, lanes) * each + (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
+    )
     return turned if out else min(turned, made * _whole(points, lanes) * each + (packed if image else 0))
 
 
@@ -111,7 +113,9 @@ def _apart(points: int, width: int, made: int, taps: int, lanes: int, last: bool
     turned = points * _whole(made, lanes) * each
     if last:
         return turned
-    return min(turned + points * made * (TURN_CYCLES + PACK_CYCLES), made * points // width * _whole(width, lanes) * each)
+    return min(
+        turned + points * made * (TURN_CYCLES + PACK_CYCLES), made * points // width * _whole(width, lanes) * each
+    )
 
 
 def _whole(extent: int, lanes: int) -> int:

@@ -7,8 +7,8 @@
     d: f32[1, 480, 14, 14] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j")          windows of each channel
     y: f32[1, 80, 196] = contract(reshape(d), u, spec="n c p, o c -> n o p")               and it ends
 
-A product with weights sums over the channels of its operand and makes those of its result: it joins two islands, each of
-which may lie as it likes, for a specification names axes in any order.
+A product with weights sums over the channels of its operand and makes those of its result: it joins two islands, each
+of which may lie as it likes, for a specification names axes in any order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.graph.op import TypeContext
 from tilewright.graph.symbolic import Constant
 from tilewright.lower.merge_positions import product_of
 from tilewright.ops.contract import Contract, ContractAttributes
-from tilewright.ops.index_maps import Affine, IndexMaps
+from tilewright.ops.index_maps import IndexMaps
 from tilewright.ops.movement import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
@@ -181,8 +181,3 @@ def is_last(value: Value, axis: int) -> bool:
 def order(rank: int, axis: int) -> tuple[int, ...]:
     """The order of a value's axes with the axis of channels moved to the end."""
     return (*[n for n in range(rank) if n != axis], axis)
-
-
-def moved(indices: tuple[Affine, ...], axis: int) -> tuple[Affine, ...]:
-    """An operand's indices in that order."""
-    return tuple([indices[n] for n in order(len(indices), axis)])

@@ -166,8 +166,8 @@ def exchanged(found: Contraction) -> str:
 
 
 def _pack_rows(s: Schedule, found: Contraction, rows: int, target: Target) -> None:
-    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors: the whole panels, and what
-    there is of the last one."""
+    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors: the whole panels, and
+    what there is of the last one."""
     assert found.rows is not None
     extent = found.extents[found.rows]
     before = {b.name for b in blocks(s.func.body)}

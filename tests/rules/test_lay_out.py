@@ -1,0 +1,155 @@
+"""lay_out: images stored with channels innermost are the same images, wherever islands begin and end."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tilewright as tw
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.verify import verify
+from tilewright.lower.eliminate_dead import eliminate_dead
+from tilewright.lower.lay_out import lay_out, store_last
+from tilewright.lower.layout_islands import Images
+from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.target import Target
+
+BLOCK = """
+graph main(x: f32[1, 6, 5, 4], m: f32[1, 1, 5, 4], o: f32[5, 4]) -> y, g, s:
+  w: f32[9, 6] = constant(name=@w)
+  b: f32[9, 1, 1] = constant(name=@b)
+  v: f32[9, 3, 3] = constant(name=@v)
+  u: f32[6, 9] = constant(name=@u)
+  z: f32[] = full(value=0.0, shape=())
+  h: f32[1, 9, 5, 4] = contract(x, w, spec="n c i j, o c -> n o i j")
+  a: f32[1, 9, 5, 4] = add(h, b)
+  r: f32[1, 9, 5, 4] = relu(a)
+  p: f32[1, 9, 7, 6] = pad(r, z, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  d: f32[1, 9, 5, 4] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j", sizes=(("i", 5), ("j", 4)))
+  e: f32[1, 9, 5, 4] = mul(d, m)
+  f: f32[1, 9, 5, 4] = add(e, o)
+  t: f32[1, 9, 1, 1] = reduce(f, kind=sum, axes=(2, 3), keepdims=true)
+  q: f32[1, 9, 5, 4] = mul(f, t)
+  l: f32[1, 9, 4] = reduce(q, kind=max, axes=(2,), keepdims=false)
+  k: f32[1, 9, 20] = reshape(q, shape=(1, 9, 20))
+  c: f32[1, 6, 20] = contract(k, u, spec="n c p, o c -> n o p")
+  i: f32[1, 6, 5, 4] = reshape(c, shape=(1, 6, 5, 4))
+  y: f32[1, 6, 5, 4] = add(i, x)
+  g: f32[1, 5, 4, 9] = transpose(q, perm=(0, 2, 3, 1))
+  s: f32[1, 3, 4] = slice(l, starts=(0, 1, 0), sizes=(1, 3, 4), steps=(1, 2, 1))
+"""
+"""An expanding block: bias, windows of each channel, a mask and an offset of positions, a squeeze; its islands end at a
+result, a transposition, a slice and an image that the caller gives."""
+
+CHAIN = """
+graph main(x: f32[1, 64, {points}]) -> y:
+  a: f32[96, 64] = constant(name=@a)
+  b: f32[160, 96] = constant(name=@b)
+  z: f32[] = full(value=0.0, shape=())
+  v: f32[96, 3, 3] = constant(name=@v)
+  h: f32[1, 96, {points}] = contract(x, a, spec="n c p, o c -> n o p")
+  r: f32[1, 96, {points}] = relu(h)
+  i: f32[1, 96, {wide}, {wide}] = reshape(r, shape=(1, 96, {wide}, {wide}))
+  p: f32[1, 96, {wide} + 2, {wide} + 2] = pad(i, z, low=(0, 0, 1, 1), high=(0, 0, 1, 1))
+  d: f32[1, 96, {out}, {out}] = contract(p, v, spec="n c i*2+k j*2+l, c k l -> n c i j", sizes=(("i", {out}), ("j", {out})))
+  e: f32[1, 96, {left}] = reshape(d, shape=(1, 96, {left}))
+  f: f32[1, 160, {left}] = contract(e, b, spec="n c p, o c -> n o p")
+  g: f32[1, 160] = reduce(f, kind=sum, axes=(2,), keepdims=false)
+  y: f32[1, 160] = relu(g)
+"""  # noqa: E501
+"""Windows that move by two, between products at each point."""
+
+
+def module_of(text: str) -> Module:
+    """The program with random constants of the types that it says."""
+    rng = np.random.default_rng(0)
+    graph = tw.parse(text)
+    assert isinstance(graph, GraphFunction)
+    found = re.findall(r"f32\[([\d, ]+)\] = constant\(name=@(\w+)\)", text)
+    return Module(
+        {"main": graph}, {n: rng.standard_normal([int(d) for d in s.split(",")], np.float32) for s, n in found}
+    )
+
+
+def inputs_of(module: Module) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [rng.standard_normal([int(str(e)) for e in v.type.shape], np.float32) for v in module.graph.params]
+
+
+def assert_same(module: Module, made: Module) -> None:
+    """Both compute the same; sums may be added in another order."""
+    x = inputs_of(module)
+    for one, other in zip(evaluate(module, x).values(), evaluate(made, x).values(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+
+
+def operators(module: Module, name: str) -> list[str]:
+    return [str(n.outputs[0].type) for n in module.graph.nodes if n.op.name == name]
+
+
+@settings(max_examples=40)
+@given(st.sets(st.integers(0, 5)))
+def test_any_choice_computes_the_same(numbers: set[int]) -> None:
+    module = module_of(BLOCK)
+    images = Images(module.graph)
+    chosen = [island for n, island in enumerate(images.islands()) if n in numbers]
+    made = store_last(module, module.graph, images, chosen)
+    verify(made)
+    assert_same(module, made)
+
+
+def test_islands_end_where_channels_are_summed() -> None:
+    images = Images(module_of(BLOCK).graph)
+    names = [{v.name for v in island.axes} for island in images.islands()]
+    assert names == [{"x", "y", "i", "c"}, {"h", "a", "r", "p", "d", "e", "f", "q", "l", "k"}]
+
+
+def test_a_transposition_to_where_channels_are_innermost_vanishes() -> None:
+    module = module_of(BLOCK)
+    images = Images(module.graph)
+    (block,) = [i for i in images.islands() if len(i.axes) > 4]
+    made = eliminate_dead(simplify_graph(store_last(module, module.graph, images, [block])))
+    (maker,) = [n for n in made.graph.nodes if made.graph.results[1] in n.outputs]
+    assert maker.op.name == "mul"
+    assert "f32[1, 5, 4, 9]" not in operators(made, "transpose")
+
+
+@pytest.mark.parametrize(("width", "last"), [(14, True), (32, False)])
+def test_images_whose_rows_leave_lanes_empty_are_stored_so(width: int, last: bool) -> None:
+    module = module_of(CHAIN.format(wide=2 * width, points=4 * width * width, out=width, left=width * width))
+    made = lay_out(module, Target.parse("x86-64-v4"))
+    types = operators(made, "contract")
+    assert (f"f32[1, {width * width}, 160]" in types) == last
+    assert_same(module, made)
+
+
+def test_products_whose_channels_are_innermost_stay() -> None:
+    text = """
+graph main(x: f32[7, 12]) -> y:
+  w: f32[12, 9] = constant(name=@w)
+  h: f32[7, 9] = contract(x, w, spec="ik,kj->ij")
+  y: f32[7, 9] = relu(h)
+"""
+    module = module_of(text)
+    assert not Images(module.graph).islands()
+    assert lay_out(module, Target.parse("x86-64-v4")) is module
+
+
+def test_an_island_ends_where_another_axis_is_summed() -> None:
+    text = """
+graph main(x: f32[1, 6, 20]) -> y:
+  w: f32[9, 6] = constant(name=@w)
+  u: f32[4, 20] = constant(name=@u)
+  h: f32[1, 9, 20] = contract(x, w, spec="n c p, o c -> n o p")
+  y: f32[1, 9, 4] = contract(h, u, spec="n c p, o p -> n c o")
+"""
+    module = module_of(text)
+    images = Images(module.graph)
+    assert [{v.name for v in island.axes} for island in images.islands()] == [{"x"}, {"h"}]
+    for island in images.islands():
+        assert_same(module, store_last(module, module.graph, images, [island]))
