@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.core.walk import preorder
+from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.nodes import Call, Const, Var, const
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
@@ -25,9 +26,6 @@ LINE = 16
 
 SHORTEST = 4
 """Lanes of the shortest vectors that what is left over of a loop is computed in."""
-
-COSTLY = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid"))
-"""Functions that become so many instructions that a scalar takes about as long as a vector."""
 
 SIDE = 4
 """So many vectors with lanes apart are loaded or stored together."""
@@ -167,7 +165,7 @@ def _in_short_vectors(rest: For, lanes: int) -> Stmt:
 
 def _is_costly(loop: For) -> bool:
     """Whether a function is computed that becomes many instructions."""
-    return any(isinstance(e, Call) and e.fn.name in COSTLY for e in preorder(loop))
+    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(loop))
 
 
 def flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
