@@ -31,6 +31,16 @@ func f(x: f32[29], y: f32[29], z: f32[29]):
       z[vi] = y[vi] + 1.0
 """
 
+NARROW = """
+func f(x: f32[9, 20], y: f32[9, 14], z: f32[9, 14]):
+  for i in 0..9, j in 0..14:
+    block e(vi = i, vj = j):
+      y[vi, vj] = x[vi, vj] + exp(x[vi, vj] * 0.0)
+  for k in 0..9, l in 0..14:
+    block a(vi = k, vj = l):
+      z[vi, vj] = x[vi, vj] + 1.0
+"""
+
 TURNED = """
 func turned(x: f32[20, 33], y: f32[33, 20]):
   for i in 0..20, j in 0..33:
@@ -115,6 +125,13 @@ def vectorize_points_of_functions(s: tw.Schedule) -> None:
     """Of 29 points three vectors of 8, one of 4, and one point; of sums that are left over no shorter vectors."""
     for nest in s.get_nests():
         s.vectorize_points(nest, lanes=8)
+
+
+@case("vectorize-points-of-short-rows", NARROW)
+def vectorize_points_of_short_rows(s: tw.Schedule) -> None:
+    """Of 14 points of a function vectors of 8 and of 4, and two points; of sums nothing but points."""
+    for nest in s.get_nests():
+        s.vectorize_points(nest, lanes=16)
 
 
 @case("vectorize-points-turned", TURNED)

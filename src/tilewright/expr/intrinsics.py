@@ -209,3 +209,8 @@ _ROWS = (
 )
 
 INTRINSICS: dict[str, Intrinsic] = {row.name: row for row in _ROWS}
+
+_OF_BITS = ["neg", "abs", "sign", "copysign", "isnan", "isinf", "bits", "from_bits", "invert", "popcount"]
+
+BRIEF = frozenset([*_OF_BITS, "floor", "ceil", "trunc", "round", "sqrt", "fma"])
+"""The functions of a few instructions. Others become so many that a scalar takes about as long as a vector."""

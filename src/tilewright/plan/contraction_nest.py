@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
@@ -113,7 +113,7 @@ def _outer_order(
     return [*order, *([cut] if cut is not None else []), *inner], first
 
 
-def ordered(outer: dict[Var, int]) -> list[Var]:
+def ordered(outer: Mapping[Var, int]) -> list[Var]:
     """The outer loops, the first with enough iterations for several threads, or else the longest, before the others."""
     first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
     return [first, *(loop for loop in outer if loop is not first)]

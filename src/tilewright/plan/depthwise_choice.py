@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.core.walk import preorder
+from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Call, Const, Var
 from tilewright.loops.decompose import variables_of
@@ -35,9 +36,6 @@ FEW_WEIGHTS = 9
 
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
-
-SHORT = frozenset({"abs", "neg", "sqrt", "floor", "ceil", "trunc", "round", "copysign"})
-"""Functions of an instruction or two."""
 
 WRITTEN_OUT = 64
 """The most multiply-adds that the body of the innermost loop holds."""
@@ -151,7 +149,7 @@ def _last(function: Function, found: Contraction) -> Block | None:
 
 def _calls(block: Block) -> bool:
     """Whether a block calls functions that take many instructions."""
-    return any(isinstance(e, Call) and e.fn.name not in SHORT for e in preorder(block.body))
+    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
 
 
 def choose(windows: Windows, target: Target) -> Choice:

@@ -14,7 +14,7 @@ without products of them are copied as f32. Integers are exact: sums of products
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
@@ -27,12 +27,11 @@ from tilewright.plan.contraction import Contraction, Operand, begun, plain_contr
 from tilewright.plan.contraction_ahead import prefetch_constant
 from tilewright.plan.contraction_choice import MANY, MOST_PLACES, panels_come_from_afar, rows_in_cache
 from tilewright.plan.contraction_edges import panel_over_the_edge
-from tilewright.plan.contraction_nest import write_out
+from tilewright.plan.contraction_nest import ordered, write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.register_tiles import TALLEST, RegisterTile, choose_register_tile, known
-from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -48,13 +47,15 @@ COPIED = 32
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A contraction and how it is run: the reduce axis whose terms are taken several at a time, the tile, the tiles of
-    rows that are worked on before the next panel is."""
+    rows that are worked on before the next panel is. That panel is brought near meanwhile, `ahead` elements at a time,
+    which are a line of a cache; or (0) comes when it is read."""
 
     found: Contraction
     dot: Dot
     axis: int
     tile: RegisterTile
     together: int
+    ahead: int
 
     @property
     def is_even(self) -> bool:
@@ -87,7 +88,7 @@ def schedule_dots(function: Function, target: Target) -> Schedule | None:
     if not all(_is_epilogue(b, found) for b in blocks(plain.body) if b is not found.block):
         return None
     plan = _plan(found, target)
-    return None if plan is None else _apply(begun(function, plain), plan, target)
+    return None if plan is None else _apply(begun(function, plain), plan)
 
 
 def _is_epilogue(block: Block, found: Contraction) -> bool:
@@ -117,7 +118,32 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
     together = -(-rows // tile.rows)
     if found.vector.is_constant:
         together = rows_in_cache(tile, rows, depth, dot.depth * dot.broadcast.bytes, target)
-    return Plan(found, dot, axis, tile, together)
+    ahead = line_ahead(found, dot, tile, _outer(found, tile, together), together, target)
+    return Plan(found, dot, axis, tile, together, ahead)
+
+
+def line_ahead(
+    found: Contraction, dot: Dot, tile: RegisterTile, outer: Mapping[Var, int], tiles: int, target: Target
+) -> int:
+    """The elements of a line that are asked for at a time of a panel that comes from beyond the second cache, while
+    several tiles use the one before; 0 of others, and where the rows of a tile leave no register for its place. Loops
+    over parts of axes run so often around `tiles` tiles of rows (`outer`)."""
+    order = ordered(outer)
+    inside = order[order.index(found.block.axes[found.columns].var) + 1 :]
+    uses = tiles * math.prod(outer[axis] for axis in inside)
+    if uses == 1 or tile.rows > MOST_PLACES or not panels_come_from_afar(found, target):
+        return 0
+    return target.caches[0].line // dot.vector.bytes
+
+
+def _outer(found: Contraction, tile: RegisterTile, together: int) -> dict[Var, int]:
+    """How often the loops around the tiles that are worked on together run, by the axis that they go along."""
+    axes = found.block.axes
+    outer = {axes[n].var: known(found.extents[n]) for n in found.batch}
+    if found.rows is not None:
+        outer[axes[found.rows].var] = -(-known(found.extents[found.rows]) // (tile.rows * together))
+    outer[axes[found.columns].var] = -(-known(found.extents[found.columns]) // tile.columns)
+    return outer
 
 
 def _counts(found: Contraction, axis: int) -> bool:
@@ -126,7 +152,7 @@ def _counts(found: Contraction, axis: int) -> bool:
     return found.vector.dimension(var) is not None and found.broadcast.dimension(var) is not None
 
 
-def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
+def _apply(s: Schedule, plan: Plan) -> Schedule:
     """The steps."""
     found = plan.found
     dot, sums = found.block.name, found.out.name
@@ -159,7 +185,8 @@ def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
     tails = panel_over_the_edge(s, found, plan.tile, nest.panels, vectors, by_call, panel if by_call else None)
     for block in (dot, *tails):
         _instruct(s, plan, nest, block, before)
-    bring_near(s, plan, nest, panel, target)
+    if plan.ahead > 0:
+        prefetch_constant(s, dot, panel, nest.panels, nest.tiles, plan.ahead)
     _share(s, plan, nest, tails)
     return s
 
@@ -180,18 +207,6 @@ def _instruct(s: Schedule, plan: Plan, nest: Nest, block: str, before: Sequence[
     for loop in (row, mine[nest.vectors]):
         if loop is not None:
             s.unroll(loop)
-
-
-def bring_near(s: Schedule, plan: Plan, nest: Nest, panel: str, target: Target) -> None:
-    """Panels of a constant that come from beyond the second cache are brought near while several tiles use the one
-    before them."""
-    if plan.tile.rows > MOST_PLACES or not panels_come_from_afar(plan.found, target):
-        return
-    loops = s.get_loops(plan.found.block.name)
-    tiles = loops[loops.index(nest.panels) + 1 : loops.index(nest.tiles) + 1]
-    if math.prod(known(extent_of(find_loop(s.func, loop))) for loop in tiles) > 1:
-        line = target.caches[0].line // plan.dot.vector.bytes
-        prefetch_constant(s, plan.found.block.name, panel, nest.panels, nest.tiles, line)
 
 
 def _share(s: Schedule, plan: Plan, nest: Nest, tails: list[str]) -> None:
@@ -263,7 +278,7 @@ def copy_as(
 
 def _tile(s: Schedule, plan: Plan) -> Nest:
     """Splits and orders the loops of the contraction."""
-    found, tile = plan.found, plan.tile
+    found, tile, axes = plan.found, plan.tile, plan.found.block.axes
     loops = s.get_loops(found.block.name)
     jo, ji = s.split(loops[found.columns], tile.columns, tail="mask")
     jv, jl = s.split(ji, tile.lanes)
@@ -271,25 +286,17 @@ def _tile(s: Schedule, plan: Plan) -> Nest:
     ko, kq = loops[plan.axis], None
     if plan.dot.depth > 1:
         ko, kq = s.split(ko, plan.dot.depth, tail="mask")
-    outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    outer = {axes[n].var: loops[n] for n in found.batch} | {axes[found.columns].var: jo}
     rows: list[Var] = []
     io = jo
     if found.rows is not None:
         tiles, ii = s.split(loops[found.rows], tile.rows, tail="mask")
-        ic, io = s.split(tiles, plan.together, tail="clip")
-        outer[ic] = -(-known(found.extents[found.rows]) // (tile.rows * plan.together))
+        outer[axes[found.rows].var], io = s.split(tiles, plan.together, tail="clip")
         rows = [ii]
-    outer[jo] = -(-known(found.extents[found.columns]) // tile.columns)
-    order = _order(outer)
+    order = [outer[axis] for axis in ordered(_outer(found, tile, plan.together))]
     lanes = [jl] if kq is None else [jl, kq]
     s.reorder(*order, *([io] if rows else []), *terms, ko, *rows, jv, *lanes)
     return Nest(order[0], jo, io, rows[0] if rows else None, jv, jl, kq)
-
-
-def _order(outer: dict[Var, int]) -> list[Var]:
-    """The outer loops, the one with enough iterations for several threads first."""
-    first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
-    return [first, *(loop for loop in outer if loop is not first)]
 
 
 def _panel_in_cache(s: Schedule, plan: Plan, panel: str, panels: Var) -> Var:

@@ -21,10 +21,11 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.contraction import Contraction, begun, plain_contraction
+from tilewright.plan.contraction_ahead import prefetch_constant
 from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned, turning_pays
 from tilewright.plan.dot_choice import Dot, choose_dot
-from tilewright.plan.dot_schedule import Nest, Plan, bring_near, copy_as, is_bounded, words_of
+from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, line_ahead, words_of
 from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_cycles
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
@@ -42,7 +43,7 @@ def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
     plan = _plan(found, target)
     if plan is None or not all(_is_beside(b, found) for b in blocks(plain.body)):
         return None
-    return _apply(begun(function, plain), plan, target)
+    return _apply(begun(function, plain), plan)
 
 
 def choose_window_tile(positions: int, channels: int, terms: int, dot: Dot, target: Target) -> RegisterTile:
@@ -67,10 +68,18 @@ def _plan(found: Contraction, target: Target) -> Plan | None:
     if channels < dot.lanes or dot.depth < 2 or dot.broadcast is not types[0]:
         return None
     moved = [n for n in found.batch if turned.vector.moves(found.block.axes[n].var) and known(found.extents[n]) > 1]
-    plan = Plan(turned, dot, axes[0], choose_window_tile(positions, channels, found.depth, dot, target), 1)
+    tile = choose_window_tile(positions, channels, found.depth, dot, target)
+    ahead = line_ahead(turned, dot, tile, _outer(turned, tile), -(-positions // tile.rows), target)
+    plan = Plan(turned, dot, axes[0], tile, 1, ahead)
     if not plan.is_even or moved or (found.vector.is_plain() and not _is_better_turned(found, plan, target)):
         return None
     return plan
+
+
+def _outer(found: Contraction, tile: RegisterTile) -> dict[Var, int]:
+    """How often the loops around the tiles of a row run, by the axis that they go along."""
+    axes, panels = found.block.axes, -(-known(found.extents[found.columns]) // tile.columns)
+    return {axes[found.columns].var: panels} | {axes[n].var: known(found.extents[n]) for n in found.batch}
 
 
 def _is_better_turned(found: Contraction, plan: Plan, target: Target) -> bool:
@@ -97,7 +106,7 @@ def _is_beside(block: Block, found: Contraction) -> bool:
     return block is found.block or (plain and all(ld.indices == points for ld in own))
 
 
-def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
+def _apply(s: Schedule, plan: Plan) -> Schedule:
     """The steps."""
     found = plan.found
     dot = found.block.name
@@ -118,7 +127,8 @@ def _apply(s: Schedule, plan: Plan, target: Target) -> Schedule:
     for block in results:
         store_turned(s, block, around, plan.tile.lanes)
     _finish(s, plan, nest, points)
-    bring_near(s, plan, nest, panel, target)
+    if plan.ahead > 0:
+        prefetch_constant(s, dot, panel, nest.panels, nest.tiles, plan.ahead)
     s.parallel(nest.outer)
     return s
 
@@ -177,8 +187,9 @@ def _loops(s: Schedule, plan: Plan) -> Nest:
     tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
     channels, term = s.split(loops[plan.axis], plan.dot.depth)
     taps = [loops[n] for n in found.reduce if n != plan.axis]
-    outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
-    order = ordered(outer | {loops[n]: known(found.extents[n]) for n in found.batch})
+    axes = found.block.axes
+    outer = {axes[found.columns].var: panels} | {axes[n].var: loops[n] for n in found.batch}
+    order = [outer[axis] for axis in ordered(_outer(found, tile))]
     s.reorder(*order, tiles, channels, *taps, row, vectors, lane, term)
     return Nest(order[0], panels, tiles, row, vectors, lane, term)
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.core.walk import preorder
+from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.nodes import Call, Const, Var, const
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
@@ -24,10 +25,7 @@ LINE = 16
 """Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""
 
 SHORTEST = 4
-"""Lanes of the shortest vectors that what is left over of a loop is computed in."""
-
-COSTLY = frozenset(("exp", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "erf", "sigmoid"))
-"""Functions that become so many instructions that a scalar takes about as long as a vector."""
+"""Lanes of the shortest vectors that a short loop, or what is left over of one, is computed in."""
 
 SIDE = 4
 """So many vectors with lanes apart are loaded or stored together."""
@@ -36,7 +34,8 @@ SIDE = 4
 def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
     """A nest of independent points runs in vectors along the loop that is most contiguous, and its outermost loop of
     several iterations in parallel; where lanes lie apart in memory, in blocks. Loops over what lies in one piece become
-    one before. What is left over runs in shorter vectors where it calls functions like exp, else point by point.
+    one before. What is left over, or is too short for a vector, runs in shorter ones where it calls functions like exp,
+    else point by point.
     Returns the outermost loop, where that holds all of the nest.
 
     for i in 0..n, j in 0..8: block e(vi = i, vj = j): y[vi, vj] = exp(x[vi, vj])
@@ -144,10 +143,9 @@ def vectorize(loop: For, lanes: int) -> Stmt:
     vector, into shorter vectors before."""
     extent = extent_of(loop)
     if isinstance(extent, Const) and extent.value < lanes:
-        for smaller in (lanes // 2, lanes // 4):
-            if smaller > 1 and extent.value == smaller:
-                return loop.replace(kind=LoopKind.VECTORIZE)
-        return loop
+        if extent.value > 1 and extent.value in (lanes // 2, lanes // 4):
+            return loop.replace(kind=LoopKind.VECTORIZE)
+        return _in_short_vectors(loop, lanes // 2) if _is_costly(loop) else loop
     made, inner, rest = split(loop, lanes)
     vectors = replace(made, inner, inner.replace(kind=LoopKind.VECTORIZE))
     if rest is None or not _is_costly(loop):
@@ -155,19 +153,20 @@ def vectorize(loop: For, lanes: int) -> Stmt:
     return replace(vectors, rest, _in_short_vectors(rest, lanes // 2))
 
 
-def _in_short_vectors(rest: For, lanes: int) -> Stmt:
-    """What is left over of a loop, less than a vector, in shorter ones as far as there are iterations."""
-    extent = extent_of(rest)
+def _in_short_vectors(loop: For, lanes: int) -> Stmt:
+    """A loop of fewer iterations than a vector has lanes, or what is left over of one, in shorter vectors as far as
+    there are iterations."""
+    extent = extent_of(loop)
     if not isinstance(extent, Const) or lanes < SHORTEST:
-        return rest
+        return loop
     if extent.value < lanes:
-        return _in_short_vectors(rest, lanes // 2)
-    return vectorize(rest, lanes)
+        return _in_short_vectors(loop, lanes // 2)
+    return vectorize(loop, lanes)
 
 
 def _is_costly(loop: For) -> bool:
     """Whether a function is computed that becomes many instructions."""
-    return any(isinstance(e, Call) and e.fn.name in COSTLY for e in preorder(loop))
+    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(loop))
 
 
 def flatten(loops: list[For], body: Stmt) -> tuple[list[For], Stmt]:
