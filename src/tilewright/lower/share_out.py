@@ -88,12 +88,18 @@ def _share(loop: For) -> Stmt:
     extent, inner = extent_of(loop), loop.body
     few = not isinstance(extent, Const) or extent.value < FEW
     uneven = isinstance(extent, Const) and extent.value % 2 == 1 and extent.value < ODD
-    if (few or uneven) and isinstance(inner, For) and _may_be_parallel(inner):
+    if (few or uneven) and isinstance(inner, For) and _is_independent(inner):
         if extent is const(1):
             return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_share(inner))
         count = extent_of(inner)
         still = loop.var not in variables_of(inner.begin) | variables_of(inner.end)
-        if few and still and _work(inner) >= LARGE and not (isinstance(count, Const) and count.value < FEW):
+        if (
+            few
+            and still
+            and _may_be_parallel(inner)
+            and _work(inner) >= LARGE
+            and not (isinstance(count, Const) and count.value < FEW)
+        ):
             return _in_parts(loop, inner)
         if still and isinstance(count, Const) and _work(inner.body) >= FUSED:
             return _share(fuse(loop.replace(kind=LoopKind.PARALLEL)))
@@ -118,13 +124,17 @@ def _in_parts(loop: For, inner: For) -> Stmt:
 
 
 def _may_be_parallel(loop: For) -> bool:
+    """Whether the iterations of a serial loop over blocks are independent, and nothing in them is a sum."""
+    inside = list(statements(loop.body))
+    points = {s.body for s in inside if isinstance(s, Block) and isinstance(s.body, Store)}
+    return all(s in points for s in inside if isinstance(s, Store)) and _is_independent(loop)
+
+
+def _is_independent(loop: For) -> bool:
     """Whether the iterations of a serial loop over blocks are independent."""
     if loop.kind is not LoopKind.SERIAL:
         return False
-    inside = list(statements(loop.body))
-    points = {s.body for s in inside if isinstance(s, Block) and isinstance(s.body, Store)}
-    plain = all(s in points for s in inside if isinstance(s, Store))
-    return plain and not any(isinstance(s, If | CallFunction) for s in inside) and is_spatial(loop)
+    return not any(isinstance(s, If | CallFunction) for s in statements(loop.body)) and is_spatial(loop)
 
 
 def _work(stmt: Stmt, reused: bool = False) -> float:
