@@ -93,13 +93,8 @@ def _share(loop: For) -> Stmt:
             return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_share(inner))
         count = extent_of(inner)
         still = loop.var not in variables_of(inner.begin) | variables_of(inner.end)
-        if (
-            few
-            and still
-            and _may_be_parallel(inner)
-            and _work(inner) >= LARGE
-            and not (isinstance(count, Const) and count.value < FEW)
-        ):
+        many = not isinstance(count, Const) or count.value >= FEW
+        if few and still and many and _work(inner) >= LARGE and _may_be_parallel(inner):
             return _in_parts(loop, inner)
         if still and isinstance(count, Const) and _work(inner.body) >= FUSED:
             return _share(fuse(loop.replace(kind=LoopKind.PARALLEL)))
