@@ -153,3 +153,24 @@ graph main(x: f32[1, 6, 20]) -> y:
     assert [{v.name for v in island.axes} for island in images.islands()] == [{"x"}, {"h"}]
     for island in images.islands():
         assert_same(module, store_last(module, module.graph, images, [island]))
+
+
+@pytest.mark.parametrize("size", [(0, 6, 3, 3), (1, 6, 0, 3), (1, 6, 3, 3)])
+def test_images_without_elements_and_windows_as_large_as_an_image(size: tuple[int, ...]) -> None:
+    shape = ", ".join(map(str, size))
+    positions = size[2] * size[3]
+    text = f"""
+graph main(x: f32[{shape}]) -> y, g:
+  w: f32[9, 6] = constant(name=@w)
+  v: f32[6, 3, 3] = constant(name=@v)
+  h: f32[{size[0]}, 9, {size[2]}, {size[3]}] = contract(x, w, spec="n c i j, o c -> n o i j")
+  r: f32[{size[0]}, 9, {positions}] = reshape(h, shape=({size[0]}, 9, {positions}))
+  y: f32[{size[0]}, 9, {positions}] = relu(r)
+  z: f32[] = full(value=0.0, shape=())
+  p: f32[{size[0]}, 6, 3, 3] = pad(x, z, low=(0, 0, {3 - size[2]}, 0), high=(0, 0, 0, 0))
+  g: f32[{size[0]}, 6, 1, 1] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j", sizes=(("i", 1), ("j", 1)))
+"""
+    module = module_of(text)
+    images = Images(module.graph)
+    assert_same(module, lay_out(module, Target.parse("x86-64-v4")))
+    assert_same(module, store_last(module, module.graph, images, images.islands()))

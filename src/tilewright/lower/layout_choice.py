@@ -79,7 +79,8 @@ class _Prices:
         ends = [self._is_last(image, channels.read, chosen), self._is_last(out, channels.made, chosen)]
         if channels.apart:
             taps = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
-            width = _number(next(e for e in reversed(out.type.shape) if _number(e) > 1))
+            columns = [_number(e) for n, e in enumerate(out.type.shape) if n != channels.made]
+            width = next((e for e in reversed(columns) if e > 1), 1)
             return _apart(points, width, made, taps, self.lanes, ends[1])
         return _pointwise(points, made, read, self.lanes, ends[0], ends[1])
 
@@ -101,9 +102,8 @@ def _pointwise(points: int, made: int, read: int, lanes: int, image: bool, out: 
     image and in its result: positions or channels lie along the lanes, and what lies in another way is turned."""
     each = read / (FMA_PORTS * lanes)
     packed = points * read * PACK_CYCLES
-    turned = (
-        points * _whole(made, lanes) * each + (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
-    )
+    turned = points * _whole(made, lanes) * each
+    turned += (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
     return turned if out else min(turned, made * _whole(points, lanes) * each + (packed if image else 0))
 
 
@@ -124,5 +124,5 @@ def _whole(extent: int, lanes: int) -> int:
 
 
 def _number(extent: Expr) -> int:
-    """A size; one that only a call knows, of a batch, counts as one."""
-    return int(extent.value) if isinstance(extent, Const) else 1
+    """A size, at least one; one that only a call knows, of a batch, counts as one."""
+    return max(int(extent.value), 1) if isinstance(extent, Const) else 1
