@@ -127,7 +127,7 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
     spatial = tuple(a.var for a in block.spatial)
     if store.indices != spatial or not spatial:
         return None
-    factors = _factors(store)
+    factors = factors_of(store)
     if factors is None:
         return None
     columns = spatial[-1]
@@ -161,7 +161,7 @@ def _rows_of(extent: Expr) -> tuple[bool, int]:
     return isinstance(extent, Const) and known(extent) >= ENOUGH_ROWS, known(extent)
 
 
-def _factors(store: Store) -> tuple[Operand, Operand] | None:
+def factors_of(store: Store) -> tuple[Operand, Operand] | None:
     """The two factors of own + a*b, each one load, converted at most."""
     own = Load(store.buffer, store.indices)
     match store.value:

@@ -26,6 +26,7 @@ from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store
 from tilewright.plan.attention_schedule import schedule_attention
 from tilewright.plan.contraction_schedule import schedule_contraction
 from tilewright.plan.decision import Attempts, Decision
+from tilewright.plan.depthwise_inner_schedule import schedule_depthwise_inner
 from tilewright.plan.depthwise_schedule import schedule_depthwise
 from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
@@ -80,6 +81,7 @@ def schedule(function: Function, target: Target) -> tuple[Schedule, Decision]:
         _Template("attention", lambda: schedule_attention(function, target), whole=True, alone=True),
         _Template("winograd", lambda: schedule_winograd(function, target), whole=True),
         _Template("depthwise", lambda: schedule_depthwise(function, target)),
+        _Template("depthwise channels", lambda: schedule_depthwise_inner(function, target)),
         _Template("dot windows", lambda: schedule_dot_windows(function, target)),
         _Template("dots", lambda: schedule_dots(function, target)),
         _Template("contraction", lambda: schedule_contraction(function, target, attempts)),

@@ -99,8 +99,8 @@ def find_windows(function: Function, found: Contraction) -> Windows | None:
         return None
     extents = {a.var: known(e) for a, e in zip(block.axes, found.extents, strict=True)}
     row, column = block.spatial[-2].var, block.spatial[-1].var
-    along = [_along(found.vector.load, d, axis, extents) for d, axis in ((-2, row), (-1, column))]
-    last = _last(function, found)
+    along = [side_along(found.vector.load, d, axis, extents) for d, axis in ((-2, row), (-1, column))]
+    last = last_block(function, found.block, found.out)
     if (
         found.broadcast.moves(row)
         or None in along
@@ -114,10 +114,10 @@ def find_windows(function: Function, found: Contraction) -> Windows | None:
     sizes = extents[row], extents[column]
     tap = next((n for n, a in enumerate(block.reduce) if a.var in variables_of(index[-1])), None)
     names = block.name, found.out, found.vector.buffer, last.name
-    return Windows(*names, _calls(last), *sizes, (s0, s1), (t0, t1), (a0, a1), tap)
+    return Windows(*names, calls_functions(last), *sizes, (s0, s1), (t0, t1), (a0, a1), tap)
 
 
-def _along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tuple[int, int, int] | None:
+def side_along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tuple[int, int, int] | None:
     """(step, taps, distance of taps) of a dimension indexed by axis*step + tap*distance; None where it is not."""
     factors = dict(polynomial(load.indices[dimension]))
     step = factors.pop((axis,), 0)
@@ -131,23 +131,21 @@ def _along(load: Load, dimension: int, axis: Var, extents: dict[Var, int]) -> tu
     return (step, extents[tap], distance) if tap in extents and distance > 0 else None
 
 
-def _last(function: Function, found: Contraction) -> Block | None:
+def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
     """The block that the result ends in: the only one that reads it, at its own points and nothing else."""
-    if found.out.scope is Scope.ARGUMENT:
-        return found.block
-    readers = [
-        b for b in blocks(function.body) if any(ld.buffer is found.out for ld in loads(b)) and b is not found.block
-    ]
-    if len(readers) != 1 or found.out not in allocations(function.body):
+    if out.scope is Scope.ARGUMENT:
+        return block
+    readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]
+    if len(readers) != 1 or out not in allocations(function.body):
         return None
     (reader,) = readers
     points = tuple(a.var for a in reader.axes)
     if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
         return None
-    return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is found.out) else None
+    return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is out) else None
 
 
-def _calls(block: Block) -> bool:
+def calls_functions(block: Block) -> bool:
     """Whether a block calls functions that take many instructions."""
     return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
 

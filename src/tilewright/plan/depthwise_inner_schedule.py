@@ -1,0 +1,142 @@
+"""The schedule of convolutions that keep channels apart, where channels are the innermost axis: a vector is channels of
+one column, and a tile of columns is summed up in registers.
+
+    for vectors of channels:
+      for rows, tiles of C columns:
+        t[C, lanes] = 0
+        for rows a of the window:
+          q[columns, lanes] = what the tile meets of a row of the image, zeros around it      in registers
+          for c, b: t[c] += q[column of c at b] * w[a, b]
+        y[…] = f(t)
+
+The image is read where it lies: a vector is loaded once for all columns that meet it in a row of the window, and the
+first cache holds the rows that the next tiles meet again. A padded copy would take as many stores as the image has
+vectors, and the sums would wait for it. Tiles at the edges are written out or have loops of their own: which of their
+columns are zeros is known then.
+"""
+
+from __future__ import annotations
+
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.variables import variables_of
+from tilewright.loops.nodes import Function
+from tilewright.plan.block_loops import extent, inside, loop_of, parts
+from tilewright.plan.contraction import begun
+from tilewright.plan.depthwise_inner_choice import InnerChoice, InnerWindows, choose_inner, find_inner_windows
+from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.schedule.inline import all_inlined
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+ENOUGH_SHARES = 8
+"""So many iterations of the outermost loop are shared evenly by a few threads."""
+
+SHARES_OF_ROWS = 4
+"""So many blocks of rows are made at least, where there are fewer vectors of channels than that."""
+
+LEAST_ROWS = 7
+"""Blocks of fewer rows would load most rows of the image again, or meet its edges all over."""
+
+
+def schedule_depthwise_inner(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one such convolution, of sizes known to the compiler; None for any other."""
+    plain = all_inlined(function)
+    windows = find_inner_windows(plain)
+    choice = None if windows is None else choose_inner(windows, target)
+    return None if windows is None or choice is None else apply_inner(begun(function, plain), windows, choice)
+
+
+def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
+    """The steps that a choice stands for."""
+    last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
+    pad = s.unite(w.source.name) if w.source.scope is not Scope.ARGUMENT else None
+    outer, row, tiles = _tiles(s, w, choice, last)
+    s.compute_at(w.block, tiles)
+    tap = _sum(s, w, choice)
+    column = loop_of(s, last, w.image[1])
+    _in_vectors(s, loop_of(s, last, -1), choice, together=w.calls)
+    s.unroll(column)
+    rows = None if pad is None else _hold(s, w, choice, pad, tiles if tap is None else tap)
+    if pad is not None and extent(s, tiles) > 1:
+        _apart_at_edges(s, tiles)
+    if rows is not None and choice.rows_apart and rows[0] < rows[1] and extent(s, row) == w.height:
+        parts(s, row, rows)
+    s.parallel(outer)
+    return s
+
+
+def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> tuple[Var, Var, Var]:
+    """The nest that is stored last, in tiles: the loop that threads share, those over rows and over tiles. The first is
+    that over channels or images or, where both are few, over blocks of rows."""
+    width = choice.vectors * choice.lanes
+    channels, lane = s.split(loop_of(s, block, -1), width, **({"tail": "mask"} if w.channels % width else {}))
+    row, column = (loop_of(s, block, n) for n in w.image)
+    others = [v for v in s.get_loops(block) if v not in (channels, lane, row, column)]
+    tiles, column = s.split(column, choice.columns, tail="shift")
+    around = sorted([channels, *others], key=lambda v: -extent(s, v))
+    if extent(s, around[0]) < ENOUGH_SHARES:
+        size = next((n for n in range(w.height // SHARES_OF_ROWS, 0, -1) if w.height % n == 0), 0)
+        if size >= LEAST_ROWS:
+            some, row = s.split(row, size)
+            around = [some, *around]
+    s.reorder(*around, row, tiles, column, lane)
+    return around[0], row, tiles
+
+
+def _sum(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Var | None:
+    """A tile's sums in registers, a row of the window written out; the loop over its rows, if it has several."""
+    found = find_block(s.func, w.block)
+    loops = s.get_loops(w.block)
+    taps = [v for a in found.reduce for v in loops if v in variables_of(a.binding)]
+    rows, places = (None if n is None else _bound(s, w.block, found.reduce[n].binding) for n in w.tap_axes)
+    named = [v for v in (rows, places) if v is not None]
+    column, lane = (loop_of(s, w.block, n) for n in (w.image[1], -1))
+    order = [*(v for v in taps if v not in named), rows, column, places, lane]
+    s.reorder(*(v for v in order if v is not None))
+    (sums,) = stored_buffers(found)
+    s.compact(sums.name)
+    s.set_scope(sums.name, "register")
+    _in_vectors(s, lane, choice)
+    s.unroll(column)
+    if places is not None:
+        s.unroll(places)
+    return rows
+
+
+def _bound(s: Schedule, block: str, binding: Expr) -> Var:
+    """The loop around a block that an axis is bound to."""
+    return next(v for v in s.get_loops(block) if v in variables_of(binding))
+
+
+def _in_vectors(s: Schedule, lane: Var, choice: InnerChoice, together: bool = False) -> None:
+    """The channels of an iteration as one vector or, where each register is a vector of its own, written out."""
+    if choice.vectors > 1 and not together:
+        vectors, lane = s.split(lane, choice.lanes)
+        s.unroll(vectors)
+    s.vectorize(lane)
+
+
+def _hold(s: Schedule, w: InnerWindows, choice: InnerChoice, pad: str, loop: Var) -> tuple[int, int]:
+    """What a tile meets of a row of the image is loaded into registers, with the zeros around it. The rows of tiles
+    that meet no zeros but at the sides."""
+    s.compute_at(pad, loop)
+    s.compact(w.source.name)
+    s.set_scope(w.source.name, "register")
+    row, column = w.source_image
+    _in_vectors(s, loop_of(s, pad, -1), choice)
+    s.unroll(loop_of(s, pad, column))
+    s.guard(pad)
+    found = find_block(s.func, pad)
+    first, end = inside(found, found.spatial[row].var, 1)
+    reach = (w.taps[0] - 1) * w.apart[0]
+    return -(-first // w.steps[0]), (end - 1 - reach) // w.steps[0] + 1
+
+
+def _apart_at_edges(s: Schedule, tiles: Var) -> None:
+    """The tiles at the edges of the image by themselves: those between meet no zeros."""
+    count = extent(s, tiles)
+    if count > 2:
+        parts(s, tiles, (1, count - 1))
+    else:
+        s.unroll(tiles)
