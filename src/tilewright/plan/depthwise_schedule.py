@@ -31,6 +31,7 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.contraction import begun, plain_contraction
 from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
+from tilewright.plan.depthwise_together import apply_together, count_together
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
 from tilewright.plan.register_tiles import UNKNOWN
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
@@ -56,6 +57,9 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     windows = None if start is None else find_windows(*start)
     if start is None or windows is None:
         return None
+    together = count_together(*start, windows, target)
+    if together > 1:
+        return apply_together(begun(function, start[0]), start[1], windows, target, together)
     if are_turned(*start, windows, target):
         return apply_turned(begun(function, start[0]), start[1], windows, target)
     return apply_choice(begun(function, start[0]), windows, choose(windows, target))
