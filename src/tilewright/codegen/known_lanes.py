@@ -1,6 +1,6 @@
 """Vectors of indices of which a compiler knows all but where they begin: a scalar, and a number for each lane.
 
-    broadcast(j*18, 8) + ramp(0, 1, 8) % broadcast(2, 8)      =>      j*18, (0, 1, 0, 1, 0, 1, 0, 1)
+broadcast(j*18, 8) + ramp(0, 1, 8) % broadcast(2, 8)      =>      j*18, (0, 1, 0, 1, 0, 1, 0, 1)
 """
 
 from __future__ import annotations

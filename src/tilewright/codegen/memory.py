@@ -32,9 +32,9 @@ ANYWHERE = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride, or at
-    base + offset + `at` of n, which starts at 0; or a vector `index` of any indices. Accesses that are a constant number
-    of elements apart have one base."""
+    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride, or as far from
+    base + offset as `at` says for each, 0 for the first; or a vector `index` of any indices. Accesses that are a
+    constant number of elements apart have one base."""
 
     base: Expr
     offset: int
@@ -73,8 +73,8 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
     known = _known(general, step, lanes) if general else None
     rest, offset = _without_constant(base if known is None else base + known[0], DEEPEST_SUM)
     if known is not None:
-        first, *_ = at = known[1]
-        return Address(rest, offset + first, None, (), lanes, tuple(n - first for n in at))
+        start = known[1][0]
+        return Address(rest, offset + start, None, (), lanes, tuple(n - start for n in known[1]))
     if general:
         return Address(rest, offset, step, tuple(general), lanes)
     return Address(rest, offset, step if lanes > 1 else None, (), lanes)
@@ -84,12 +84,13 @@ def _known(general: list[tuple[Expr, Expr]], step: Expr, lanes: int) -> Known | 
     """(a scalar, a number for each lane) that vectors of indices and a step come to."""
     if not isinstance(step, Const):
         return None
-    base, at = const(0), tuple(int(step.value) * n for n in range(lanes))
+    base: Expr = const(0)
+    at = tuple(int(step.value) * n for n in range(lanes))
     for index, stride in general:
         found = known_lanes(index)
         if found is None or not isinstance(stride, Const):
             return None
-        base += found[0] * stride
+        base = base + found[0] * stride
         at = tuple(a + n * int(stride.value) for a, n in zip(at, found[1], strict=True))
     return base, at
 
@@ -248,10 +249,9 @@ class Memory(Masked):
         """Lanes of a register, at these elements, that lie across the vectors that were written whole, shuffled out of
         these: read as they lie, they would have to go through memory."""
         lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
-        whole = Address(const(0), 0, const(1), (), lanes)
         result, known = "poison", set[int]()
         for number in sorted({p // lanes for p in across}):
-            vector = self._whole(buffer, replace(whole, offset=number * lanes))
+            vector = self._whole(buffer, _vector(number, lanes))
             picked = [n if p // lanes in known else p % lanes + lanes for n, p in enumerate(across)]
             mask = ", ".join(f"i32 {n}" for n in picked)
             result = self.fresh(f"shufflevector {memory} {result}, {memory} {vector}, <{lanes} x i32> <{mask}>")
@@ -336,13 +336,12 @@ class Memory(Masked):
     def _lane_pointers(self, buffer: Buffer, place: Address) -> list[str]:
         """The address of each lane, as scalars."""
         element, first = memory_type(buffer.dtype), self.pointer(buffer, place)
-        result = []
+        result, steps = [], _steps(place)
         for lane in range(place.lanes):
             at = first
-            if place.at or (lane and isinstance(place.stride, Const)):
-                moved = place.at[lane] if place.at else int(place.stride.value) * lane
-                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved}") if moved else at
-            elif lane:
+            if steps:
+                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {steps[lane]}") if steps[lane] else at
+            elif lane and place.stride is not None:
                 moved_by = self.fresh(f"mul i64 {self.value(place.stride)}, {lane}")
                 at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved_by}")
             for index, stride in place.index:
@@ -376,20 +375,28 @@ def _is_inside(buffer: Buffer, place: Address) -> bool:
 
 
 def _across(buffer: Buffer, place: Address) -> tuple[int, ...]:
-    """The elements of a register's lanes where they lie in several vectors of as many lanes, counted from its start, few
-    and all of them inside, or in other order; none for any other access."""
-    stride, lanes = place.stride, place.lanes
+    """The elements of an access to a register whose lanes lie in several vectors of as many lanes, counted from its
+    start, few and all of them inside, or in another order in one; nothing for any other access."""
+    lanes, found = place.lanes, tuple(place.offset + n for n in _steps(place))
     if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or place.index or lanes == 1:
         return ()
-    if not place.at and not (isinstance(stride, Const) and 1 <= stride.value <= FURTHEST_SHUFFLED):
+    if not found or found[0] == found[-1] or (_is(place.stride, 1) and place.offset % lanes == 0):
         return ()
-    if not place.at and _is(stride, 1) and place.offset % lanes == 0:
-        return ()
-    steps = place.at or [int(stride.value) * n for n in range(lanes)]
-    found = tuple(place.offset + n for n in steps)
-    numbers = {n // lanes for n in found}
-    inside = all(_is_inside(buffer, Address(const(0), n * lanes, const(1), (), lanes)) for n in (min(numbers), max(numbers)))
-    return found if inside and len(numbers) <= FURTHEST_SHUFFLED else ()
+    vectors = {n // lanes for n in found}
+    inside = all(_is_inside(buffer, _vector(n, lanes)) for n in (min(vectors), max(vectors)))
+    return found if inside and len(vectors) <= FURTHEST_SHUFFLED + 1 else ()
+
+
+def _steps(place: Address) -> tuple[int, ...]:
+    """How far each lane is from the first; nothing where that is not known."""
+    if isinstance(place.stride, Const):
+        return tuple(int(place.stride.value) * n for n in range(place.lanes))
+    return place.at
+
+
+def _vector(number: int, lanes: int) -> Address:
+    """A vector of a buffer, counted from its start."""
+    return Address(const(0), number * lanes, const(1), (), lanes)
 
 
 def _is(e: Expr | None, number: int) -> bool:

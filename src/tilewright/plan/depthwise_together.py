@@ -1,15 +1,26 @@
-"""prototype"""
+"""The schedule of convolutions that keep channels apart, where rows are short: several channels share a vector.
+
+    for as many channels as fit, by room for a row:
+      q[channels, rows, lanes] = their rows with their zeros, in registers
+      t[rows, columns, channels] = 0
+      for b, a, r: t[r] += q[every channel, row of r at a, columns at b] * w[every channel, a, b]
+      y = f(t), channel by channel
+
+Rows of seven would leave more than half of a vector's lanes empty, in the sums and in what f computes. The columns
+that a place of the window meets are shuffled out of the rows, the same place of all channels side by side: the weights
+of the channels are then loaded as one number and repeated.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilewright.expr.nodes import Var
-from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_packing import pack
-from tilewright.plan.depthwise_choice import Windows
-from tilewright.plan.depthwise_turned import _channels, _is_the_same_all_over
+from tilewright.plan.depthwise_choice import Windows, channel_axis, column_taps, is_the_same_all_over, row_taps
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
@@ -17,88 +28,93 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 MOST_ROWS = 7
+"""The most rows of a tile: the rows of several channels that as many sums meet fill the registers of machines that have
+masks."""
+
+FURTHEST = 2
+"""Windows that move by so many columns at most, and whose places are next to each other, meet few vectors."""
 
 
-def count_together(function: Function, found: Contraction, w: Windows, target: Target) -> int:
-    lanes, axis = target.lanes(w.out.dtype), _channels(found)
-    if axis is None or not target.has_masks or not _is_the_same_all_over(function, w):
-        return 1
-    if w.apart != (1, 1) or max(w.steps) > 2 or w.column_tap is None or w.out.dtype.bits != 32:
-        return 1
+@dataclass(frozen=True, slots=True)
+class Together:
+    """`channels` lie side by side, each with `room` lanes for a row; `axis` is the place of theirs in the block."""
+
+    axis: int
+    channels: int
+    room: int
+
+
+def find_together(function: Function, found: Contraction, w: Windows, target: Target) -> Together | None:
+    """How channels share vectors; None where one fills them, or they cannot."""
+    lanes, axis = target.lanes(w.out.dtype), channel_axis(found)
+    if axis is None or w.column_tap is None or w.out.dtype.bits != 32 or not target.has_masks:
+        return None
+    if w.apart != (1, 1) or max(w.steps) > FURTHEST or not is_the_same_all_over(function, w):
+        return None
     room = 1 << (w.width - 1).bit_length()
-    together = lanes // room
-    return together if together > 1 and known(found.extents[axis]) % together == 0 else 1
+    channels = lanes // room
+    return Together(axis, channels, room) if channels > 1 and known(found.extents[axis]) % channels == 0 else None
 
 
-def apply_together(s: Schedule, found: Contraction, w: Windows, target: Target, together: int) -> Schedule:
-    lanes, axis = target.lanes(w.out.dtype), _channels(found)
-    assert axis is not None
+def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> Schedule:
+    """The steps, for a convolution whose channels share vectors."""
     padded = w.source.scope is not Scope.ARGUMENT
     near = s.unite(w.source.name) if padded else s.cache_read(w.block, w.source.name)
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
-    back = s.cache_write(last)
-    pack(s, found, found.broadcast, axis, together)
-    outer, each = s.split(loop_of(s, back, axis), together)
-    row, column = loop_of(s, back, -2), loop_of(s, back, -1)
+    apart = s.cache_write(last)
+    pack(s, found, found.broadcast, t.axis, t.channels)
+    outer, each = s.split(loop_of(s, apart, t.axis), t.channels)
+    row, column = loop_of(s, apart, -2), loop_of(s, apart, -1)
     rows = -(-w.height // -(-w.height // MOST_ROWS))
-    mo, mi = s.split(row, rows, tail="shift")
-    around = [v for v in s.get_loops(back) if v not in (outer, each, mo, mi, column)]
-    s.reorder(outer, *around, mo, mi, each, column)
-    s.compute_at(last, mo)
-    s.compute_at(w.block, mo)
-    room = lanes // together
-    _sum(s, w, axis, room)
-    _in_lanes(s, last, axis, room)
-    _hold(s, w, near, mo, axis, lanes, padded, rows)
-    s.vectorize(s.split(column, room, tail="mask")[1])
+    tile, row = s.split(row, rows, tail="shift")
+    around = [v for v in s.get_loops(apart) if v not in (outer, each, tile, row, column)]
+    s.reorder(outer, *around, tile, row, each, column)
+    for block in (last, w.block):
+        s.compute_at(block, tile)
+    _in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)])
+    _in_lanes(s, last, t, [])
+    _hold(s, near, tile, t)
+    if padded:
+        s.guard(near)
+        block = find_block(s.func, near)
+        first, end = inside(block, block.spatial[-2].var, 1)
+        parts(s, loop_of(s, near, -2), (first, max(end - (w.height - rows) * w.steps[0], first)))
+    s.vectorize(s.split(column, t.room, tail="mask")[1])
     s.unroll(each)
-    s.unroll(mi)
+    s.unroll(row)
     s.parallel(outer)
     return s
 
 
-def _lay(s: Schedule, block: str, axis: int, room: int) -> None:
+def _in_lanes(s: Schedule, block: str, t: Together, around: list[Var]) -> None:
+    """What a block computes lies in registers, the channels of a column side by side; `around` are loops outside those
+    over the tile."""
+    row, column, each = (loop_of(s, block, d) for d in (-2, -1, t.axis))
+    beyond = extent(s, column) % t.room
+    whole, column = s.split(column, t.room, tail="mask")
+    s.reorder(*around, row, whole, column, each)
     (made,) = stored_buffers(find_block(s.func, block))
     s.compact(made.name)
     s.set_scope(made.name, "register")
     names = [f"d{n}" for n in range(len(made.shape))]
-    kept = [d for n, d in enumerate(names[:-1]) if n != axis]
-    s.transform_layout(
-        made.name, f"{', '.join(names)} -> {', '.join(kept)}, {names[-1]} // {room}, {names[-1]} % {room}, {names[axis]}"
-    )
-
-
-def _in_lanes(s: Schedule, block: str, axis: int, room: int) -> None:
-    row, column, each = (loop_of(s, block, d) for d in (-2, -1, axis))
-    whole, inner = s.split(column, room, tail="mask")
-    s.reorder(row, whole, inner, each)
-    _lay(s, block, axis, room)
-    s.pad(block, inner)
-    s.vectorize(s.fuse(inner, each))
-    s.unroll(row)
-
-
-def _sum(s: Schedule, w: Windows, axis: int, room: int) -> None:
-    found = find_block(s.func, w.block)
-    row, column, each = (loop_of(s, w.block, d) for d in (-2, -1, axis))
-    taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
-    columns = [v for v in s.get_loops(w.block) if v in variables_of(found.reduce[w.column_tap].binding)]
-    others = [v for v in taps if v not in columns]
-    whole, inner = s.split(column, room, tail="mask")
-    s.reorder(*columns, *others, row, whole, inner, each)
-    _lay(s, w.block, axis, room)
-    s.pad(w.block, inner)
-    s.vectorize(s.fuse(inner, each))
-    for loop in (*columns, *others, row):
+    *others, last = (d for n, d in enumerate(names) if n != t.axis)
+    layout = ", ".join([*others, f"{last} // {t.room}", f"{last} % {t.room}", names[t.axis]])
+    s.transform_layout(made.name, f"{', '.join(names)} -> {layout}")
+    if beyond:
+        s.pad(block, column)
+    s.vectorize(s.fuse(column, each))
+    for loop in (*around, row):
         s.unroll(loop)
 
 
-def _hold(s: Schedule, w: Windows, near: str, tile: Var, axis: int, lanes: int, padded: bool, rows: int) -> None:
-    (made,) = stored_buffers(find_block(s.func, near)) if not padded else (w.source,)
+def _hold(s: Schedule, near: str, tile: Var, t: Together) -> None:
+    """The rows that a tile meets are loaded into registers as they lie, in whole vectors, with the zeros around."""
     s.compute_at(near, tile)
+    (made,) = stored_buffers(find_block(s.func, near))
     s.compact(made.name)
     s.set_scope(made.name, "register")
-    row, column, each = (loop_of(s, near, d) for d in (-2, -1, axis))
+    row, column, each = (loop_of(s, near, d) for d in (-2, -1, t.axis))
+    lanes = t.channels * t.room
     beyond = extent(s, column) % lanes
     vectors, lane = s.split(column, lanes, tail="mask")
     at = ", ".join(f"d{n}" for n in range(len(made.shape) - 1))
@@ -106,11 +122,5 @@ def _hold(s: Schedule, w: Windows, near: str, tile: Var, axis: int, lanes: int, 
     if beyond:
         s.pad(near, lane)
     s.vectorize(lane)
-    s.unroll(vectors)
-    s.unroll(row)
-    s.unroll(each)
-    if padded:
-        s.guard(near)
-        block = find_block(s.func, near)
-        first, end = inside(block, block.spatial[-2].var, 1)
-        parts(s, row, (first, max(end - (w.height - rows) * w.steps[0], first)))
+    for loop in (vectors, row, each):
+        s.unroll(loop)
