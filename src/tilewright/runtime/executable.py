@@ -277,11 +277,11 @@ class Executable:
         sizes = dict(zip(self.interface.symbols, values, strict=True))
 
         def profiled() -> None:
-            self._threads.frame.observe(recorder.address)
+            self._threads.frame.profile = recorder.address
             try:
                 self(*arrays)
             finally:
-                self._threads.frame.observe(None)
+                self._threads.frame.profile = None
 
         calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
         return evaluate_calls(calls, plain, self.program.sites, sizes, self.program.target, self.threads)

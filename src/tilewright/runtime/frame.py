@@ -54,9 +54,14 @@ class Frame:
         self.record[_ARENA] = self.memory.ctypes.data
         self.record[_ARENA_BYTES] = size
 
-    def observe(self, profile: int | None) -> None:
-        """Has calls noted in the record of a profile at this address, or in none."""
-        self.record[_PROFILE] = profile or 0
+    @property
+    def profile(self) -> int | None:
+        """The address of the record of a profile, while somebody asks for one: calls are noted there."""
+        return self.record[_PROFILE] or None
+
+    @profile.setter
+    def profile(self, address: int | None) -> None:
+        self.record[_PROFILE] = address or 0
 
 
 @dataclass(frozen=True, slots=True)
