@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.abi import ENTRY
+from tilewright.codegen.abi import CALL, ENTRY
 from tilewright.codegen.assemble import assemble, assembly
 from tilewright.codegen.link import link_code
 from tilewright.codegen.module import generate
@@ -67,7 +67,9 @@ class Machine:
     def __call__(self, *arrays: Array) -> None:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         fault = (ctypes.c_int64 * 8)()
-        assert self.code.entry(pointers, None, None, None, 0, fault, 1, None) == 0
+        words = {"arguments": ctypes.addressof(pointers), "fault": ctypes.addressof(fault), "threads": 1}
+        call = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
+        assert self.code.entry(ctypes.addressof(call)) == 0
 
 
 def compute(value: Value, arrays: Sequence[Array], result: DType, lanes: int, expand: bool = True) -> Array:

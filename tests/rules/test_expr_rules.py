@@ -162,6 +162,9 @@ def test_polynomials_compute_what_they_stand_for(a: Expr, b: Expr, known: tuple[
 SIMPLIFIED = [
     ((I * 4 + J) // 4, "i"),
     ((I * 4 + J) % 4, "j"),
+    (J // 2 % 2, "j//2"),
+    ((I * 2 + J // 2) // 2, "i"),
+    (J // 2 % 1 + J // 3 % 2, "j//3"),
     (minimum(N - 1, N), "n - 1"),
     (maximum(I, 0), "i"),
     ((I + J) * 2 - I, "i + j*2"),

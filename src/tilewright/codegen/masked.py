@@ -19,6 +19,9 @@ class Masked(Emitter):
     """Loads and stores of vectors under `mask`, the SSA name of the lanes that hold; None where all do."""
 
     mask: str | None = None
+    latest: tuple[str, str, int] | None = None
+    """The last load of neighbours under `mask`: its result, the call but for what other lanes hold, and how many lines
+    there were after it."""
 
     @contextmanager
     def lanes(self, held: str, count: int) -> Iterator[None]:
@@ -72,7 +75,10 @@ class Masked(Emitter):
         memory, name = _types(dtype, lanes, "load", "p0")
         self.declarations.add(f"declare {memory} {name}(ptr, {_bits(lanes)}, {memory})")
         where = f"ptr align {dtype.bytes} {at}, {_bits(lanes)} {held or self.mask}"
-        return self.fresh(f"call {memory} {name}({where}, {memory} zeroinitializer)")
+        call = f"call {memory} {name}({where}, {memory} "
+        result = self.fresh(f"{call}zeroinitializer)")
+        self.latest = (result, call, len(self.lines)) if held is None else None
+        return result
 
     def store_contiguous(self, dtype: DType, lanes: int, at: str, value: str) -> None:
         """Writes the elements from an address on."""
@@ -107,6 +113,13 @@ class Masked(Emitter):
         self.declarations.add(f"declare void {name}({memory}, {at}, {_bits(lanes)})")
         where = f"{at} align {dtype.bytes} {pointers}, {_bits(lanes)} {self.mask}"
         self.lines.append(f"  call void {name}({memory} {value}, {where})")
+
+    def loaded_over(self, value: str) -> str | None:
+        """The call that loads a value over others, but for these, where it was loaded by the last instruction: LLVM
+        makes two of a load and a choice by a mask that it knows."""
+        if self.latest is None or self.latest[0] != value or self.latest[2] != len(self.lines):
+            return None
+        return self.latest[1]
 
     def blend(self, dtype: DType, lanes: int, value: str, other: str) -> str:
         """The value in the lanes that hold, and the other in the others."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.codegen.known_lanes import Known, known_lanes, repeated
 from tilewright.codegen.masked import Masked
 from tilewright.codegen.types import element_type, memory_type, value_type, vector_of
 from tilewright.expr import dtypes
@@ -22,7 +23,8 @@ Source = tuple[str, int, int]
 """The elements from the second number to the third of the buffer at a pointer."""
 
 FURTHEST_SHUFFLED = 4
-"""Lanes of a register so many elements apart at most are shuffled out of vectors: a shuffle for each of these."""
+"""Lanes of a register so many elements apart at most, or in so many vectors, are shuffled out of them: a shuffle for
+each."""
 
 ANYWHERE = 1 << 62
 """More elements than any buffer has."""
@@ -30,14 +32,16 @@ ANYWHERE = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride; or a vector `index` of
-    any indices. Accesses that are a constant number of elements apart have one base."""
+    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride, or as far from
+    base + offset as `at` says for each, 0 for the first; or a vector `index` of any indices. Accesses that are a
+    constant number of elements apart have one base."""
 
     base: Expr
     offset: int
     stride: Expr | None
     index: tuple[tuple[Expr, Expr], ...] = ()
     lanes: int = 1
+    at: tuple[int, ...] = ()
 
 
 def strides(shape: tuple[Expr, ...]) -> list[Expr]:
@@ -66,10 +70,29 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
                 base = base + index * stride
             case _:
                 general.append((index, stride))
-    rest, offset = _without_constant(base, DEEPEST_SUM)
+    known = _known(general, step, lanes) if general else None
+    rest, offset = _without_constant(base if known is None else base + known[0], DEEPEST_SUM)
+    if known is not None:
+        start = known[1][0]
+        return Address(rest, offset + start, None, (), lanes, tuple(n - start for n in known[1]))
     if general:
         return Address(rest, offset, step, tuple(general), lanes)
     return Address(rest, offset, step if lanes > 1 else None, (), lanes)
+
+
+def _known(general: list[tuple[Expr, Expr]], step: Expr, lanes: int) -> Known | None:
+    """(a scalar, a number for each lane) that vectors of indices and a step come to."""
+    if not isinstance(step, Const):
+        return None
+    base: Expr = const(0)
+    at = tuple(int(step.value) * n for n in range(lanes))
+    for index, stride in general:
+        found = known_lanes(index)
+        if found is None or not isinstance(stride, Const):
+            return None
+        base = base + found[0] * stride
+        at = tuple(a + n * int(stride.value) for a, n in zip(at, found[1], strict=True))
+    return base, at
 
 
 DEEPEST_SUM = 32
@@ -135,6 +158,8 @@ class Memory(Masked):
             return pointer, -ANYWHERE, ANYWHERE
         if place.lanes == 1:
             return pointer, place.offset, place.offset
+        if place.at:
+            return pointer, place.offset + min(place.at), place.offset + max(place.at)
         if not isinstance(place.stride, Const):
             return pointer, -ANYWHERE, ANYWHERE
         last = place.offset + int(place.stride.value) * (place.lanes - 1)
@@ -181,9 +206,12 @@ class Memory(Masked):
             return self._from_memory(self._load_lanes(buffer, place), dtype, lanes)
         if self.mask is not None and dtype.is_int and lanes > 1 and _is(place.stride, 1) and not place.index:
             return self.fresh(f"freeze {vector_of(memory_type(dtype), lanes)} {self._whole(buffer, place)}")
-        across = _stride_across(buffer, place)
-        if across is not None:
-            return self._from_memory(self._across(buffer, place, across), dtype, lanes)
+        across = _across(buffer, place)
+        if across:
+            return self._from_memory(self._shuffled_out(buffer, place, across), dtype, lanes)
+        count = repeated(place.at)
+        if count is not None:
+            return self._from_memory(self._repeated(buffer, place, count), dtype, lanes)
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
             return self._from_memory(self._whole(buffer, place), dtype, lanes)
         if not place.index and _is(place.stride, 0):
@@ -217,20 +245,25 @@ class Memory(Masked):
         mask = ", ".join(f"i32 {n}" for n in places)
         return self.fresh(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{lanes} x i32> <{mask}>")
 
-    def _across(self, buffer: Buffer, place: Address, stride: int) -> str:
-        """Lanes of a register that lie across the vectors that were written whole, shuffled out of these: read as they
-        lie, they would have to go through memory."""
+    def _shuffled_out(self, buffer: Buffer, place: Address, across: tuple[int, ...]) -> str:
+        """Lanes of a register, at these elements, that lie across the vectors that were written whole, shuffled out of
+        these: read as they lie, they would have to go through memory."""
         lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
-        start = place.offset // lanes * lanes
-        at = [place.offset - start + stride * n for n in range(lanes)]
-        result = "poison"
-        for number in range(at[-1] // lanes + 1):
-            vector = self._whole(buffer, replace(place, offset=start + number * lanes))
-            begin = number * lanes
-            picked = [n if p < begin else min(p - begin, lanes - 1) + lanes for n, p in enumerate(at)]
+        result, known = "poison", set[int]()
+        for number in sorted({p // lanes for p in across}):
+            vector = self._whole(buffer, _vector(number, lanes))
+            picked = [n if p // lanes in known else p % lanes + lanes for n, p in enumerate(across)]
             mask = ", ".join(f"i32 {n}" for n in picked)
             result = self.fresh(f"shufflevector {memory} {result}, {memory} {vector}, <{lanes} x i32> <{mask}>")
+            known.add(number)
         return result
+
+    def _repeated(self, buffer: Buffer, place: Address, count: int) -> str:
+        """Lanes that hold so many elements again and again."""
+        part = self._whole(buffer, Address(place.base, place.offset, const(1), (), count))
+        memory = vector_of(memory_type(buffer.dtype), count)
+        mask = ", ".join(f"i32 {n % count}" for n in range(place.lanes))
+        return self.fresh(f"shufflevector {memory} {part}, {memory} poison, <{place.lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
         """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
@@ -243,7 +276,9 @@ class Memory(Masked):
             if buffer.scope is not Scope.REGISTER or not _is(place.stride, 1) or not _is_inside(buffer, place):
                 self._store_lanes(buffer, place, value)
                 return
-            value = value if whole else self.blend(dtype, lanes, value, self._whole(buffer, place))
+            if not whole:
+                call, other = self.loaded_over(value), self._whole(buffer, place)
+                value = self.fresh(f"{call}{other})") if call else self.blend(dtype, lanes, value, other)
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
             at = self.pointer(buffer, place)
             self.lines.append(f"  store {memory} {value}, ptr {at}, align {dtype.bytes}")
@@ -280,10 +315,12 @@ class Memory(Masked):
 
     def _pointers(self, buffer: Buffer, place: Address) -> str:
         """The address of each lane, as a vector."""
-        assert place.stride is not None
         lanes, index = place.lanes, vector_of("i64", place.lanes)
         start = self.pointer(buffer, place)
-        steps = "<" + ", ".join(f"i64 {n}" for n in range(lanes)) + ">"
+        steps = "<" + ", ".join(f"i64 {n}" for n in place.at or range(lanes)) + ">"
+        if place.at:
+            return self.fresh(f"getelementptr {memory_type(buffer.dtype)}, ptr {start}, {index} {steps}")
+        assert place.stride is not None
         at = self.fresh(f"mul {index} {steps}, {self.splat(self.value(place.stride), 'i64', lanes)}")
         for each, stride in place.index:
             scaled = self.fresh(f"mul {index} {self.value(each)}, {self.splat(self.value(stride), 'i64', lanes)}")
@@ -298,15 +335,13 @@ class Memory(Masked):
 
     def _lane_pointers(self, buffer: Buffer, place: Address) -> list[str]:
         """The address of each lane, as scalars."""
-        assert place.stride is not None
         element, first = memory_type(buffer.dtype), self.pointer(buffer, place)
-        result = []
+        result, steps = [], _steps(place)
         for lane in range(place.lanes):
             at = first
-            if lane and isinstance(place.stride, Const):
-                moved = int(place.stride.value) * lane
-                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved}") if moved else at
-            elif lane:
+            if steps:
+                at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {steps[lane]}") if steps[lane] else at
+            elif lane and place.stride is not None:
                 moved_by = self.fresh(f"mul i64 {self.value(place.stride)}, {lane}")
                 at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {moved_by}")
             for index, stride in place.index:
@@ -339,22 +374,29 @@ def _is_inside(buffer: Buffer, place: Address) -> bool:
     return place.offset >= 0 and place.offset + stride.value * (place.lanes - 1) < size
 
 
-def _stride_across(buffer: Buffer, place: Address) -> int | None:
-    """The elements from one lane to the next, few, of an access to a register whose lanes lie in several vectors
-    of as many lanes, counted from its start, all of them inside; None for any other access."""
-    stride, lanes = place.stride, place.lanes
-    if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or not isinstance(stride, Const):
-        return None
-    if (
-        place.index
-        or lanes == 1
-        or not 1 <= stride.value <= FURTHEST_SHUFFLED
-        or (stride.value == 1 and place.offset % lanes == 0)
-    ):
-        return None
-    vectors = (place.offset + int(stride.value) * (lanes - 1)) // lanes + 1
-    inside = _is_inside(buffer, replace(place, offset=0, stride=const(1), lanes=vectors * lanes))
-    return int(stride.value) if inside else None
+def _across(buffer: Buffer, place: Address) -> tuple[int, ...]:
+    """The elements of an access to a register whose lanes lie in several vectors of as many lanes, counted from its
+    start, few and all of them inside, or in another order in one; nothing for any other access."""
+    lanes, found = place.lanes, tuple(place.offset + n for n in _steps(place))
+    if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or place.index or lanes == 1:
+        return ()
+    if not found or found[0] == found[-1] or (_is(place.stride, 1) and place.offset % lanes == 0):
+        return ()
+    vectors = {n // lanes for n in found}
+    inside = all(_is_inside(buffer, _vector(n, lanes)) for n in (min(vectors), max(vectors)))
+    return found if inside and len(vectors) <= FURTHEST_SHUFFLED + 1 else ()
+
+
+def _steps(place: Address) -> tuple[int, ...]:
+    """How far each lane is from the first; nothing where that is not known."""
+    if isinstance(place.stride, Const):
+        return tuple(int(place.stride.value) * n for n in range(place.lanes))
+    return place.at
+
+
+def _vector(number: int, lanes: int) -> Address:
+    """A vector of a buffer, counted from its start."""
+    return Address(const(0), number * lanes, const(1), (), lanes)
 
 
 def _is(e: Expr | None, number: int) -> bool:

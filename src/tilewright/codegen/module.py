@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
-from tilewright.codegen.abi import ENTRY, LEAVE, FaultMessage
+from tilewright.codegen.abi import CALL, ENTRY, LEAVE, FaultMessage
 from tilewright.codegen.names import kernel_symbol
 from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
@@ -158,9 +158,12 @@ def _kernel(function: Function, body: Statements) -> str:
 
 def _call_in(forks: bool) -> str:
     """The entry point: makes the call's team, runs the program, and lets the workers go."""
-    lines = [
-        f"define i64 @{ENTRY}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
-        "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, i64 %threads, ptr %profile) #0 {",
+    lines = [f"define i64 @{ENTRY}(ptr noalias %call) #0 {{"]
+    for n, name in enumerate(CALL):
+        kind = "i64" if name in ("arena_bytes", "threads") else "ptr"
+        lines.append(f"  %at.{name} = getelementptr i64, ptr %call, i64 {n}")
+        lines.append(f"  %{name} = load {kind}, ptr %at.{name}, align 8")
+    lines += [
         f"  %team = alloca {TEAM}, align 64",
         f"  store {TEAM} zeroinitializer, ptr %team, align 8",
         "  store i64 %threads, ptr %team, align 8",

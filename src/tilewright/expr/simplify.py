@@ -216,8 +216,14 @@ def bounds_of_atom(atom: Expr, facts: Facts) -> tuple[Expr | None, tuple[Expr, .
         case Mod(_, d) if _nonneg(d, facts):
             return const(0), (d - 1,)
         case FloorDiv(a, Const(d)) if d > 0 and _nonneg(a, facts):
-            return const(0), (a,)
+            return const(0), (_quotient(a, int(d), facts),)
     return None, ()
+
+
+def _quotient(a: Expr, divisor: int, facts: Facts) -> Expr:
+    """An upper bound of a // divisor: a number where the range of a ends in one."""
+    last = facts.ranges[a][1] if isinstance(a, Var) and a in facts.ranges else None
+    return const(int(last.value) // divisor) if isinstance(last, Const) else a
 
 
 def _nonneg(e: Expr, facts: Facts) -> bool:

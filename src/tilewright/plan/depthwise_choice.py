@@ -9,11 +9,13 @@ from tilewright.core.walk import preorder
 from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Call, Const, Var
-from tilewright.loops.decompose import variables_of
+from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
-from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.contraction import Contraction
+from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
+from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
+from tilewright.schedule.find import find_block
+from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -148,6 +150,43 @@ def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
 def calls_functions(block: Block) -> bool:
     """Whether a block calls functions that take many instructions."""
     return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
+
+
+def channel_axis(found: Contraction) -> int | None:
+    """The place of the axis over channels: the longest that indexes a dimension of both factors."""
+    axes = [n for n in found.batch if n != len(found.block.spatial) - 2]
+    both = [n for n in axes if all(f.dimension(found.block.axes[n].var) is not None for f in _factors(found))]
+    return max(both, key=lambda n: known(found.extents[n]), default=None)
+
+
+def _factors(found: Contraction) -> tuple[Operand, Operand]:
+    return found.vector, found.broadcast
+
+
+def is_the_same_all_over(function: Function, w: Windows) -> bool:
+    """Whether the epilogue reads, beside the sums, nothing that differs from place to place of an image."""
+    last = find_block(function, w.last)
+    image = {a.var for a in last.spatial[-2:]}
+    others = [ld for ld in loads(last) if ld.buffer is not w.out]
+    return w.last == w.block or not any(image & variables_of(i) for ld in others for i in ld.indices)
+
+
+def column_taps(s: Schedule, w: Windows) -> list[Var]:
+    """The loop over the window's columns, if it has several."""
+    if w.column_tap is None:
+        return []
+    return _loops_over(s, w, find_block(s.func, w.block).reduce[w.column_tap])
+
+
+def row_taps(s: Schedule, w: Windows) -> list[Var]:
+    """The loops over the rest of the sum: the window's rows, if it has several, and what has one value."""
+    columns = column_taps(s, w)
+    found = [v for a in find_block(s.func, w.block).reduce for v in _loops_over(s, w, a)]
+    return [v for v in found if v not in columns]
+
+
+def _loops_over(s: Schedule, w: Windows, axis: Axis) -> list[Var]:
+    return [v for v in s.get_loops(w.block) if v in variables_of(axis.binding)]
 
 
 def choose(windows: Windows, target: Target) -> Choice:

@@ -30,7 +30,8 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.contraction import begun, plain_contraction
-from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, find_windows
+from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, column_taps, find_windows, row_taps
+from tilewright.plan.depthwise_together import apply_together, find_together
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
 from tilewright.plan.register_tiles import UNKNOWN
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
@@ -56,6 +57,9 @@ def schedule_depthwise(function: Function, target: Target) -> Schedule | None:
     windows = None if start is None else find_windows(*start)
     if start is None or windows is None:
         return None
+    together = find_together(*start, windows, target)
+    if together is not None:
+        return apply_together(begun(function, start[0]), start[1], windows, together)
     if are_turned(*start, windows, target):
         return apply_turned(begun(function, start[0]), start[1], windows, target)
     return apply_choice(begun(function, start[0]), windows, choose(windows, target))
@@ -199,9 +203,7 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     the rows that they meet are held, one row of sums after the other."""
     found = find_block(s.func, w.block)
     r, c = loop_of(s, w.block, -2), loop_of(s, w.block, -1)
-    taps = [v for a in found.reduce for v in s.get_loops(w.block) if v in variables_of(a.binding)]
-    columns = _column_taps(s, w)
-    others = [v for v in taps if v not in columns]
+    columns, others = column_taps(s, w), row_taps(s, w)
     single = [v for v in others if extent(s, v) == 1]
     rows = [v for v in others if v not in single]
     lane = c
@@ -222,14 +224,6 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     if choice.unroll_columns:
         for loop in columns:
             s.unroll(loop)
-
-
-def _column_taps(s: Schedule, w: Windows) -> list[Var]:
-    """The loop over the window's columns, if it has several."""
-    if w.column_tap is None:
-        return []
-    binding = find_block(s.func, w.block).reduce[w.column_tap].binding
-    return [v for v in s.get_loops(w.block) if v in variables_of(binding)]
 
 
 def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
@@ -254,7 +248,7 @@ def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> 
 
 def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:
     """The rows that a column of the window meets are loaded into registers, with the zeros around them."""
-    (column,) = _column_taps(s, w)
+    (column,) = column_taps(s, w)
     s.compute_at(pad, column)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "register")

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads
+from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
-from tilewright.plan.contraction import Contraction, Operand
+from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_packing import pack
-from tilewright.plan.depthwise_choice import FEW_WEIGHTS, Windows
+from tilewright.plan.depthwise_choice import FEW_WEIGHTS, Windows, channel_axis, is_the_same_all_over
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.points import SIDE
@@ -39,10 +39,10 @@ MOST_TURNED = 0.75
 def are_turned(function: Function, found: Contraction, w: Windows, target: Target) -> bool:
     """Whether a convolution is run so: where lanes would be empty, enough is done with what was turned, channels fill
     vectors, and what is turned fits."""
-    lanes, axis = target.lanes(w.out.dtype), _channels(found)
+    lanes, axis = target.lanes(w.out.dtype), channel_axis(found)
     if axis is None or EMPTY * w.width > lanes or w.width < SIDE or w.out.dtype.bits != 32:
         return False
-    if not (w.calls or w.taps[0] * w.taps[1] > FEW_WEIGHTS) or not _is_the_same_all_over(function, w):
+    if not (w.calls or w.taps[0] * w.taps[1] > FEW_WEIGHTS) or not is_the_same_all_over(function, w):
         return False
     sides = zip((w.height, w.width), w.steps, w.taps, w.apart, strict=True)
     rows, columns = ((n - 1) * s + (k - 1) * a + 1 for n, s, k, a in sides)
@@ -51,28 +51,9 @@ def are_turned(function: Function, found: Contraction, w: Windows, target: Targe
     return fits and columns >= SIDE and known(found.extents[axis]) % lanes == 0
 
 
-def _channels(found: Contraction) -> int | None:
-    """The place of the axis over channels: the longest that indexes a dimension of both factors."""
-    axes = [n for n in found.batch if n != len(found.block.spatial) - 2]
-    both = [n for n in axes if all(f.dimension(found.block.axes[n].var) is not None for f in _factors(found))]
-    return max(both, key=lambda n: known(found.extents[n]), default=None)
-
-
-def _factors(found: Contraction) -> tuple[Operand, Operand]:
-    return found.vector, found.broadcast
-
-
-def _is_the_same_all_over(function: Function, w: Windows) -> bool:
-    """Whether the epilogue reads, beside the sums, nothing that differs from place to place of an image."""
-    last = find_block(function, w.last)
-    image = {a.var for a in last.spatial[-2:]}
-    others = [ld for ld in loads(last) if ld.buffer is not w.out]
-    return w.last == w.block or not any(image & variables_of(i) for ld in others for i in ld.indices)
-
-
 def apply_turned(s: Schedule, found: Contraction, w: Windows, target: Target) -> Schedule:
     """The steps, for a convolution that is to be turned."""
-    lanes, axis = target.lanes(w.out.dtype), _channels(found)
+    lanes, axis = target.lanes(w.out.dtype), channel_axis(found)
     assert axis is not None
     padded = w.source.scope is not Scope.ARGUMENT
     near = s.unite(w.source.name) if padded else s.cache_read(w.block, w.source.name)

@@ -22,7 +22,7 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.file import write_programs
-from tilewright.runtime.frame import Frame, Frames
+from tilewright.runtime.frame import Frame, Frames, FrameShape
 from tilewright.runtime.interface import Port
 from tilewright.runtime.native import NativeCode
 from tilewright.runtime.prepare import make_prepare
@@ -78,20 +78,25 @@ class Executable:
         self._faults = program.faults
         self.program = program
         self._constant_pointers = _addresses(program.constants)
-        self._constants_at = ctypes.addressof(self._constant_pointers)
         self._bind = interface.binder()
         self._prepare = make_prepare(interface, self._bind)
         self._names = tuple(p.name for p in interface.inputs)
         late = sum(p.type.rank for p in interface.outputs if interface.is_dynamic(p))
         self._has_late = any(interface.is_dynamic(p) for p in interface.outputs)
-        self._threads = Frames(len(interface.inputs), len(interface.outputs), len(interface.symbols) + late)
+        self._late = late
+        self._threads = self._make_frames()
 
     def refer_to(self, constants: Sequence[Array]) -> None:
         """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
         file that is mapped, for one. For whoever made the executable, before it is called."""
         self.program = replace(self.program, constants=tuple(constants))
         self._constant_pointers = _addresses(constants)
-        self._constants_at = ctypes.addressof(self._constant_pointers)
+        self._threads = self._make_frames()
+
+    def _make_frames(self) -> Frames:
+        ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
+        sizes = len(ports.symbols) + self._late
+        return Frames(FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads))
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -122,8 +127,7 @@ class Executable:
         """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
         frame = self._threads.take()
         try:
-            symbols, outputs, addresses, _inputs = self._prepare(given, wanted, frame.places)
-            frame.pointers[:] = addresses
+            symbols, outputs, _inputs = self._prepare(given, wanted, frame.places, frame.pointers)
             if symbols:
                 frame.sizes[: len(symbols)] = symbols
             self._enter(frame, symbols)
@@ -222,16 +226,7 @@ class Executable:
                 frame.looks += 1
                 clock = perf_counter_ns if frame.looks % LOOK else thread_time_ns
             start = clock()
-            status = entry(
-                frame.pointers_at,
-                self._constants_at,
-                frame.sizes_at,
-                frame.arena,
-                frame.arena_bytes,
-                frame.fault_at,
-                self.threads,
-                frame.profile,
-            )
+            status = entry(frame.call_at)
             if status == 0:
                 took = clock() - start
                 if is_short and took >= LONG:

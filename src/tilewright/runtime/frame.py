@@ -4,41 +4,46 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.abi import FAULT_VALUES
+from tilewright.codegen.abi import CALL, FAULT_VALUES
 from tilewright.runtime.memory import allocate
 from tilewright.runtime.reuse import Output
 
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
+_ARENA, _ARENA_BYTES, _PROFILE = (CALL.index(name) for name in ("arena", "arena_bytes", "profile"))
+
+
 class Frame:
     """Room for the addresses of a call's arrays and for its sizes, scratch memory that grows and stays, and a record of
-    faults; each with its own address, which is what native code takes. `places` make the results.
+    faults; `call_at` is the address of the record that says where all of it is, which is what native code takes.
+    `places` make the results.
 
-    `short` are the symbols of the last call where that was short, `looks` counts calls that were not, and `profile` is
-    the record of a profile while somebody asks for one. A frame is `taken` during a call.
+    `short` are the symbols of the last call where that was short, and `looks` counts calls that were not. A frame is
+    `taken` during a call.
     """
 
     __slots__ = (
-        *("arena", "arena_bytes", "fault", "fault_at", "looks", "memory", "places", "pointers", "pointers_at"),
-        *("profile", "short", "sizes", "sizes_at", "taken"),
+        *("call_at", "fault", "looks", "memory", "places", "pointers"),
+        *("record", "short", "sizes", "taken"),
     )
 
-    def __init__(self, inputs: int, outputs: int, sizes: int) -> None:
-        self.pointers: Any = (ctypes.c_void_p * max(inputs + outputs, 1))()
-        self.sizes: Any = (ctypes.c_int64 * max(sizes, 1))()
+    def __init__(self, shape: FrameShape) -> None:
+        self.pointers: Any = (ctypes.c_void_p * max(shape.inputs + shape.outputs, 1))()
+        self.sizes: Any = (ctypes.c_int64 * max(shape.sizes, 1))()
         self.fault: Any = _FaultRecord()
-        self.pointers_at = ctypes.addressof(self.pointers)
-        self.sizes_at = ctypes.addressof(self.sizes)
-        self.fault_at = ctypes.addressof(self.fault)
-        self.places = tuple(Output() for _ in range(outputs))
+        pointers, sizes, fault = (ctypes.addressof(a) for a in (self.pointers, self.sizes, self.fault))
+        words = {"arguments": pointers, "constants": shape.constants, "symbols": sizes, "fault": fault}
+        words |= {"threads": shape.threads}
+        self.record: Any = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
+        self.call_at = ctypes.addressof(self.record)
+        self.places = tuple(Output() for _ in range(shape.outputs))
         self.memory = np.empty(0, np.uint8)
-        self.arena = self.arena_bytes = 0
-        self.profile: int | None = None
         self.short: tuple[int, ...] | None = None
         self.looks = 0
         self.taken = False
@@ -46,22 +51,43 @@ class Frame:
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
         self.memory = allocate(size)
-        self.arena = self.memory.ctypes.data
-        self.arena_bytes = size
+        self.record[_ARENA] = self.memory.ctypes.data
+        self.record[_ARENA_BYTES] = size
+
+    @property
+    def profile(self) -> int | None:
+        """The address of the record of a profile, while somebody asks for one: calls are noted there."""
+        return self.record[_PROFILE] or None
+
+    @profile.setter
+    def profile(self, address: int | None) -> None:
+        self.record[_PROFILE] = address or 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrameShape:
+    """What the frames of a program have room for, and what all its calls are given: the address of the constants' and
+    the number of threads."""
+
+    inputs: int
+    outputs: int
+    sizes: int
+    constants: int
+    threads: int
 
 
 class Frames(threading.local):
-    """The frame of the thread that asks, for calls with so many inputs, outputs and sizes."""
+    """The frame of the thread that asks."""
 
-    def __init__(self, inputs: int, outputs: int, sizes: int) -> None:
-        self.counts = (inputs, outputs, sizes)
-        self.frame = Frame(*self.counts)
+    def __init__(self, shape: FrameShape) -> None:
+        self.shape = shape
+        self.frame = Frame(shape)
 
     def take(self) -> Frame:
         """The thread's frame, taken. For a call within a call, as a signal handler may make it, or after one that was
         interrupted before it could give its frame back, that is another one from then on."""
         frame = self.frame
         if frame.taken:
-            frame = self.frame = Frame(*self.counts)
+            frame = self.frame = Frame(self.shape)
         frame.taken = True
         return frame

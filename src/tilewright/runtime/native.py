@@ -14,18 +14,8 @@ from tilewright.runtime.pool import pool_functions
 from tilewright.target import Target
 from tilewright.target.host import current_host
 
-_SIGNATURE = (
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-)
-"""i64 (arguments, constants, symbols, arena, arena bytes, fault record, threads, profile): see codegen/README.md."""
+_SIGNATURE = (ctypes.c_int64, ctypes.c_void_p)
+"""i64 (record of a call): see codegen/README.md."""
 
 EntryPoint = ctypes.CFUNCTYPE(*_SIGNATURE)
 """A call that lets other Python threads run."""

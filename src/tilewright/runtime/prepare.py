@@ -1,7 +1,7 @@
 """What Python does before a call enters native code, as a function generated for the program's interface: calls are
 frequent, and a loop over arrays costs more than what is done for each.
 
-    def prepare(given, wanted, places):
+    def prepare(given, wanted, places, pointers):
         a0, = given
         if not (type(a0) is ndarray and …): a0 = to_array(input0, a0)
         symbols, shapes, size = bind((a0.shape,))
@@ -12,7 +12,9 @@ frequent, and a loop over arrays costs more than what is done for each.
             o0 = w0 if w0 is not None else empty(shapes[0], type_o0) if size < least else \\
                 places[0].empty(shapes[0], type_o0)
         except (ValueError, MemoryError) as error: raise no_room(shapes) from error
-        return symbols, (o0,), [address of a0, address of o0], (a0,)
+        pointers[0] = address of a0
+        pointers[1] = address of o0
+        return symbols, (o0,), (a0,)
 """
 
 from __future__ import annotations
@@ -32,14 +34,14 @@ from tilewright.runtime.reuse import LEAST, Output
 Array = np.ndarray[Any, Any]
 Given = Sequence[Any]
 Wanted = Sequence[Array | None] | None
-Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], list[int | None], tuple[Array, ...]]
-Prepare = Callable[[Given, Wanted, Sequence[Output]], Prepared]
+Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], tuple[Array, ...]]
+Prepare = Callable[[Given, Wanted, Sequence[Output], Any], Prepared]
 
 
 def make_prepare(interface: Interface, bind: Binder) -> Prepare:
     """A function from the arrays that a caller gives, and wants results in, and the places of other results to the
-    values of the symbols, the outputs (None where only the call knows a size), the addresses of inputs and outputs, and
-    the inputs as native code takes them: they hold the memory that it reads.
+    values of the symbols, the outputs (None where only the call knows a size), and the inputs as native code takes
+    them: they hold the memory that it reads. It writes the addresses of both into the array of pointers it is given.
 
     It raises UserError for an array that does not fit, RuntimeFault where there is no room for the results.
     """
@@ -76,9 +78,10 @@ def _source(interface: Interface) -> str:
         lines.append(f"    {o} = {'None' if dynamic[n] else fresh}")
     lines += ["    pass", "except (ValueError, MemoryError) as error: raise no_room(shapes) from error"]
     held = arrays + [o for o, late in zip(results, dynamic, strict=True) if not late]
-    addresses = [ADDRESS.format(x) if x in held else "None" for x in (*arrays, *results)] or ["None"]
-    lines.append(f"return symbols, {_tuple(results)}, [{', '.join(addresses)}], {_tuple(arrays)}")
-    return "\n    ".join(["def prepare(given, wanted, places):", *lines])
+    for n, x in enumerate((*arrays, *results)):
+        lines.append(f"pointers[{n}] = {ADDRESS.format(x) if x in held else None}")
+    lines.append(f"return symbols, {_tuple(results)}, {_tuple(arrays)}")
+    return "\n    ".join(["def prepare(given, wanted, places, pointers):", *lines])
 
 
 def _tuple(names: Sequence[str]) -> str:

@@ -1,0 +1,54 @@
+"""Vectors of indices of which a compiler knows all but where they begin: a scalar, and a number for each lane.
+
+broadcast(j*18, 8) + ramp(0, 1, 8) % broadcast(2, 8)      =>      j*18, (0, 1, 0, 1, 0, 1, 0, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from operator import floordiv, mod, mul
+
+from tilewright.expr.nodes import Add, Broadcast, Const, Expr, FloorDiv, Mod, Mul, Ramp, Sub, const
+
+Known = tuple[Expr, tuple[int, ...]]
+
+_OF_NUMBERS: dict[type[Expr], Callable[[int, int], int]] = {Mul: mul, FloorDiv: floordiv, Mod: mod}
+
+
+@lru_cache(maxsize=1 << 12)
+def known_lanes(e: Expr) -> Known | None:
+    """(a scalar, what is added to it in each lane) of a vector of indices; None where a lane has more to it."""
+    match e:
+        case Broadcast(Const(number), lanes):
+            return const(0), (int(number),) * lanes
+        case Broadcast(a, lanes):
+            return a, (0,) * lanes
+        case Ramp(base, Const(step), lanes):
+            start, first = (const(0), int(base.value)) if isinstance(base, Const) else (base, 0)
+            return start, tuple(first + int(step) * n for n in range(lanes))
+        case Add(a, b) | Sub(a, b) | Mul(a, b) | FloorDiv(a, b) | Mod(a, b) if e.lanes > 1:
+            one, two = known_lanes(a), known_lanes(b)
+            return None if one is None or two is None else _joined(type(e), one, two)
+    return None
+
+
+def _joined(kind: type[Expr], one: Known, two: Known) -> Known | None:
+    """The vector that an operator makes of two."""
+    pairs = list(zip(one[1], two[1], strict=True))
+    if kind is Add:
+        return one[0] + two[0], tuple(a + b for a, b in pairs)
+    if kind is Sub:
+        return one[0] - two[0], tuple(a - b for a, b in pairs)
+    numbers = isinstance(one[0], Const) and isinstance(two[0], Const)  # then both are 0
+    if not numbers or (kind is not Mul and 0 in two[1]):
+        return None
+    return const(0), tuple(_OF_NUMBERS[kind](a, b) for a, b in pairs)
+
+
+def repeated(at: tuple[int, ...]) -> int | None:
+    """How many elements next to each other the lanes hold again and again; None where they hold others."""
+    for count in range(2, len(at)):
+        if len(at) % count == 0 and at == tuple(at[0] + n % count for n in range(len(at))):
+            return count
+    return None

@@ -1,0 +1,126 @@
+"""The schedule of convolutions that keep channels apart, where rows are short: several channels share a vector.
+
+    for as many channels as fit, by room for a row:
+      q[channels, rows, lanes] = their rows with their zeros, in registers
+      t[rows, columns, channels] = 0
+      for b, a, r: t[r] += q[every channel, row of r at a, columns at b] * w[every channel, a, b]
+      y = f(t), channel by channel
+
+Rows of seven would leave more than half of a vector's lanes empty, in the sums and in what f computes. The columns
+that a place of the window meets are shuffled out of the rows, the same place of all channels side by side: the weights
+of the channels are then loaded as one number and repeated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Var
+from tilewright.loops.nodes import Function
+from tilewright.plan.block_loops import extent, inside, loop_of, parts
+from tilewright.plan.contraction import Contraction
+from tilewright.plan.contraction_packing import pack
+from tilewright.plan.depthwise_choice import Windows, channel_axis, column_taps, is_the_same_all_over, row_taps
+from tilewright.plan.register_tiles import known
+from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+MOST_ROWS = 7
+"""The most rows of a tile: the rows of several channels that as many sums meet fill the registers of machines that have
+masks."""
+
+FURTHEST = 2
+"""Windows that move by so many columns at most, and whose places are next to each other, meet few vectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """`channels` lie side by side, each with `room` lanes for a row; `axis` is the place of theirs in the block."""
+
+    axis: int
+    channels: int
+    room: int
+
+
+def find_together(function: Function, found: Contraction, w: Windows, target: Target) -> Together | None:
+    """How channels share vectors; None where one fills them, or they cannot."""
+    lanes, axis = target.lanes(w.out.dtype), channel_axis(found)
+    if axis is None or w.column_tap is None or w.out.dtype.bits != 32 or not target.has_masks:
+        return None
+    if w.apart != (1, 1) or max(w.steps) > FURTHEST or not is_the_same_all_over(function, w):
+        return None
+    room = 1 << (w.width - 1).bit_length()
+    channels = lanes // room
+    return Together(axis, channels, room) if channels > 1 and known(found.extents[axis]) % channels == 0 else None
+
+
+def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> Schedule:
+    """The steps, for a convolution whose channels share vectors."""
+    padded = w.source.scope is not Scope.ARGUMENT
+    near = s.unite(w.source.name) if padded else s.cache_read(w.block, w.source.name)
+    last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
+    apart = s.cache_write(last)
+    pack(s, found, found.broadcast, t.axis, t.channels)
+    outer, each = s.split(loop_of(s, apart, t.axis), t.channels)
+    row, column = loop_of(s, apart, -2), loop_of(s, apart, -1)
+    rows = -(-w.height // -(-w.height // MOST_ROWS))
+    tile, row = s.split(row, rows, tail="shift")
+    around = [v for v in s.get_loops(apart) if v not in (outer, each, tile, row, column)]
+    s.reorder(outer, *around, tile, row, each, column)
+    for block in (last, w.block):
+        s.compute_at(block, tile)
+    _in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)])
+    _in_lanes(s, last, t, [])
+    _hold(s, near, tile, t)
+    if padded:
+        s.guard(near)
+        block = find_block(s.func, near)
+        first, end = inside(block, block.spatial[-2].var, 1)
+        parts(s, loop_of(s, near, -2), (first, max(end - (w.height - rows) * w.steps[0], first)))
+    s.vectorize(s.split(column, t.room, tail="mask")[1])
+    s.unroll(each)
+    s.unroll(row)
+    s.parallel(outer)
+    return s
+
+
+def _in_lanes(s: Schedule, block: str, t: Together, around: list[Var]) -> None:
+    """What a block computes lies in registers, the channels of a column side by side; `around` are loops outside those
+    over the tile."""
+    row, column, each = (loop_of(s, block, d) for d in (-2, -1, t.axis))
+    beyond = extent(s, column) % t.room
+    whole, column = s.split(column, t.room, tail="mask")
+    s.reorder(*around, row, whole, column, each)
+    (made,) = stored_buffers(find_block(s.func, block))
+    s.compact(made.name)
+    s.set_scope(made.name, "register")
+    names = [f"d{n}" for n in range(len(made.shape))]
+    *others, last = (d for n, d in enumerate(names) if n != t.axis)
+    layout = ", ".join([*others, f"{last} // {t.room}", f"{last} % {t.room}", names[t.axis]])
+    s.transform_layout(made.name, f"{', '.join(names)} -> {layout}")
+    if beyond:
+        s.pad(block, column)
+    s.vectorize(s.fuse(column, each))
+    for loop in (*around, row):
+        s.unroll(loop)
+
+
+def _hold(s: Schedule, near: str, tile: Var, t: Together) -> None:
+    """The rows that a tile meets are loaded into registers as they lie, in whole vectors, with the zeros around."""
+    s.compute_at(near, tile)
+    (made,) = stored_buffers(find_block(s.func, near))
+    s.compact(made.name)
+    s.set_scope(made.name, "register")
+    row, column, each = (loop_of(s, near, d) for d in (-2, -1, t.axis))
+    lanes = t.channels * t.room
+    beyond = extent(s, column) % lanes
+    vectors, lane = s.split(column, lanes, tail="mask")
+    at = ", ".join(f"d{n}" for n in range(len(made.shape) - 1))
+    s.transform_layout(made.name, f"{at}, n -> {at}, n // {lanes}, n % {lanes}")
+    if beyond:
+        s.pad(near, lane)
+    s.vectorize(lane)
+    for loop in (vectors, row, each):
+        s.unroll(loop)
