@@ -228,6 +228,29 @@ def test_default_schedules_give_threads_enough_to_do() -> None:
     assert "parallel" not in shared(scan)
 
 
+TILES = """
+func f(x: f32[49, 960], w: f32[960, {columns}], y: f32[1, 49, {columns}]):
+  parallel jo in 0..{panels}:
+    for i in 0..1, io in 0..7:
+      alloc t: f32[7, 32] in register
+      for ii in 0..7, j in 0..32, k in 0..960:
+        block dot(vi = io*7 + ii, vj = jo*32 + j, reduce vk = k):
+          init: t[ii, j] = 0.0
+          t[ii, j] += x[vi, vk] * w[vk, vj]
+      for ii in 0..7, j in 0..32:
+        block out(vn = i, vi = io*7 + ii, vj = jo*32 + j):
+          y[vn, vi, vj] = t[ii, j]
+"""
+
+
+@pytest.mark.parametrize(("panels", "shared"), [(5, 35), (17, 119), (24, 24), (49, 343), (51, 51)])
+def test_two_threads_get_as_much_of_few_tiles(panels: int, shared: int) -> None:
+    """Few panels, or oddly many, are shared with the rows inside them: at most a fiftieth is more on one thread."""
+    made = share_out(parse(textwrap.dedent(TILES.format(panels=panels, columns=32 * panels))))
+    (loop,) = [s for s in statements(made.body) if isinstance(s, For) and s.kind is LoopKind.PARALLEL]
+    assert loop.end is const(shared)
+
+
 COUNTED = """
 func counted[n, first](before: f32[first], x: f32[n]):
   parallel i in first..n:
