@@ -5,7 +5,7 @@ broadcast(j*18, 8) + ramp(0, 1, 8) % broadcast(2, 8)      =>      j*18, (0, 1, 0
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from operator import floordiv, mod, mul
 
@@ -44,6 +44,22 @@ def _joined(kind: type[Expr], one: Known, two: Known) -> Known | None:
     if not numbers or (kind is not Mul and 0 in two[1]):
         return None
     return const(0), tuple(_OF_NUMBERS[kind](a, b) for a, b in pairs)
+
+
+def known_sum(general: Sequence[tuple[Expr, Expr]], step: Expr, lanes: int) -> Known | None:
+    """(a scalar, a number for each lane) that vectors of indices, each by its stride, and a step from lane to lane come
+    to; None where a lane has more to it."""
+    if not isinstance(step, Const):
+        return None
+    base: Expr = const(0)
+    at = tuple(int(step.value) * n for n in range(lanes))
+    for index, stride in general:
+        found = known_lanes(index)
+        if found is None or not isinstance(stride, Const):
+            return None
+        base = base + found[0] * stride
+        at = tuple(a + n * int(stride.value) for a, n in zip(at, found[1], strict=True))
+    return base, at
 
 
 def repeated(at: tuple[int, ...]) -> int | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.codegen.known_lanes import Known, known_lanes, repeated
+from tilewright.codegen.known_lanes import known_sum, repeated
 from tilewright.codegen.masked import Masked
 from tilewright.codegen.types import element_type, memory_type, value_type, vector_of
 from tilewright.expr import dtypes
@@ -70,7 +70,7 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
                 base = base + index * stride
             case _:
                 general.append((index, stride))
-    known = _known(general, step, lanes) if general else None
+    known = known_sum(general, step, lanes) if general else None
     rest, offset = _without_constant(base if known is None else base + known[0], DEEPEST_SUM)
     if known is not None:
         start = known[1][0]
@@ -78,21 +78,6 @@ def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
     if general:
         return Address(rest, offset, step, tuple(general), lanes)
     return Address(rest, offset, step if lanes > 1 else None, (), lanes)
-
-
-def _known(general: list[tuple[Expr, Expr]], step: Expr, lanes: int) -> Known | None:
-    """(a scalar, a number for each lane) that vectors of indices and a step come to."""
-    if not isinstance(step, Const):
-        return None
-    base: Expr = const(0)
-    at = tuple(int(step.value) * n for n in range(lanes))
-    for index, stride in general:
-        found = known_lanes(index)
-        if found is None or not isinstance(stride, Const):
-            return None
-        base = base + found[0] * stride
-        at = tuple(a + n * int(stride.value) for a, n in zip(at, found[1], strict=True))
-    return base, at
 
 
 DEEPEST_SUM = 32
