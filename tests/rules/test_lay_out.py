@@ -46,6 +46,11 @@ graph main(x: f32[1, 6, 5, 4], m: f32[1, 1, 5, 4], o: f32[5, 4]) -> y, g, s:
 """An expanding block: bias, windows of each channel, a mask and an offset of positions, a squeeze; its islands end at a
 result, a transposition, a slice and an image that the caller gives."""
 
+MANY = BLOCK.replace("main(", "main[n](").replace("f32[1, 6", "f32[n, 6").replace("f32[1, 9", "f32[n, 9")
+MANY = re.sub(r"shape=\(1, ", "shape=(n, ", MANY.replace("f32[1, 5, 4, 9]", "f32[n, 5, 4, 9]"))
+MANY = MANY.replace("s: f32[1,", "s: f32[n,").replace("sizes=(1, 3, 4)", "sizes=(n, 3, 4)")
+"""The same for any number of images."""
+
 CHAIN = """
 graph main(x: f32[1, 64, {points}]) -> y:
   a: f32[96, 64] = constant(name=@a)
@@ -77,8 +82,10 @@ def module_of(text: str) -> Module:
 
 
 def inputs_of(module: Module) -> list[np.ndarray]:
+    """Random images, three where a symbol stands for their number."""
     rng = np.random.default_rng(1)
-    return [rng.standard_normal([int(str(e)) for e in v.type.shape], np.float32) for v in module.graph.params]
+    sizes = [[int(str(e).replace("n", "3")) for e in v.type.shape] for v in module.graph.params]
+    return [rng.standard_normal(s, np.float32) for s in sizes]
 
 
 def assert_same(module: Module, made: Module) -> None:
@@ -93,9 +100,9 @@ def operators(module: Module, name: str) -> list[str]:
 
 
 @settings(max_examples=40)
-@given(st.sets(st.integers(0, 5)))
-def test_any_choice_computes_the_same(numbers: set[int]) -> None:
-    module = module_of(BLOCK)
+@given(st.sets(st.integers(0, 5)), st.booleans())
+def test_any_choice_computes_the_same(numbers: set[int], many: bool) -> None:
+    module = module_of(MANY if many else BLOCK)
     images = Images(module.graph)
     chosen = [island for n, island in enumerate(images.islands()) if n in numbers]
     made = store_last(module, module.graph, images, chosen)
@@ -174,3 +181,13 @@ graph main(x: f32[{shape}]) -> y, g:
     images = Images(module.graph)
     assert_same(module, lay_out(module, Target.parse("x86-64-v4")))
     assert_same(module, store_last(module, module.graph, images, images.islands()))
+
+
+def test_images_whose_sizes_only_a_call_knows_stay() -> None:
+    text = """
+graph main[n, p](x: f32[n, 6, p]) -> y:
+  w: f32[9, 6] = constant(name=@w)
+  y: f32[n, 9, p] = contract(x, w, spec="n c p, o c -> n o p")
+"""
+    assert not Images(module_of(text).graph).islands()
+    assert len(Images(module_of(text.replace("p]", "7]").replace(", 7](", "](")).graph).islands()) == 2

@@ -82,14 +82,13 @@ class _Layouts(Edit):
             self.last[old] = self._moved(value, self.axes[old])
 
     def _as_it_was(self, value: Value) -> None:
-        """Lets a value that is stored with channels innermost be read as it was, too."""
-        if value not in self.last or self.resolve(value) is not value or value in self.function.params:
+        """Lets a value that is made with channels innermost be read as it was, too."""
+        maker = self.images.makers.get(value)
+        if value not in self.last or maker is None or self.producer(value) is not None:
             return
-        rank, axis = value.type.rank, self.axes[value]
-        maker = self.images.makers[value]
-        if self.producer(value) is None:
-            last = order(rank, axis)
-            perm = tuple([last.index(n) for n in range(rank)])
+        if self.resolve(value) is value:
+            last = order(value.type.rank, self.axes[value])
+            perm = tuple([last.index(n) for n in range(len(last))])
             self.replace(maker, (self._make("transpose", self.last[value], perm=perm),))
 
     def _make(self, op: str, *inputs: Value, **attrs: Any) -> Value:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import const
+from tilewright.expr.nodes import Const, const
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import TypeContext
 from tilewright.graph.symbolic import Constant
@@ -74,15 +74,15 @@ class Images:
                 self.contractions[node] = found
 
     def islands(self) -> list[Island]:
-        """The islands around all contractions with weights, but those where channels are innermost, or where two axes
-        of a value would be those of channels."""
+        """The islands around all contractions with weights, but those where channels are innermost, where two axes of
+        a value would be those of channels, or where only a call knows more than how many images there are."""
         found: dict[Value, Island] = {}
         for node, channels in self.contractions.items():
             for place in ((node.inputs[channels.image], channels.read), (node.outputs[0], channels.made)):
                 if place[0] not in found and not is_last(*place):
                     island = self._island(*place)
                     found.update(dict.fromkeys(island.axes, island))
-        return [i for i in dict.fromkeys(found.values()) if i.axes]
+        return [i for i in dict.fromkeys(found.values()) if i.axes and all(map(_is_known, i.axes))]
 
     def _island(self, value: Value, axis: int) -> Island:
         island, waiting = Island({value: axis}), [(value, axis)]
@@ -171,6 +171,11 @@ def under_shape(value: Value, axis: int, other: Value) -> Place | None:
         if extent is shape[axis] and before and product_of(viewed[n + 1 :]) is product_of(shape[axis + 1 :]):
             return other, n
     return None
+
+
+def _is_known(value: Value) -> bool:
+    """Whether all sizes of a value but the first are numbers."""
+    return all(isinstance(e, Const) for e in value.type.shape[1:])
 
 
 def is_last(value: Value, axis: int) -> bool:
