@@ -294,6 +294,15 @@ graph main(x: f32[1, 16, 28, 28]) -> y:
 graph main(x: f32[1, 8, 30, 30], f: f32[8, 3, 3]) -> y:
   y: f32[1, 8, 28, 28] = contract(x, f, spec="n c s0+k0 s1+k1, c k0 k1 -> n c s0 s1", sizes=(("s0", 28), ("s1", 28)))
 """,
+    "depthwise inner": """
+graph main(x: f32[1, 14, 14, 32], w: f32[5, 5, 32], b: f32[32]) -> y:
+  z: f32[] = full(value=0.0, shape=())
+  p: f32[1, 18, 18, 32] = pad(x, z, low=(0, 2, 2, 0), high=(0, 2, 2, 0))
+  h: f32[1, 14, 14, 32] = contract(p, w, spec="n i+a j+b c, a b c -> n i j c", sizes=(("i", 14), ("j", 14)))
+  q: f32[1, 14, 14, 32] = add(h, b)
+  s: f32[1, 14, 14, 32] = sigmoid(q)
+  y: f32[1, 14, 14, 32] = mul(q, s)
+""",
     "dots": """
 graph main(x: u8[24, 64], w: i8[64, 32]) -> y:
   y: i32[24, 32] = contract(x, w, spec="ik,kj->ij", dtype=i32)

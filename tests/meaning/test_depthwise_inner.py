@@ -107,6 +107,9 @@ TILED = {
     "a smooth step, every second": Case((1, 30, 30, 32), step=(2, 2), after="swish"),
     "a hard step": Case((1, 14, 14, 48), after="hard"),
     "an image is added": Case((1, 14, 14, 32), after="image"),
+    "a smooth step of an added image": Case((2, 14, 14, 32), after="image swish"),
+    "a smooth step, pairs": Case((1, 14, 14, 48), after="swish", **around(5)),
+    "a smooth step, pairs, groups": Case((2, 10, 8, 32), spec=GROUPS, after="swish"),
     "f64": Case((1, 14, 15, 16), dtype="f64"),
     "f64, every second": Case((1, 14, 15, 8), step=(2, 2), after="swish", dtype="f64"),
 }
@@ -148,12 +151,12 @@ def convolution(case: Case) -> tuple[Module, list[Array]]:
     y = graph.op("contract", value, graph.constant("w", w), spec=spec, sizes=sizes)
     inputs = [rng.standard_normal(shape).astype(dtype.numpy)]
     made = (count, *single, *case.sizes, channels)
-    if case.after == "image":
+    if "image" in case.after:
         y = graph.op("add", y, graph.param("r", TensorType.of(dtype, made)))
         inputs.append(rng.standard_normal(made).astype(dtype.numpy))
     elif case.after:
         y = graph.op("add", y, graph.constant("b", rng.standard_normal(channels).astype(dtype.numpy)))
-    if case.after == "swish":
+    if "swish" in case.after:
         y = graph.op("mul", y, graph.op("sigmoid", y))
     if case.after == "hard":
         three, six, none = (graph.op("full", value=const(n, dtype), shape=()) for n in (3.0, 6.0, 0.0))

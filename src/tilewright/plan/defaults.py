@@ -81,7 +81,7 @@ def schedule(function: Function, target: Target) -> tuple[Schedule, Decision]:
         _Template("attention", lambda: schedule_attention(function, target), whole=True, alone=True),
         _Template("winograd", lambda: schedule_winograd(function, target), whole=True),
         _Template("depthwise", lambda: schedule_depthwise(function, target)),
-        _Template("depthwise channels", lambda: schedule_depthwise_inner(function, target)),
+        _Template("depthwise inner", lambda: schedule_depthwise_inner(function, target)),
         _Template("dot windows", lambda: schedule_dot_windows(function, target)),
         _Template("dots", lambda: schedule_dots(function, target)),
         _Template("contraction", lambda: schedule_contraction(function, target, attempts)),

@@ -58,12 +58,14 @@ class InnerWindows:
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
     """`columns` x `vectors` of `lanes` channels are a tile. Rows at the edges of the image have loops of their own, or
-    (not `rows_apart`) each row of a window asks."""
+    (not `rows_apart`) each row of a window asks. An epilogue runs over one vector after the other or, `in_pairs`, over
+    those of two columns as one."""
 
     columns: int
     vectors: int
     lanes: int
     rows_apart: bool
+    in_pairs: bool
 
 
 def find_inner_windows(function: Function) -> InnerWindows | None:
@@ -148,8 +150,9 @@ def choose_inner(w: InnerWindows, target: Target) -> InnerChoice | None:
     columns = -(-w.width // tiles)
     room = w.steps[1] == 1 and 2 * columns <= most
     vectors = 2 if room and w.channels % (2 * lanes) == 0 else 1
-    rows_apart = w.taps[1] < FEW_SUMS * w.steps[1] and (tiles == 1 or not w.calls)
-    return InnerChoice(columns, vectors, lanes, rows_apart)
+    rows_apart = w.taps[1] < FEW_SUMS * w.steps[1] and tiles <= (1 if w.calls else 2)
+    in_pairs = w.calls and tiles == 1 and vectors == 1 and columns % 2 == 0 and w.channels % lanes == 0
+    return InnerChoice(columns, vectors, lanes, rows_apart, in_pairs)
 
 
 def _lanes(w: InnerWindows, target: Target) -> int | None:

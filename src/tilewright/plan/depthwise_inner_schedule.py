@@ -13,12 +13,17 @@ The image is read where it lies: a vector is loaded once for all columns that me
 first cache holds the rows that the next tiles meet again. A padded copy would take as many stores as the image has
 vectors, and the sums would wait for it. Tiles at the edges are written out or have loops of their own: which of their
 columns are zeros is known then.
+
+Functions like exp are long chains of instructions, and processors do not look far enough ahead to begin many of them:
+where an epilogue calls such, two vectors of a tile are one of twice the length, which the instructions of both are
+printed for side by side. What the epilogue reads is brought to registers before, what it makes stored from there.
 """
 
 from __future__ import annotations
 
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import begun
@@ -51,14 +56,19 @@ def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
     """The steps that a choice stands for."""
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
     pad = s.unite(w.source.name) if w.source.scope is not Scope.ARGUMENT else None
+    made, last = (last, s.cache_write(last)) if choice.in_pairs else (None, last)
     outer, row, tiles = _tiles(s, w, choice, last)
+    if made is not None:
+        s.compute_at(made, tiles)
     s.compute_at(w.block, tiles)
     tap = _sum(s, w, choice)
+    if made is not None:
+        _in_pairs(s, w, choice, made, tiles)
     column = loop_of(s, last, w.image[1])
     _in_vectors(s, loop_of(s, last, -1), choice, together=w.calls)
     s.unroll(column)
     rows = None if pad is None else _hold(s, w, choice, pad, tiles if tap is None else tap)
-    if pad is not None and extent(s, tiles) > 1:
+    if pad is not None and extent(s, tiles) > 1 and w.channels % choice.lanes == 0:
         _apart_at_edges(s, tiles)
     if rows is not None and choice.rows_apart and rows[0] < rows[1] and extent(s, row) == w.height:
         parts(s, row, rows)
@@ -82,6 +92,26 @@ def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> tup
             around = [some, *around]
     s.reorder(*around, row, tiles, column, lane)
     return around[0], row, tiles
+
+
+def _in_pairs(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str, tiles: Var) -> None:
+    """The epilogue of a tile over vectors of two columns, from registers to registers."""
+    others = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, block)) if ld.buffer.name != w.out.name)
+    read = [s.cache_read(block, name) for name in others]
+    for name in read:
+        s.compute_at(name, tiles)
+    for name in (block, *read):
+        (buffer,) = stored_buffers(find_block(s.func, name))
+        s.compact(buffer.name)
+        s.set_scope(buffer.name, "register")
+    for name in read:
+        loops = s.get_loops(name)
+        several = [v for v in loops[loops.index(tiles) + 1 :] if extent(s, v) > 1]
+        for loop in several:
+            s.vectorize(loop) if loop is several[-1] else s.unroll(loop)
+    pairs, lanes = s.split(s.fuse(loop_of(s, block, w.image[1]), loop_of(s, block, -1)), 2 * choice.lanes)
+    s.vectorize(lanes)
+    s.unroll(pairs)
 
 
 def _sum(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Var | None:
