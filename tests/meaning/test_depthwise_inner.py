@@ -101,6 +101,16 @@ TILED = {
     "a quarter of a vector of channels": Case((1, 14, 14, 20), after="swish"),
     "fewer channels than lanes": Case((1, 14, 30, 8), after="swish", **around(5)),
     "four channels": Case((1, 9, 9, 4), step=(2, 2)),
+    "columns in few sets": Case((1, 7, 7, 512), **around(5)),
+    "columns in few sets, a smooth step": Case((2, 8, 10, 512), low=(0, 1), high=(1, 0), after="swish"),
+    "columns in few sets, every second": Case((1, 14, 9, 512), step=(2, 2)),
+    "columns in few sets, no zeros": Case((1, 9, 9, 512), (5, 5), low=(0, 0), high=(0, 0)),
+    "columns in few sets, blocks of rows": Case(
+        (1, 28, 4, 64), (3, 9), low=(1, 4), high=(1, 4), gap=(1, 1), dtype="f64"
+    ),
+    "columns in few sets, zeros all over": Case((1, 4, 4, 512), low=(5, 5), high=(5, 9)),
+    "a large image, columns in few sets": Case((1, 28, 28, 512), after="bias"),
+    "large images, columns in few sets": Case((2, 26, 23, 512), step=(2, 1), after="swish", **around(5)),
     "a bias": Case((1, 14, 14, 32), after="bias"),
     "a smooth step": Case((1, 7, 7, 32), after="swish", **around(5)),
     "a smooth step, several tiles": Case((1, 9, 40, 16), after="swish"),

@@ -4,6 +4,7 @@ in closed form."""
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from math import prod
 
 from tilewright.expr.nodes import Var
@@ -11,7 +12,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.contraction import Operand, factors_of
-from tilewright.plan.depthwise_choice import MOST_TERMS, calls_functions, last_block, side_along
+from tilewright.plan.depthwise_choice import MOST_TERMS, NEAR_SHARE, calls_functions, last_block, side_along
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import stored_buffers
 from tilewright.schedule.nests import extent_of
@@ -55,15 +56,25 @@ class InnerWindows:
     tap_axes: tuple[int | None, int | None]
 
 
+class Order(Enum):
+    """What an iteration of the outermost loop is. CHANNELS: a vector of them, whose image is read where it lies. COPIED:
+    the same, and the image is copied before. ROWS: a row of tiles, each for vector after vector of channels."""
+
+    CHANNELS = "channels"
+    COPIED = "copied"
+    ROWS = "rows"
+
+
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
-    """`columns` x `vectors` of `lanes` channels are a tile. Rows at the edges of the image have loops of their own, or
-    (not `rows_apart`) each row of a window asks. An epilogue runs over one vector after the other or, `in_pairs`, over
-    those of two columns as one."""
+    """`columns` x `vectors` of `lanes` channels are a tile; tiles run in an `order`. Rows at the edges of the image have
+    loops of their own, or (not `rows_apart`) each row of a window asks. An epilogue runs over one vector after the
+    other or, `in_pairs`, over those of two columns as one."""
 
     columns: int
     vectors: int
     lanes: int
+    order: Order
     rows_apart: bool
     in_pairs: bool
 
@@ -82,7 +93,9 @@ def find_inner_windows(function: Function) -> InnerWindows | None:
     extents = {a.var: known(extent_of(loop)) for a, loop in zip(block.axes, loops, strict=True)}
     spatial = tuple(a.var for a in block.spatial)
     factors = factors_of(store)
-    plain = store.indices == spatial and store.buffer.dtype.is_float and store.buffer.dtype.bits >= 32
+    plain = (
+        store.indices == spatial and len(spatial) > 2 and store.buffer.dtype.is_float and store.buffer.dtype.bits >= 32
+    )
     if factors is None or not plain or any(f.buffer.dtype is not store.buffer.dtype for f in factors):
         return None
     last = last_block(function, block, store.buffer)
@@ -152,7 +165,7 @@ def choose_inner(w: InnerWindows, target: Target) -> InnerChoice | None:
     vectors = 2 if room and w.channels % (2 * lanes) == 0 else 1
     rows_apart = w.taps[1] < FEW_SUMS * w.steps[1] and tiles <= (1 if w.calls else 2)
     in_pairs = w.calls and tiles == 1 and vectors == 1 and columns % 2 == 0 and w.channels % lanes == 0
-    return InnerChoice(columns, vectors, lanes, rows_apart, in_pairs)
+    return InnerChoice(columns, vectors, lanes, _order(w, columns, vectors * lanes, target), rows_apart, in_pairs)
 
 
 def _lanes(w: InnerWindows, target: Target) -> int | None:
@@ -166,3 +179,19 @@ def _lanes(w: InnerWindows, target: Target) -> int | None:
     while w.channels % lanes:
         lanes //= 2
     return lanes if lanes >= LEAST_CHANNELS else None
+
+
+def _order(w: InnerWindows, columns: int, channels: int, target: Target) -> Order:
+    """What a window meets of the image for a tile has to stay in the first cache until the next row of tiles. Of columns
+    that lie a multiple of many lines apart few find room in its sets: then the image of a vector is copied, if it is
+    small, or channels are read in the order in which they lie."""
+    first, size = target.caches[0], w.out.dtype.bytes
+    if w.taps[0] * _met(w, columns, 1) <= first.room(w.channels * size):
+        return Order.CHANNELS
+    image = _met(w, w.height, 0) * _met(w, w.width, 1) * channels * size
+    return Order.COPIED if image <= first.bytes // NEAR_SHARE else Order.ROWS
+
+
+def _met(w: InnerWindows, results: int, side: int) -> int:
+    """The rows (side 0) or columns of the image that so many of the result meet."""
+    return (results - 1) * w.steps[side] + (w.taps[side] - 1) * w.apart[side] + 1
