@@ -12,7 +12,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.contraction import Operand, factors_of
-from tilewright.plan.depthwise_choice import MOST_TERMS, NEAR_SHARE, calls_functions, last_block, side_along
+from tilewright.plan.depthwise_choice import MOST_TERMS, calls_functions, last_block, side_along
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import stored_buffers
 from tilewright.schedule.nests import extent_of
@@ -25,6 +25,9 @@ LEAST_CHANNELS = 4
 MOST_COLUMNS = 7
 """The most sums of a tile for each sixteen registers: so many, what a row of the image holds for them, and weights fill
 them; and images shrink from 224 by halves to 7."""
+
+HIDING_SUMS = 4
+"""More sums than so many for each vector of the image hide that it comes from the second cache."""
 
 FEW_SUMS = 4
 """Where a vector of the image meets fewer sums of a row of the window than so many, asking whether a row lies in the
@@ -57,18 +60,17 @@ class InnerWindows:
 
 
 class Order(Enum):
-    """What an iteration of the outermost loop is. CHANNELS: a vector of them, whose image is read where it lies. COPIED:
-    the same, and the image is copied before. ROWS: a row of tiles, each for vector after vector of channels."""
+    """What an iteration of the outermost loop is: a vector of CHANNELS, for the whole image; or a row of tiles, of ROWS
+    of the image, and each of them for vector after vector of channels."""
 
     CHANNELS = "channels"
-    COPIED = "copied"
     ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
 class InnerChoice:
-    """`columns` x `vectors` of `lanes` channels are a tile; tiles run in an `order`. Rows at the edges of the image have
-    loops of their own, or (not `rows_apart`) each row of a window asks. An epilogue runs over one vector after the
+    """`columns` x `vectors` of `lanes` channels are a tile; tiles run in an `order`. Rows at the edges of the image
+    have loops of their own, or (not `rows_apart`) each row of a window asks. An epilogue runs over one vector after the
     other or, `in_pairs`, over those of two columns as one."""
 
     columns: int
@@ -165,7 +167,7 @@ def choose_inner(w: InnerWindows, target: Target) -> InnerChoice | None:
     vectors = 2 if room and w.channels % (2 * lanes) == 0 else 1
     rows_apart = w.taps[1] < FEW_SUMS * w.steps[1] and tiles <= (1 if w.calls else 2)
     in_pairs = w.calls and tiles == 1 and vectors == 1 and columns % 2 == 0 and w.channels % lanes == 0
-    return InnerChoice(columns, vectors, lanes, _order(w, columns, vectors * lanes, target), rows_apart, in_pairs)
+    return InnerChoice(columns, vectors, lanes, _order(w, columns, target), rows_apart, in_pairs)
 
 
 def _lanes(w: InnerWindows, target: Target) -> int | None:
@@ -181,17 +183,14 @@ def _lanes(w: InnerWindows, target: Target) -> int | None:
     return lanes if lanes >= LEAST_CHANNELS else None
 
 
-def _order(w: InnerWindows, columns: int, channels: int, target: Target) -> Order:
-    """What a window meets of the image for a tile has to stay in the first cache until the next row of tiles. Of columns
-    that lie a multiple of many lines apart few find room in its sets: then the image of a vector is copied, if it is
-    small, or channels are read in the order in which they lie."""
-    first, size = target.caches[0], w.out.dtype.bytes
-    if w.taps[0] * _met(w, columns, 1) <= first.room(w.channels * size):
-        return Order.CHANNELS
-    image = _met(w, w.height, 0) * _met(w, w.width, 1) * channels * size
-    return Order.COPIED if image <= first.bytes // NEAR_SHARE else Order.ROWS
-
-
-def _met(w: InnerWindows, results: int, side: int) -> int:
-    """The rows (side 0) or columns of the image that so many of the result meet."""
-    return (results - 1) * w.steps[side] + (w.taps[side] - 1) * w.apart[side] + 1
+def _order(w: InnerWindows, columns: int, target: Target) -> Order:
+    """Vector by vector, where what a row of tiles meets for a tile stays in the first cache until the next row of them,
+    or comes from the second one beside enough sums. Of columns that lie a multiple of many lines apart few find room in
+    the sets of a cache: then channels are read and stored in the order in which they lie."""
+    first, second = target.caches[:2]
+    met = (columns - 1) * w.steps[1] + (w.taps[1] - 1) * w.apart[1] + 1
+    column = w.channels * w.out.dtype.bytes
+    near = w.taps[0] * met < first.room(column)
+    small = w.height * w.width * (1 + w.steps[0] * w.steps[1]) * column <= second.bytes
+    hidden = small and columns * w.taps[1] > HIDING_SUMS * met
+    return Order.CHANNELS if near or hidden else Order.ROWS

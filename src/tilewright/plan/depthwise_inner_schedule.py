@@ -11,9 +11,10 @@ one column, and a tile of columns is summed up in registers.
 
 The image is read where it lies: a vector is loaded once for all columns that meet it in a row of the window, and the
 first cache holds the rows that the next tiles meet again. A padded copy would take as many stores as the image has
-vectors, and the sums would wait for it. It is made where columns lie so far apart that the sets of the cache do not
-hold these rows; of large images vectors of channels are innermost then, and run through memory as it lies. Tiles at the edges are written out or have loops of their own: which of their
-columns are zeros is known then.
+vectors, and the sums would wait for it. Where columns lie so far apart that the sets of the cache do not hold these
+rows, the loop over channels is inside the loops over tiles, and what is next to what was read is read next.
+
+Tiles at the edges are written out or have loops of their own: which of their columns are zeros is known then.
 
 Functions like exp are long chains of instructions, and processors do not look far enough ahead to begin many of them:
 where an epilogue calls such, two vectors of a tile are one of twice the length, which the instructions of both are
@@ -26,12 +27,12 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads
+from tilewright.loops.edit import loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import begun
 from tilewright.plan.depthwise_inner_choice import InnerChoice, InnerWindows, Order, choose_inner, find_inner_windows
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -59,7 +60,7 @@ def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
     """The steps that a choice stands for."""
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
     made, last = (last, s.cache_write(last)) if choice.in_pairs else (None, last)
-    pad, copy = _held(s, w, choice)
+    pad = s.unite(w.source.name) if w.source.scope is not Scope.ARGUMENT else None
     loops = _tiles(s, w, choice, last)
     if made is not None:
         s.compute_at(made, loops.tile)
@@ -70,9 +71,7 @@ def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
     column = loop_of(s, last, w.image[1])
     _in_vectors(s, loop_of(s, last, -1), choice, together=w.calls)
     s.unroll(column)
-    if copy is not None and pad is not None:
-        _bring_near(s, w, choice, pad, copy, loops.around)
-    elif pad is not None:
+    if pad is not None:
         rows = _hold(s, w, choice, pad, loops.tile if tap is None else tap)
         _apart_at_edges(s, w, choice, loops, rows)
     s.parallel(loops.shared)
@@ -81,23 +80,13 @@ def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Loops:
-    """The loops over tiles: the one that threads share, the one around `rows`, that over the `columns` of tiles, and the
+    """The loops over tiles: the one that threads share, those over `rows` and over the `columns` of tiles, and the
     innermost, an iteration of which is a tile."""
 
     shared: Var
-    around: Var
     rows: Var
     columns: Var
     tile: Var
-
-
-def _held(s: Schedule, w: InnerWindows, choice: InnerChoice) -> tuple[str | None, str | None]:
-    """The block that puts zeros around the image, and the one that copies it, if there are any."""
-    pad = s.unite(w.source.name) if w.source.scope is not Scope.ARGUMENT else None
-    if choice.order is not Order.COPIED:
-        return pad, None
-    pad = s.cache_read(w.block, w.source.name) if pad is None else pad
-    return pad, s.cache_write(pad)
 
 
 def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> Loops:
@@ -110,7 +99,7 @@ def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> Loo
     columns, column = s.split(column, choice.columns, tail="shift")
     if choice.order is Order.ROWS:
         s.reorder(*others, row, columns, channels, column, lane)
-        return Loops(row, row, row, columns, channels)
+        return Loops(row, row, columns, channels)
     around = sorted([channels, *others], key=lambda v: -extent(s, v))
     if extent(s, around[0]) < ENOUGH_SHARES:
         size = next((n for n in range(w.height // SHARES_OF_ROWS, 0, -1) if w.height % n == 0), 0)
@@ -118,7 +107,7 @@ def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> Loo
             some, row = s.split(row, size)
             around = [some, *around]
     s.reorder(*around, row, columns, column, lane)
-    return Loops(around[0], around[-1], row, columns, columns)
+    return Loops(around[0], row, columns, columns)
 
 
 def _in_pairs(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str, tiles: Var) -> None:
@@ -188,31 +177,6 @@ def _hold(s: Schedule, w: InnerWindows, choice: InnerChoice, pad: str, loop: Var
     first, end = inside(found, found.spatial[row].var, 1)
     reach = (w.taps[0] - 1) * w.apart[0]
     return -(-first // w.steps[0]), (end - 1 - reach) // w.steps[0] + 1
-
-
-def _bring_near(s: Schedule, w: InnerWindows, choice: InnerChoice, pad: str, copy: str, around: Var) -> None:
-    """What the tiles of a vector meet is copied, through a register with the zeros around it."""
-    (between,) = stored_buffers(find_block(s.func, pad))
-    (near,) = stored_buffers(find_block(s.func, copy))
-    s.compute_at(copy, around)
-    s.compact(near.name)
-    s.set_scope(near.name, "stack")
-    row, column = (loop_of(s, copy, n) for n in w.source_image)
-    s.compute_at(pad, column)
-    s.compact(between.name)
-    s.set_scope(between.name, "register")
-    for block in (copy, pad):
-        _in_vectors(s, loop_of(s, block, -1), choice)
-    if w.source.scope is Scope.ARGUMENT:
-        return
-    s.guard(pad)
-    found = find_block(s.func, pad)
-    rows, columns = (inside(found, found.spatial[n].var, 1) for n in w.source_image)
-    if rows[0] < rows[1]:
-        row = parts(s, row, rows)[1]
-        column = loop_of(s, blocks(find_loop(s.func, row))[-1].name, w.source_image[1])
-    if columns[0] < columns[1]:
-        parts(s, column, columns)
 
 
 def _apart_at_edges(s: Schedule, w: InnerWindows, choice: InnerChoice, loops: Loops, rows: tuple[int, int]) -> None:
