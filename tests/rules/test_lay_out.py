@@ -52,8 +52,8 @@ MANY = MANY.replace("s: f32[1,", "s: f32[n,").replace("sizes=(1, 3, 4)", "sizes=
 """The same for any number of images."""
 
 CHAIN = """
-graph main(x: f32[1, 64, {points}]) -> y:
-  a: f32[96, 64] = constant(name=@a)
+graph main(x: f32[1, 8, {points}]) -> y:
+  a: f32[96, 8] = constant(name=@a)
   b: f32[160, 96] = constant(name=@b)
   z: f32[] = full(value=0.0, shape=())
   v: f32[96, 3, 3] = constant(name=@v)
@@ -191,3 +191,14 @@ graph main[n, p](x: f32[n, 6, p]) -> y:
 """
     assert not Images(module_of(text).graph).islands()
     assert len(Images(module_of(text.replace("p]", "7]").replace(", 7](", "](")).graph).islands()) == 2
+
+
+@pytest.mark.parametrize(("read", "made"), [(480, 80), (80, 480), (256, 1024)])
+def test_what_callers_give_and_take_is_not_transposed_for_one_product(read: int, made: int) -> None:
+    text = f"""
+graph main(x: f32[1, {read}, 196]) -> y:
+  w: f32[{made}, {read}] = constant(name=@w)
+  y: f32[1, {made}, 196] = contract(x, w, spec="n c p, o c -> n o p")
+"""
+    module = module_of(text)
+    assert lay_out(module, Target.parse("x86-64-v4")) is module

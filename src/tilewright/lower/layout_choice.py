@@ -65,7 +65,7 @@ class _Prices:
     def _ends(self, island: Island) -> tuple[float, float]:
         """What transposing takes where an island ends, as it was and with channels innermost."""
         ends = {(value, _turns(node, value, island)) for node, value in island.borders}
-        ends |= {(value, False) for value in island.axes if value in self.images.results}
+        ends |= {(v, False) for v in island.axes if v in self.images.results or v not in self.images.makers}
         moved = [0.0, 0.0]
         for value, turns in ends:
             moved[not turns] += math.prod(map(_number, value.type.shape)) * MOVE_CYCLES
