@@ -196,8 +196,8 @@ class CostModel:
         )
         rows = math.prod(extents[a] for a in spec.output if a in moved[1 - columns_of] and a not in moved[columns_of])
         batch = math.prod(extents[a] for a in spec.output) // max(rows * columns, 1)
-        if rows == 1 and batch > columns:
-            return batch * columns * terms / (lanes * FMA_PORTS * SPREAD)
+        if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:
+            return batch * rows * columns * terms / (lanes * FMA_PORTS * SPREAD)
         terms = -(-terms // self._at_a_time(node))
         tile = choose_register_tile(rows, columns, terms, tile_registers(self._target), lanes)
         return batch * tile_cycles(tile, rows, columns, terms)
