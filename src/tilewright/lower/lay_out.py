@@ -21,7 +21,6 @@ from tilewright.expr import dtypes
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.fold_constants import fold_constants
 from tilewright.lower.layout_choice import choose_islands
 from tilewright.lower.layout_islands import ONE, Images, Island, is_last, order
 from tilewright.lower.simplify_graph import simplify_graph
@@ -37,7 +36,7 @@ def lay_out(module: Module, target: Target) -> Module:
     lanes = target.lanes(dtypes.f32)
     module = eliminate_dead(module)
     made = over_graphs(module, lambda m, f: _lay_out(m, f, lanes))
-    return fold_constants(simplify_graph(made)) if made is not module else module
+    return simplify_graph(made) if made is not module else module
 
 
 def _lay_out(module: Module, function: GraphFunction, lanes: int) -> Module:
