@@ -55,6 +55,7 @@ class Stored:
             target=self.target.fingerprint(),
             compiler=compiler_version(),
             winograd=settings.WINOGRAD.read(),
+            strassen=settings.STRASSEN.read(),
             level=self.switches.level,
             off=" ".join(sorted(self.switches.off)),
             precision=self.switches.precision,

@@ -39,6 +39,7 @@ from tilewright.lower.share_out import share_out
 from tilewright.lower.shift_signs import shift_signs
 from tilewright.lower.simplify_graph import simplify_graph
 from tilewright.lower.sink_constants import sink_constants
+from tilewright.lower.strassen import strassen
 from tilewright.lower.widen_padding import widen_padding
 from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
@@ -77,6 +78,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("lay-out", lambda module: lay_out(module, target), GRAPH, since=2),
         Pass("orient", orient_constants, GRAPH, since=2),
         Pass("fold-oriented", fold_constants, GRAPH, since=2),
+        Pass("strassen", lambda module: strassen(module, target, rounds), GRAPH, since=3),
         Pass("reduce-precision", lambda m: reduce_precision(m, target) if rounds else m, GRAPH, since=HIGHEST),
         Pass("widen", lambda module: widen_padding(module, target), GRAPH, since=2),
         Pass("shift-signs", lambda module: shift_signs(module, target), GRAPH, since=2),

@@ -10,6 +10,7 @@ from tilewright.ops import reduce as reduce
 from tilewright.ops import scan as scan
 from tilewright.ops import scatter as scatter
 from tilewright.ops import sort as sort
+from tilewright.ops import strassen as strassen
 from tilewright.ops import symbolic as symbolic
 from tilewright.ops import window as window
 from tilewright.ops import winograd as winograd

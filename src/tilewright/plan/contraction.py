@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
-from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Var
+from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
@@ -31,9 +31,16 @@ ENOUGH_ROWS = 32
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One factor: its load, and for each axis of the block the dimensions that move with it."""
+    """One factor: its load, and for each axis of the block the dimensions that move with it. Of a difference of two
+    constants, the load of the first; the other one, `minus`, moves along no further axes."""
 
     load: Load
+    minus: Load | None = None
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        """What it is made of."""
+        return (self,) if self.minus is None else (Operand(self.load), Operand(self.minus))
 
     @property
     def buffer(self) -> Buffer:
@@ -171,10 +178,22 @@ def factors_of(store: Store) -> tuple[Operand, Operand] | None:
             pass
         case _:
             return None
-    loads = [_only_load(p), _only_load(q)]
-    if loads[0] is None or loads[1] is None or loads[0].buffer is loads[1].buffer:
+    found = [_operand(p), _operand(q)]
+    if found[0] is None or found[1] is None or found[0].buffer is found[1].buffer:
         return None
-    return Operand(loads[0]), Operand(loads[1])
+    return found[0], found[1]
+
+
+def _operand(e: Expr) -> Operand | None:
+    """A factor that is one load, or the difference of two constants the first of which moves along all axes."""
+    if not isinstance(e, Sub):
+        load = _only_load(e)
+        return None if load is None else Operand(load)
+    a, b = _only_load(e.a), _only_load(e.b)
+    if a is None or b is None or a.buffer is b.buffer or {a.buffer.scope, b.buffer.scope} != {Scope.CONSTANT}:
+        return None
+    axes = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in (a, b)]
+    return Operand(a, b) if axes[1] <= axes[0] else None
 
 
 def _only_load(e: Expr) -> Load | None:

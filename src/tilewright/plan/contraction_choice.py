@@ -15,6 +15,7 @@ from tilewright.plan.contraction_operands import (
     terms_in_cache,
 )
 from tilewright.plan.register_tiles import (
+    DIFFERENCE,
     STREAMS,
     TALLEST,
     RegisterTile,
@@ -130,7 +131,8 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    far = together > 1 and tile.rows <= MOST_PLACES and _plain_panels_come_from_afar(found, target)
+    places = tile.rows <= MOST_PLACES or found.vector.minus is not None
+    far = together > 1 and places and _plain_panels_come_from_afar(found, target)
     ahead = line_elements(found, target) if terms is None and (far or _rows_come_from_afar(found, target)) else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
 
@@ -146,8 +148,12 @@ def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: i
         return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
     grouped = pack_vector and not found.vector.is_constant
     least = 0.0 if pack_vector else least_cycles(found, target)
-    tall = min(tallest(found, target), MOST_PLACES if _plain_panels_come_from_afar(found, target) else TALLEST)
-    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least)
+    if found.vector.minus is not None:
+        tall, traffic = tallest(found, target), DIFFERENCE
+    else:
+        places = MOST_PLACES if _plain_panels_come_from_afar(found, target) else TALLEST
+        tall, traffic = min(tallest(found, target), places), 0.0
+    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic)
 
 
 def _rows_side_by_side(found: Contraction) -> bool:

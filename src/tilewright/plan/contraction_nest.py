@@ -107,6 +107,9 @@ def _outer_order(
     elif cut is not None and (made.tiles is None or max(outer.values()) >= MANY):
         order = ordered(outer)
         first = order[0]
+    elif choice.ahead and max(outer.values()) > 1:
+        order = [*(v for v in outer if v is not made.cache), made.panels, *([made.cache] if made.cache else [])]
+        first, inner = order[0], inner[1:]
     else:
         order = ordered(outer | {made.panels: _panels(found, choice)})
         first, inner = order[0], inner[1:]

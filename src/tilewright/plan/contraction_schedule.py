@@ -86,24 +86,24 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         results = [write]
     else:
         results = list(s.get_consumers(dot))
-    panel, rows = _pack_operands(s, found, choice)
+    packed, rows = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     for block in results:
         s.reverse_compute_at(block, nest.tiles)
     s.compact(sums)
     s.set_scope(sums, "register")
     together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
-    if panel is not None and not found.vector.is_constant and together is not None:
-        panels_in_cache(s, panel, together)
+    if packed and not found.vector.is_constant and together is not None:
+        panels_in_cache(s, packed[0], together)
     vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     vectors[dot] = nest.vectors
     tails = without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
         settle_edges(s, found, choice, nest, block)
     if choice.ahead > 0:
-        constant, loop = (rows, nest.tiles) if rows is not None else (panel, nest.panels)
-        assert constant is not None
-        prefetch_constant(s, dot, constant, loop, nest.tiles, choice.ahead)
+        constants, loop = ([rows], nest.tiles) if rows is not None else (packed, nest.panels)
+        for constant in constants:
+            prefetch_constant(s, dot, constant, loop, nest.tiles, choice.ahead)
     prefetch_results(s, found, results, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
@@ -152,7 +152,7 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     sums, results = found.out.name, list(s.get_consumers(dot))
-    panel, _ = _pack_operands(s, found, choice)
+    packed, _ = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
     apart = _panel_around_terms(s, found, choice, nest)
@@ -171,8 +171,8 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         s.vectorize(jl)
     if apart is not None:
         keep_near(s, sums)
-    if panel is not None and nest.near is not None and not choice.rows_stay:
-        panels_in_cache(s, panel, nest.terms)
+    if packed and nest.near is not None and not choice.rows_stay:
+        panels_in_cache(s, packed[0], nest.terms)
     for block in (dot, *whole_panels_apart(s, found, choice, nest)):
         settle_edges(s, found, choice, nest, block)
     if apart is None:
@@ -190,9 +190,12 @@ def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: N
     return loops[place - 1] if inside else None
 
 
-def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[str | None, str | None]:
-    """Packs what the choice says; returns the names of the vector operand's panels and of the other's tiles of rows."""
-    panel = pack(s, found, found.vector, found.columns, choice.panel_columns) if choice.pack_vector else None
+def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
+    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and of
+    the other's tiles of rows."""
+    packed = []
+    for operand in found.vector.parts if choice.pack_vector else ():
+        packed.append(pack(s, found, operand, found.columns, choice.panel_columns))
     if not choice.pack_broadcast or found.rows is None:
-        return panel, None
-    return panel, pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+        return packed, None
+    return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)

@@ -32,6 +32,7 @@ from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
 from tilewright.plan.partial_sums import sum_long_in_parts
 from tilewright.plan.pieces import in_pieces
+from tilewright.plan.strassen_schedule import schedule_strassen
 from tilewright.plan.tiles import narrower, tile_for
 from tilewright.plan.winograd_schedule import schedule_winograd
 from tilewright.report.errors import UserError
@@ -80,6 +81,7 @@ def schedule(function: Function, target: Target) -> tuple[Schedule, Decision]:
     for template in (
         _Template("attention", lambda: schedule_attention(function, target), whole=True, alone=True),
         _Template("winograd", lambda: schedule_winograd(function, target), whole=True),
+        _Template("strassen", lambda: schedule_strassen(function, target), whole=True),
         _Template("depthwise", lambda: schedule_depthwise(function, target)),
         _Template("depthwise inner", lambda: schedule_depthwise_inner(function, target)),
         _Template("dot windows", lambda: schedule_dot_windows(function, target)),

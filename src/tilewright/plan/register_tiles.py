@@ -34,6 +34,9 @@ UNKNOWN = 1 << 12
 SECOND_CACHE = 0.5
 """What a vector of a panel that does not stay in the first cache adds to each term beyond that."""
 
+DIFFERENCE = 1.0
+"""What a vector that is the difference of two adds to each term: one more load, from one more panel."""
+
 UNEVEN = 1.05
 """How much faster a tile must be that leaves a part of one at an edge, where panels are wanted in groups of one size,
 or are asked for ahead."""
@@ -107,14 +110,15 @@ def choose_register_tile(
     tallest: int = TALLEST,
     grouped: bool = False,
     least: float = 0.0,
+    traffic: float = 0.0,
 ) -> RegisterTile:
     """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, of at most `tallest`
     rows; with `grouped`, better one whose panels of columns can be worked on in groups of one size; where a term of
-    any tile takes `least` cycles."""
+    any tile takes `least` cycles, and each vector comes with further cycles of `traffic` a term."""
 
     def cost(tile: RegisterTile) -> tuple[float, int]:
         uneven = grouped and columns % tile.columns != 0
-        cycles = tile_cycles(tile, rows, columns, depth, least=least)
+        cycles = tile_cycles(tile, rows, columns, depth, traffic, least)
         return cycles * (UNEVEN if uneven else 1), -tile.rows * tile.vectors
 
     return min(_fitting(columns, registers, lanes, tallest), key=cost)

@@ -158,6 +158,13 @@ WINOGRAD = Setting(
     True,
     _parse_switch,
 )
+STRASSEN = Setting(
+    "TILEWRIGHT_STRASSEN",
+    "lets large products be computed by seven products of half the size, where that is faster",
+    "1 or 0",
+    True,
+    _parse_switch,
+)
 
 SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None], ...] = (
     SHOW,
@@ -167,6 +174,7 @@ SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[in
     MEMORY_LIMIT,
     COMPILE_PROCESSES,
     WINOGRAD,
+    STRASSEN,
 )
 
 

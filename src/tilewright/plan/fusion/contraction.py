@@ -32,17 +32,24 @@ class Contraction(Anchored):
             return "{op} is no product without windows"
         if not all(_is_moved(entries) for entries in fused.values()):
             return "{op} reads its operands many times, and computes none that is more than moved data"
-        if len(fused) > 1 or not all(_reads_through(node, value, flow) for value in fused):
+        if not all(_reads_through(node, value, flow) for value in fused) or not _is_one_way(fused, flow):
             return "this operand of {op} is not one that is read as well before it is moved"
         return None
 
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
-        if node.op.name in ("transpose", "slice"):
+        if node.op.name == "sub" and not all(v in flow.constants for v in node.inputs):
+            return super().take(node, fused, flow)
+        if node.op.name in ("transpose", "slice", "sub"):
             found = not fused and any(
                 _reads_through(r, node.outputs[0], flow) for r in flow.readers_of(node.outputs[0])
             )
             return Entry(self.name) if found else "no product reads what {op} moves as well where it comes from"
         return super().take(node, fused, flow)
+
+
+def _is_one_way(fused: Fused, flow: Dataflow) -> bool:
+    """Whether at most one operand is moved on its way, beside a difference of constants."""
+    return sum(flow.makers[value].op.name != "sub" for value in fused) <= 1
 
 
 def _is_moved(entries: tuple[Entry, ...]) -> bool:
@@ -59,7 +66,9 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
     ):
         return False
     last = _along_last(node)
-    return last is not None and maker.op.name == ("transpose" if node.inputs.index(value) == last else "slice")
+    if last is None or node.inputs.index(value) != last:
+        return last is not None and maker.op.name == "slice"
+    return maker.op.name == "transpose" or (maker.op.name == "sub" and all(v in flow.constants for v in maker.inputs))
 
 
 def _along_last(node: Node) -> int | None:

@@ -22,6 +22,8 @@ REREAD = frozenset(
         "window_reduce",
         "winograd_input",
         "winograd_output",
+        "strassen_input",
+        "strassen_output",
         "top_k",
         "cumulative",
         "scatter_elements",

@@ -12,7 +12,7 @@ from tilewright.plan.fusion.contraction import has_windows
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.template import OTHER_PARTS, Anchored, Entry, Fused, Refusal, plain
 
-WINDOWS = frozenset({"window_reduce", "winograd_input", "winograd_output"})
+WINDOWS = frozenset({"window_reduce", "winograd_input", "winograd_output", "strassen_input", "strassen_output"})
 
 
 class Window(Anchored):

@@ -1,0 +1,137 @@
+"""Large products by constants become seven of half the size in each dimension, where that pays and is accurate enough.
+
+    y: f32[128, 3072] = contract(x, w, spec="mk,kn->mn")                        w: f32[768, 3072], a constant
+    =>
+    s: f32[7, 64, 384] = strassen_input(x)
+    d: f32[3, 64, 1536] = contract(slice(s, 0..3), u, spec="pmk,pkn->pmn")      u: f32[3, 384, 1536], sums of blocks of w
+    e: f32[1, 64, 1536] = contract(slice(s, 3..4), v, spec="pmk,pkn->pmn")      v: f32[1, 384, 1536]
+    f: f32[3, 64, 1536] = contract(slice(s, 4..7), sub(u, v), spec="pmk,pkn->pmn")
+    y: f32[128, 3072] = strassen_output(d, e, f, shape=(128, 3072))
+
+Seven products take the place of eight (see ops/strassen.py). The differences are taken where they are multiplied, so that
+the constants take as much memory as before; small ones are stored. An infinity or NaN of x reaches the results of its
+neighbour's row, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.graph.edit import Edit, over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.lower.strassen_choice import Sizes, half_columns, keeps_all, pays
+from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.index_maps import Spec, parse
+from tilewright.ops.strassen import PARTS, transform_factor
+from tilewright.plan.precision_choice import pairs_of
+from tilewright.report import settings
+from tilewright.target import Target
+
+Array = np.ndarray[Any, Any]
+
+
+def strassen(module: Module, target: Target, halves: bool = False) -> Module:
+    """The module with those products rewritten that are faster so; none where TILEWRIGHT_STRASSEN is 0, nor, with
+    `halves`, where the machine multiplies factors rounded to bf16 faster."""
+    if not settings.STRASSEN.read() or (halves and pairs_of(target) is not None):
+        return module
+    stored = sum(array.nbytes for array in module.constants.values())
+    return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target)))
+
+
+def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bool) -> Module:
+    edit = _Products(module, function, target, stored)
+    for node in function.nodes:
+        found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) else None
+        if found is None or not pays(found.sizes, found.factor, target, stored):
+            edit.keep(node)
+        elif not edit.replace(node, (edit.made(found),)):
+            edit.keep(node)
+    return edit.finish()
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """y[…, m, n] = the sum of x[…, m, k] * factor[k, n] over k."""
+
+    node: Node
+    x: Value
+    constant: Value
+    factor: Array
+
+    @property
+    def sizes(self) -> Sizes:
+        *outer, rows, depth = self.x.type.static_shape() or (0, 0)
+        return Sizes(rows, depth, self.factor.shape[1], math.prod(outer))
+
+
+def find_product(edit: Edit, node: Node) -> Product | None:
+    """The product of matrices and a constant that a contraction is; None where it is another one."""
+    attrs = node.attrs
+    assert isinstance(attrs, ContractAttributes)
+    types = [v.type for v in (*node.inputs, *node.outputs)]
+    if len(types) != 3 or any(t.dtype is not dtypes.f32 or not t.static_shape() or t.rank < 2 for t in types):
+        return None
+    x, w = edit.inputs(node)
+    array, order = edit.array(w), _order(parse(attrs.spec))
+    if array is None or order is None:
+        return None
+    return Product(node, x, w, array.transpose(order))
+
+
+def _order(spec: Spec) -> tuple[int, int] | None:
+    """The order of the second operand's dimensions that makes a specification "…mk,kn->…mn"; None where none does."""
+    x, w = ([index.axis for index in operand] for operand in spec.operands)
+    *outer, n = spec.output
+    k = x[-1]
+    if x[:-1] != outer or not outer or k in spec.output or len({*x}) != len(x):
+        return None
+    return next((order for order in ((0, 1), (1, 0)) if len(w) == 2 and [w[p] for p in order] == [k, n]), None)
+
+
+class _Products(Edit):
+    """A function while its products are rewritten: what was made of each constant; whether differences are stored."""
+
+    def __init__(self, module: Module, function: GraphFunction, target: Target, stored: bool) -> None:
+        super().__init__(module, function)
+        self._target = target
+        self._stored = stored
+        self._factors: dict[tuple[Value, tuple[int, ...]], tuple[Value, ...]] = {}
+        self._sums: dict[Value, Value] = {}
+
+    def made(self, found: Product) -> Value:
+        """Adds the operators that compute a product."""
+        self.source = found.node.source
+        if found.x not in self._sums:
+            self._sums[found.x] = self._op("strassen_input", found.x)
+        sums = self._sums[found.x]
+        shape = sums.type.static_shape() or ()
+        outer = " ".join(["p", *(f"a{n}" for n in range(len(shape) - 3)), "m"])
+        products, first = [], 0
+        for count, factor in zip(PARTS, self._of_constant(found), strict=True):
+            part = self._op("slice", sums, starts=(first, *(0,) * len(shape[1:])), sizes=(count, *shape[1:]), steps=(1,) * len(shape))
+            products.append(self._op("contract", part, factor, spec=f"{outer} k, p k n -> {outer} n"))
+            first += count
+        shape = found.node.outputs[0].type.static_shape() or ()
+        return self._op("strassen_output", *products, shape=shape[-2:])
+
+    def _of_constant(self, found: Product) -> tuple[Value, ...]:
+        """The second factors of the products, as many as PARTS says."""
+        key = found.constant, found.factor.strides
+        if key not in self._factors:
+            u = transform_factor(found.factor, half_columns(found.sizes.columns, self._target))
+            several = self.constant(np.ascontiguousarray(u[:3]), "factors")
+            last = self.constant(np.ascontiguousarray(u[3:]), "factor")
+            apart = self.constant(u[:3] - u[3:], "factors") if self._stored else self._op("sub", several, last)
+            self._factors[key] = several, last, apart
+        return self._factors[key]
+
+    def _op(self, op: str, *inputs: Value, **attrs: object) -> Value:
+        made = self.typed(op, inputs, attrs, op)
+        assert made is not None, f"{op} of a product can always be typed"
+        return self.add(made).outputs[0]

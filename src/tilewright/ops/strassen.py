@@ -1,0 +1,189 @@
+"""The sums around Strassen's products: a matrix product by seven products of half the size in each dimension.
+
+    s: f32[7, 64, 384] = strassen_input(x: f32[128, 768])                  of pairs of rows and halves of columns
+    d: f32[3, 64, 512] = contract(s[0:3], u[0:3], spec="p m k, p k n -> p m n")       u: strassen_factors(w), [4, …]
+    e: f32[1, 64, 512] = contract(s[3:4], u[3:4], …)
+    f: f32[3, 64, 512] = contract(s[4:7], u[0:3] - u[3:4], …)
+    y: f32[128, 1024]  = strassen_output(d, e, f, shape=(128, 1024))
+
+The scheme is Winograd's variant of Strassen's (15 sums; Higham, "Accuracy and Stability of Numerical Algorithms", 23.1),
+with a basis of the constant factor in which four of its seven sums are stored and the other three are a difference of
+two of these: so it takes no more memory than before. The idea of such a basis is Karstadt and Schwartz's ("Matrix
+Multiplication, a Little Faster", 2017).
+
+Blocks of the first factor are its even and odd rows by the halves of its columns; a row meets its neighbour alone. What
+an odd number of rows or columns lacks is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.expr.build import equal, less, minimum, select
+from tilewright.expr.dtypes import f32, f64
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
+from tilewright.loops.build import Builder, load
+from tilewright.loops.nodes import Buffer
+from tilewright.ops.checks import check_count, check_same_dtype, number
+from tilewright.types.tensor import TensorType
+
+Types = tuple[TensorType, ...]
+Array = np.ndarray[Any, Any]
+
+PRODUCTS, STORED, DERIVED = 7, 4, 3
+"""The products; the sums of the constant factor that are stored; those that are the first ones less the last of them."""
+
+PARTS = (3, 1, 3)
+"""Of how many products each operand of `strassen_output` is: of factors that are stored, of the one that is taken from
+others, of differences."""
+
+
+def input_terms(a: Sequence[Any]) -> list[Any]:
+    """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; sums that are used twice are written once."""
+    total = a[2] + a[3]
+    rest = total - a[0]
+    return [a[0], a[1], a[1] - rest, rest, a[2] - a[0], a[3], total]
+
+
+def factor_terms(b: Sequence[Any]) -> list[Any]:
+    """The sums of the blocks of the second factor, b = [b00, b01, b10, b11], that are stored."""
+    return [b[0], b[2], b[3], b[3] - b[1] + b[0]]
+
+
+def output_terms(m: Sequence[Any]) -> list[Any]:
+    """The blocks [c00, c01, c10, c11] of the result, from all products in order."""
+    both = m[0] + m[3]
+    lower, right = both + m[4], both + m[6]
+    return [m[0] + m[1], right + m[2], lower + m[5], lower + m[6]]
+
+
+def transform_factor(w: Array, half: int) -> Array:
+    """The sums of the blocks of w: [k, n] that are stored, [4, ceil(k / 2), half], in the type of w; half is the columns
+    of a block, n / 2 at least."""
+    k = -(-w.shape[0] // 2)
+    whole = w if w.shape == (2 * k, 2 * half) else np.pad(w, ((0, 2 * k - w.shape[0]), (0, 2 * half - w.shape[1])))
+    made = np.empty((STORED, k, half), w.dtype)
+    for place, term in enumerate(factor_terms([whole[i : i + k, j : j + half] for i in (0, k) for j in (0, half)])):
+        made[place] = term
+    return made
+
+
+class OutputAttributes(Attributes):
+    """`shape`: rows and columns of the result, at most twice those of the products."""
+
+    shape: tuple[int, int]
+
+
+class StrassenInput(Op):
+    """s[p, …, i, k]: sum p of the blocks x[…, 2*i + a, b*half + k] for a, b in 0..2, half the columns of x rounded up."""
+
+    name = "strassen_input"
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: Attributes) -> Types:
+        check_count(context, inputs, 1)
+        (x,) = inputs
+        _check_floats(context, x)
+        if x.rank < 2:
+            raise context.error(f"a factor has rows and columns, and {x} is no matrix")
+        if any(number(extent) in (None, 0) for extent in x.shape[-2:]):
+            raise context.error(f"rows and columns of {x} are no numbers from 1")
+        halves = [-(-(number(extent) or 0) // 2) for extent in x.shape[-2:]]
+        return (TensorType.of(x.dtype, (PRODUCTS, *x.shape[:-2], *halves)),)
+
+    def meaning(self, inputs: Arrays, attrs: Attributes) -> Arrays:
+        (x,) = inputs
+        rows, half = (-(-extent // 2) for extent in x.shape[-2:])
+        whole = np.zeros((*x.shape[:-2], 2 * rows, 2 * half), x.dtype)
+        whole[..., : x.shape[-2], : x.shape[-1]] = x
+        terms = input_terms([whole[..., a::2, b * half : (b + 1) * half] for a in range(2) for b in range(2)])
+        return (np.stack(terms),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (x,), (s,) = inputs, outputs
+        may_end = [_is_odd(extent) for extent in x.shape[-2:]]
+
+        def block(a: int, b: int, *at: Expr) -> Expr:
+            *outer, i, k = at
+            places = (i * 2 + a, s.shape[-1] * b + k)
+            return _within(x, outer, places, [end and side == 1 for end, side in zip(may_end, (a, b), strict=True)])
+
+        def total(p: Expr, *at: Expr) -> Expr:
+            return _chosen(p, input_terms([block(a, b, *at) for a in range(2) for b in range(2)]))
+
+        build.compute("strassen_input", s, total)
+
+
+class StrassenOutput(Op):
+    """y[…, 2*i + a, b*half + j]: block a, b of the sums of the products m[p, …, i, j], which are those of all operands
+    in order; half is the number of their columns."""
+
+    name = "strassen_output"
+    attributes = OutputAttributes
+    pattern = Pattern.REDUCE
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: OutputAttributes) -> Types:
+        check_count(context, inputs, len(PARTS))
+        check_same_dtype(context, inputs)
+        for products, m in zip(PARTS, inputs, strict=True):
+            _check_floats(context, m)
+            if m.rank < 3 or m.rank != inputs[0].rank:
+                raise context.error(f"products are matrices, as many for each operand, but {inputs[0]} and {m} are not")
+            context.require_equal(m.shape[0], const(products), "the numbers of products")
+            for n in range(1, m.rank):
+                context.require_equal(m.shape[n], inputs[0].shape[n], "the sizes of products")
+        halves = [number(extent) or 0 for extent in inputs[0].shape[-2:]]
+        if any(not 1 <= extent <= 2 * half for extent, half in zip(attrs.shape, halves, strict=True)):
+            raise context.error(f"the shape {attrs.shape} does not lie in twice that of products, {inputs[0]}")
+        return (TensorType.of(inputs[0].dtype, (*inputs[0].shape[1:-2], *attrs.shape)),)
+
+    def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
+        c = output_terms(np.concatenate(inputs))
+        y = np.stack([np.concatenate(c[:2], -1), np.concatenate(c[2:], -1)], -2)
+        y = y.reshape(*y.shape[:-3], 2 * y.shape[-3], y.shape[-1])
+        return (np.ascontiguousarray(y[..., : attrs.shape[0], : attrs.shape[1]]),)
+
+    def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
+        (y,), half = outputs, inputs[0].shape[-1]
+        places = [(m, p) for m, products in zip(inputs, PARTS, strict=True) for p in range(products)]
+
+        def element(*at: Expr) -> Expr:
+            *outer, i, j = at
+            terms = output_terms([load(m, p, *outer, i // 2, j % half) for m, p in places])
+            return select(equal(i % 2, 0), *(_chosen(j // half, terms[n : n + 2]) for n in (0, 2)))
+
+        build.compute("strassen_output", y, element)
+
+
+def _check_floats(context: TypeContext, x: TensorType) -> None:
+    if x.dtype not in (f32, f64):
+        raise context.error(f"{context.op} takes f32 or f64, not {x}", "cast the input: cast(dtype=f32)")
+
+
+def _is_odd(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value % 2 == 1
+
+
+def _within(x: Buffer, outer: Sequence[Expr], at: Sequence[Expr], may_end: Sequence[bool]) -> Expr:
+    """x at a row and a column; zero beyond those that may end before it."""
+    ends = list(zip(at, x.shape[-2:], may_end, strict=True))
+    element = load(x, *outer, *(minimum(i, extent - 1) if may else i for i, extent, may in ends))
+    for i, extent, may in ends:
+        element = select(less(i, extent), element, const(0.0, x.dtype)) if may else element
+    return element
+
+
+def _chosen(place: Expr, terms: Sequence[Expr]) -> Expr:
+    """The term of this number."""
+    value = terms[-1]
+    for n, term in reversed(list(enumerate(terms[:-1]))):
+        value = select(equal(place, n), term, value)
+    return value
+
+
+register(StrassenInput())
+register(StrassenOutput())
