@@ -26,6 +26,7 @@ from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.edit import loads, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Seq, Stmt, Store, seq
+from tilewright.loops.same import same
 from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
@@ -35,13 +36,21 @@ Run = Callable[[Sequence[Task]], Sequence[tuple[Array, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """A function made of a part of a kernel's head; which inputs of the kernel it takes."""
+
+    function: Function
+    used: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Hoisted:
-    """A kernel without its head; the function made of the head; which inputs of the kernel each of them takes."""
+    """A kernel without its head; the functions made of the head, whose results the kernel takes behind its inputs; which
+    of its inputs it keeps."""
 
     kernel: Function
-    head: Function
+    heads: tuple[Head, ...]
     kept: tuple[int, ...]
-    used: tuple[int, ...]
 
 
 def hoist_constants(module: Module, run: Run) -> Module:
@@ -81,39 +90,44 @@ def split_head(function: Function) -> Hoisted | None:
             made |= stored
     rest = [s for s in body if s not in head and not (isinstance(s, Alloc) and s.buffer in made)]
     read = {load.buffer for s in rest for load in loads(s)}
-    results = [s.buffer for s in body if isinstance(s, Alloc) and s.buffer in made & read]
-    if not results or not rest:
+    if not made & read or not rest:
         return None
-    used = tuple(n for n, p in enumerate(inputs) if any(load.buffer is p for s in head for load in loads(s)))
+    order = [s.buffer for s in body if isinstance(s, Alloc) and s.buffer in made]
+    heads, taken = [], dict[Buffer, Buffer]()
+    for nests in _apart(head, made):
+        own = {store.buffer for s in nests for store in statements(s) if isinstance(store, Store)}
+        results = [b for b in order if b in own & read]
+        heads += [_head(function, inputs, nests, [b for b in order if b in own], results)] if results else []
+        taken.update((b, b.replace(scope=Scope.CONSTANT)) for b in results)
     kept = tuple(n for n, p in enumerate(inputs) if p not in known or p in read)
-    return _functions(function, head, rest, results, made, kept, used)
+    params = (*(inputs[n] for n in kept), *taken.values(), *function.params[len(inputs) :])
+    return Hoisted(function.replace(params=params, body=substitute_buffers(seq(*rest), taken)), tuple(heads), kept)
 
 
-def _functions(
+def _apart(head: Sequence[Stmt], made: set[Buffer]) -> list[list[Stmt]]:
+    """The nests of a head in groups that use none of each other's buffers."""
+    groups: list[tuple[set[Buffer], list[Stmt]]] = []
+    for s in head:
+        used = {load.buffer for load in loads(s)} | {st.buffer for st in statements(s) if isinstance(st, Store)}
+        joined = [group for group in groups if group[0] & used & made]
+        buffers = used.union(*(group[0] for group in joined))
+        groups = [group for group in groups if group not in joined]
+        groups.append((buffers, [*(each for group in joined for each in group[1]), s]))
+    return [nests for _, nests in groups]
+
+
+def _head(
     function: Function,
-    head: list[Stmt],
-    rest: list[Stmt],
-    results: list[Buffer],
-    made: set[Buffer],
-    kept: tuple[int, ...],
-    used: tuple[int, ...],
-) -> Hoisted:
-    inputs = function.params[: len(function.params) - function.outputs]
-    outputs = function.params[len(function.params) - function.outputs :]
-    inner = [Alloc(b) for b in made if b not in results]
+    inputs: Sequence[Buffer],
+    nests: Sequence[Stmt],
+    made: Sequence[Buffer],
+    results: Sequence[Buffer],
+) -> Head:
+    used = tuple(n for n, p in enumerate(inputs) if any(load.buffer is p for s in nests for load in loads(s)))
     given = {b: b.replace(scope=Scope.ARGUMENT) for b in results}
-    first = Function(
-        f"{function.name}.constants",
-        (),
-        (*(inputs[n] for n in used), *given.values()),
-        substitute_buffers(seq(*inner, *head), given),
-        len(results),
-        function.source,
-    )
-    taken = {b: b.replace(scope=Scope.CONSTANT) for b in results}
-    params = (*(inputs[n] for n in kept), *taken.values(), *outputs)
-    kernel = function.replace(params=params, body=substitute_buffers(seq(*rest), taken))
-    return Hoisted(kernel, first, kept, used)
+    body = substitute_buffers(seq(*[Alloc(b) for b in made if b not in given], *nests), given)
+    params = (*(inputs[n] for n in used), *given.values())
+    return Head(Function(f"{function.name}.constants", (), params, body, len(given), function.source), used)
 
 
 def _is_static(buffer: Buffer) -> bool:
@@ -129,47 +143,74 @@ def _is_plain(stmt: Stmt, function: Function) -> bool:
     return not any(isinstance(node, Var) and node in symbols for node in preorder(stmt))
 
 
+Key = tuple[int, tuple[str, ...]]
+"""A task: the number of its function, and the names of the constants that it takes."""
+
+
 def _rewritten(module: Module, hoisted: dict[str, Hoisted], run: Run) -> Module:
     """The module with the calls of hoisted kernels reading what their heads computed."""
-    tasks: dict[tuple[str, ...], Task] = {}
-    keys: dict[Node, tuple[str, ...]] = {}
+    tasks: dict[Key, Task] = {}
+    keys: dict[Node, tuple[Key, ...]] = {}
+    numbers = _numbered([head.function for found in hoisted.values() for head in found.heads])
     for graph in _graphs(module):
         made_by = {v: node for node in graph.nodes for v in node.outputs}
         for node in graph.nodes:
             if isinstance(node.attrs, Call) and node.attrs.callee in hoisted:
-                found = hoisted[node.attrs.callee]
-                names = tuple(_name(made_by[node.inputs[n]]) for n in found.used)
-                keys[node] = (node.attrs.callee, *names)
-                tasks[keys[node]] = (found.head, tuple(module.constants[name] for name in names))
-    results = dict(zip(tasks, run(list(tasks.values())), strict=True))
+                needed = []
+                for head in hoisted[node.attrs.callee].heads:
+                    names = tuple(_name(made_by[node.inputs[n]]) for n in head.used)
+                    needed.append((numbers[head.function], names))
+                    tasks.setdefault(needed[-1], (head.function, tuple(module.constants[name] for name in names)))
+                keys[node] = tuple(needed)
+    results = dict(zip(tasks, zip(tasks.values(), run(list(tasks.values())), strict=True), strict=True))
     made = over_graphs(module, lambda m, f: _with_results(m, f, hoisted, keys, results))
     for found in hoisted.values():
         made = made.with_function(found.kernel)
     return _without_unused(made)
 
 
+def _numbered(functions: Sequence[Function]) -> dict[Function, int]:
+    """A number for each function, one for those that are the same."""
+    numbers: dict[Function, int] = {}
+    alike: dict[tuple[object, ...], list[Function]] = {}
+    for function in functions:
+        known = alike.setdefault(tuple((p.dtype, p.shape) for p in function.params), [])
+        first = next((f for f in known if same(f.body, function.body)), function)
+        numbers[function] = numbers.setdefault(first, len(numbers))
+        known += [function] if first is function else []
+    return numbers
+
+
 def _with_results(
     module: Module,
     graph: GraphFunction,
     hoisted: dict[str, Hoisted],
-    keys: dict[Node, tuple[str, ...]],
-    results: dict[tuple[str, ...], tuple[Array, ...]],
+    keys: dict[Node, tuple[Key, ...]],
+    results: dict[Key, tuple[Task, tuple[Array, ...]]],
 ) -> Module:
     """The module with the results of heads as constants of a graph function."""
     edit = Edit(module, graph)
-    values: dict[tuple[str, ...], tuple[Value, ...]] = {}
+    values: dict[Key, tuple[Value, ...]] = {}
     for node in graph.nodes:
         if node not in keys:
             edit.keep(node)
             continue
-        key, found = keys[node], hoisted[keys[node][0]]
-        if key not in values:
-            buffers = found.head.params[len(found.head.params) - found.head.outputs :]
-            values[key] = tuple(edit.constant(a, b.name) for a, b in zip(results[key], buffers, strict=True))
+        taken: list[Value] = []
+        for key in keys[node]:
+            if key not in values:
+                (function, given), arrays = results[key]
+                named = zip(arrays, function.params[len(given) :], strict=True)
+                values[key] = tuple([edit.constant(array, buffer.name) for array, buffer in named])
+            taken += values[key]
         inputs = edit.inputs(node)
-        edit.add(node.replace(inputs=(*(inputs[n] for n in found.kept), *values[key])))
+        edit.add(node.replace(inputs=(*(inputs[n] for n in hoisted[_callee(node)].kept), *taken)))
         edit.changed = True
     return edit.finish()
+
+
+def _callee(node: Node) -> str:
+    assert isinstance(node.attrs, Call)
+    return node.attrs.callee
 
 
 def _name(node: Node) -> str:

@@ -114,7 +114,13 @@ class _Products(Edit):
         outer = " ".join(["p", *(f"a{n}" for n in range(len(shape) - 3)), "m"])
         products, first = [], 0
         for count, factor in zip(PARTS, self._of_constant(found), strict=True):
-            part = self._op("slice", sums, starts=(first, *(0,) * len(shape[1:])), sizes=(count, *shape[1:]), steps=(1,) * len(shape))
+            part = self._op(
+                "slice",
+                sums,
+                starts=(first, *(0,) * len(shape[1:])),
+                sizes=(count, *shape[1:]),
+                steps=(1,) * len(shape),
+            )
             products.append(self._op("contract", part, factor, spec=f"{outer} k, p k n -> {outer} n"))
             first += count
         shape = found.node.outputs[0].type.static_shape() or ()

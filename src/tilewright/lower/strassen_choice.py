@@ -52,6 +52,9 @@ LEAST_GAIN = 1.02
 LEAST_ROWS = 16
 """The least rows of halves: fewer do not repay the loads of what they meet."""
 
+PANELS, LITTLE = 6, 1 / 64
+"""Vectors that panels divide evenly, for threads to share; by how much wider halves may be for it."""
+
 CALLS = 3e-6
 """Seconds of further kernels."""
 
@@ -94,9 +97,10 @@ def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
 
 
 def half_columns(columns: int, target: Target) -> int:
-    """The columns of a half: whole vectors."""
+    """The columns of a half: whole vectors, and as many as panels of two or three divide, where that is little more."""
     lanes = target.lanes(f32)
-    return -(-columns // (2 * lanes)) * lanes
+    few, even = (-(-columns // (2 * n * lanes)) * n * lanes for n in (1, PANELS))
+    return even if even <= few * (1 + LITTLE) else few
 
 
 def error_bound(w: Array, half: int) -> float:

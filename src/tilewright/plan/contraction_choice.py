@@ -131,8 +131,7 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     if pack_vector and terms is None and together * tile.rows < rows:
         group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
     streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    places = tile.rows <= MOST_PLACES or found.vector.minus is not None
-    far = together > 1 and places and _plain_panels_come_from_afar(found, target)
+    far = together > 1 and tile.rows <= _most_places(found, target) and _plain_panels_come_from_afar(found, target)
     ahead = line_elements(found, target) if terms is None and (far or _rows_come_from_afar(found, target)) else 0
     return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
 
@@ -146,14 +145,25 @@ def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: i
     if _rows_side_by_side(found):
         near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
         return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
-    grouped = pack_vector and not found.vector.is_constant
+    grouped = pack_vector and (not found.vector.is_constant or _is_batched(found))
     least = 0.0 if pack_vector else least_cycles(found, target)
-    if found.vector.minus is not None:
-        tall, traffic = tallest(found, target), DIFFERENCE
-    else:
-        places = MOST_PLACES if _plain_panels_come_from_afar(found, target) else TALLEST
-        tall, traffic = min(tallest(found, target), places), 0.0
+    tall = min(tallest(found, target), _most_places(found, target))
+    traffic = DIFFERENCE if _is_batched(found) else 0.0
     return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic)
+
+
+def _most_places(found: Contraction, target: Target) -> int:
+    """The most rows of a tile. Of several products by constants of their own, rows lie apart by numbers that are known,
+    and need no registers."""
+    return MOST_PLACES if _plain_panels_come_from_afar(found, target) and not _is_batched(found) else TALLEST
+
+
+def _is_batched(found: Contraction) -> bool:
+    """Whether there may be several products, each by a constant of its own. Threads share them evenly if they share all
+    of their panels, which are of one size then; and other kernels, which read differences of the constants, have tiles
+    of the same width, so that all read the same panels."""
+    axes = (found.block.axes[n].var for n in found.batch)
+    return found.vector.is_constant and any(found.vector.moves(axis) for axis in axes)
 
 
 def _rows_side_by_side(found: Contraction) -> bool:

@@ -1,12 +1,13 @@
 """The schedules of the sums around Strassen's products: vectors along rows, all sums of a place at once.
 
-    for rows, vectors of columns: s[0..7] = the sums of four blocks             input
-    for rows, vectors of columns: y of all blocks = f(the sums of s[0..7])      output and its epilogue
+for rows, vectors of columns: s[0..7] = the sums of four blocks             input
+for rows, vectors of columns: y of all blocks = f(the sums of s[0..7])      output and its epilogue
 """
 
 from __future__ import annotations
 
 from tilewright.expr.dtypes import f32
+from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Function
 from tilewright.plan.register_tiles import known
@@ -34,7 +35,7 @@ def _input(s: Schedule, target: Target) -> Schedule:
     s.reorder(*outer, i, vectors, p, lane)
     s.vectorize(lane)
     s.unroll(p)
-    s.parallel(outer[0] if outer else i)
+    s.parallel(_as_one(s, [*outer, i]))
     return s
 
 
@@ -50,8 +51,15 @@ def _output(s: Schedule, half: int, lanes: int) -> Schedule:
     s.vectorize(lane)
     for loop in (row, side):
         s.unroll(loop)
-    s.parallel(outer[0] if outer else pairs)
+    s.parallel(_as_one(s, [*outer, pairs]))
     return s
+
+
+def _as_one(s: Schedule, loops: list[Var]) -> Var:
+    """The loop over all rows."""
+    while len(loops) > 1:
+        loops[-2:] = [s.fuse(*loops[-2:])]
+    return loops[0]
 
 
 def _powers(lanes: int) -> list[int]:
