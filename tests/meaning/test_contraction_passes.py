@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.graph.symbolic import Call
 from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.hoist_constants import hoist_constants
+from tilewright.lower.hoist_constants import Array, Task, hoist_constants
 from tilewright.lower.merge_positions import merge_positions
 from tilewright.lower.widen_padding import widen_padding
 from tilewright.target import Target
@@ -255,6 +257,58 @@ def test_packing_of_constants_runs_at_compile_time() -> None:
     calls = [node for node in after.graph.nodes if isinstance(node.attrs, Call)]
     assert len({node.attrs.callee for node in calls}) == 1, "the kernel is still shared"
     assert "pack" not in str(after.functions["dense"].body)
+
+
+TWO_KERNELS = """
+graph main(x: f32[5, 7]) -> a, b:
+  w: f32[7, 9] = constant(name=@w)
+  v: f32[7, 9] = constant(name=@v)
+  a: f32[5, 9] = call(x, w, callee="dense", symbols=())
+  b: f32[5, 9] = call(x, w, v, callee="apart", symbols=())
+
+func dense(x: f32[5, 7], w: f32[7, 9] in constant, y: f32[5, 9]):
+  alloc packed: f32[9, 7] in arena
+  for a in 0..9, k in 0..7:
+    block pack(va = a, vk = k):
+      packed[va, vk] = w[vk, va]
+  for i in 0..5, j in 0..9, k in 0..7:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * packed[vj, vk]
+
+func apart(x: f32[5, 7], w: f32[7, 9] in constant, v: f32[7, 9] in constant, y: f32[5, 9]):
+  alloc other: f32[9, 7] in arena
+  alloc more: f32[9, 7] in arena
+  for c in 0..9, k in 0..7:
+    block pack(vc = c, vk = k):
+      other[vc, vk] = w[vk, vc]
+  for c in 0..9, k in 0..7:
+    block pack2(vc = c, vk = k):
+      more[vc, vk] = v[vk, vc] * 2.0
+  for i in 0..5, j in 0..9, k in 0..7:
+    block dot(vi = i, vj = j, reduce vk = k):
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * (other[vj, vk] - more[vj, vk])
+"""
+
+
+def test_what_two_kernels_pack_alike_is_packed_once() -> None:
+    module = parse_module(TWO_KERNELS).with_constants(packed_module().constants)
+    tasks = []
+
+    def run(given: Sequence[Task]) -> Sequence[tuple[Array, ...]]:
+        tasks.extend(given)
+        return run_functions(given)
+
+    after = hoist_constants(module, run)
+    x = np.random.default_rng(7).standard_normal((5, 7), np.float32)
+    wanted, found = (evaluate(m, [x]) for m in (module, after))
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(found[name], wanted[name])
+    assert len(tasks) == 2, "w, and v times two"
+    dense, apart = (node for node in after.graph.nodes if isinstance(node.attrs, Call))
+    assert dense.inputs[1] is apart.inputs[1]
+    assert len(after.constants) == 2
 
 
 def test_what_reads_other_parameters_stays() -> None:

@@ -22,6 +22,7 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
+from tilewright.lower import strassen as rewriting
 from tilewright.lower.wrap import wrap
 from tilewright.plan.contraction import Contraction, find_contraction
 from tilewright.plan.contraction_choice import Choice, choose, terms_at_once
@@ -124,6 +125,7 @@ SOME = {"x86-64-v3": ("square", "3x3"), "aarch64": ("square", "odd variable", "a
 @pytest.mark.parametrize(("target", "name"), [(t, n) for t in TARGETS for n in (CASES if LONG else SOME.get(t, CASES))])
 def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, target: str, name: str) -> None:
     monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
+    monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
     made, loops = compiled(name, target)
     (planned,) = kernels(made, "plan")
     (scheduled,) = kernels(made, "schedule")
@@ -139,6 +141,36 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
         terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
         if CASES[name].spec in (MATMUL, SIDE_BY_SIDE) and rest == 0:
             assert loop.reads == terms * (tile.rows + tile.vectors), loop
+
+
+@pytest.mark.parametrize(("target", "rows"), [(t, rows) for t in TARGETS for rows in (128, 197)])
+def test_differences_of_constants_are_taken_once_in_registers(
+    monkeypatch: pytest.MonkeyPatch, target: str, rows: int
+) -> None:
+    """Products of halves that meet a difference read one more vector for each vector of a tile."""
+    machine = Target.parse(target)
+    text = f"""
+graph main(x: f32[{rows}, 384]) -> y:
+  w: f32[384, 768] = constant(name=@w)
+  y: f32[{rows}, 768] = contract(x, w, spec="{MATMUL}")
+"""
+    w = np.random.default_rng(0).standard_normal((384, 768)).astype(np.float32)
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
+    planned = kernels(lower(tw.Module({"main": tw.parse(text)}, {"w": w}), machine), "plan")
+    plain = next(all_inlined(kernel) for kernel in planned if "sub" in kernel.name)
+    found = find_contraction(plain)
+    assert found is not None
+    assert found.vector.minus is not None
+    choice = choose(found, machine)
+    assert choice is not None
+    tile = choice.tile
+    made = apply_choice(plain, found, choice).func
+    for loop in loops_of([made], machine)[made.name]:
+        terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
+        assert rest == 0 or terms == 0
+        assert loop.on_stack == [], loop
+        if rest == 0 and loop.multiply_adds:
+            assert loop.reads == terms * (tile.rows + 2 * tile.vectors), loop
 
 
 def chosen_tile(function: Function, found: Contraction, target: Target) -> RegisterTile:

@@ -45,8 +45,8 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Hoisted:
-    """A kernel without its head; the functions made of the head, whose results the kernel takes behind its inputs; which
-    of its inputs it keeps."""
+    """A kernel without its head; the functions made of the head, whose results the kernel takes behind its inputs;
+    which of its inputs it keeps."""
 
     kernel: Function
     heads: tuple[Head, ...]

@@ -3,14 +3,14 @@
     y: f32[128, 3072] = contract(x, w, spec="mk,kn->mn")                        w: f32[768, 3072], a constant
     =>
     s: f32[7, 64, 384] = strassen_input(x)
-    d: f32[3, 64, 1536] = contract(slice(s, 0..3), u, spec="pmk,pkn->pmn")      u: f32[3, 384, 1536], sums of blocks of w
+    d: f32[3, 64, 1536] = contract(slice(s, 0..3), u, spec="pmk,pkn->pmn")      u: f32[3, 384, 1536], sums of w's blocks
     e: f32[1, 64, 1536] = contract(slice(s, 3..4), v, spec="pmk,pkn->pmn")      v: f32[1, 384, 1536]
     f: f32[3, 64, 1536] = contract(slice(s, 4..7), sub(u, v), spec="pmk,pkn->pmn")
     y: f32[128, 3072] = strassen_output(d, e, f, shape=(128, 3072))
 
-Seven products take the place of eight (see ops/strassen.py). The differences are taken where they are multiplied, so that
-the constants take as much memory as before; small ones are stored. An infinity or NaN of x reaches the results of its
-neighbour's row, too.
+Seven products take the place of eight (see ops/strassen.py). The differences are taken where they are multiplied, so
+that the constants take as much memory as before; small ones are stored. An infinity or NaN of x reaches the results of
+the row that it is paired with, too: 0 and 1, 2 and 3, and so on.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.lower.strassen_choice import Sizes, half_columns, keeps_all, pays
+from tilewright.lower.strassen_choice import LARGEST_ERROR, Sizes, error_bound, half_columns, keeps_all, pays
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
-from tilewright.ops.strassen import PARTS, transform_factor
-from tilewright.plan.precision_choice import pairs_of
+from tilewright.ops.strassen import DERIVED, PARTS, transform_factor
 from tilewright.report import settings
 from tilewright.target import Target
 
@@ -36,9 +35,9 @@ Array = np.ndarray[Any, Any]
 
 
 def strassen(module: Module, target: Target, halves: bool = False) -> Module:
-    """The module with those products rewritten that are faster so; none where TILEWRIGHT_STRASSEN is 0, nor, with
-    `halves`, where the machine multiplies factors rounded to bf16 faster."""
-    if not settings.STRASSEN.read() or (halves and pairs_of(target) is not None):
+    """The module with those products rewritten that are faster so; none where TILEWRIGHT_STRASSEN is 0, nor with
+    `halves`, where factors may be rounded: sums would make too much of that."""
+    if not settings.STRASSEN.read() or halves:
         return module
     stored = sum(array.nbytes for array in module.constants.values())
     return over_graphs(module, lambda m, f: _rewrite(m, f, target, keeps_all(stored, target)))
@@ -48,9 +47,8 @@ def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bo
     edit = _Products(module, function, target, stored)
     for node in function.nodes:
         found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) else None
-        if found is None or not pays(found.sizes, found.factor, target, stored):
-            edit.keep(node)
-        elif not edit.replace(node, (edit.made(found),)):
+        made = edit.made(found) if found is not None and pays(found.sizes, target, stored) else None
+        if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
 
@@ -67,7 +65,7 @@ class Product:
     @property
     def sizes(self) -> Sizes:
         *outer, rows, depth = self.x.type.static_shape() or (0, 0)
-        return Sizes(rows, depth, self.factor.shape[1], math.prod(outer))
+        return Sizes(math.prod(outer), rows, depth, self.factor.shape[1])
 
 
 def find_product(edit: Edit, node: Node) -> Product | None:
@@ -95,47 +93,49 @@ def _order(spec: Spec) -> tuple[int, int] | None:
 
 
 class _Products(Edit):
-    """A function while its products are rewritten: what was made of each constant; whether differences are stored."""
+    """A function while its products are rewritten: what was made of each constant, None where that is not accurate
+    enough; whether differences are stored."""
 
     def __init__(self, module: Module, function: GraphFunction, target: Target, stored: bool) -> None:
         super().__init__(module, function)
         self._target = target
         self._stored = stored
-        self._factors: dict[tuple[Value, tuple[int, ...]], tuple[Value, ...]] = {}
+        self._factors: dict[tuple[Value, tuple[int, ...]], tuple[Value, ...] | None] = {}
         self._sums: dict[Value, Value] = {}
 
-    def made(self, found: Product) -> Value:
-        """Adds the operators that compute a product."""
+    def made(self, found: Product) -> Value | None:
+        """Adds the operators that compute a product; None where they would be off by too much."""
         self.source = found.node.source
+        factors = self._of_constant(found)
+        if factors is None:
+            return None
         if found.x not in self._sums:
             self._sums[found.x] = self._op("strassen_input", found.x)
         sums = self._sums[found.x]
         shape = sums.type.static_shape() or ()
         outer = " ".join(["p", *(f"a{n}" for n in range(len(shape) - 3)), "m"])
         products, first = [], 0
-        for count, factor in zip(PARTS, self._of_constant(found), strict=True):
-            part = self._op(
-                "slice",
-                sums,
-                starts=(first, *(0,) * len(shape[1:])),
-                sizes=(count, *shape[1:]),
-                steps=(1,) * len(shape),
-            )
+        for count, factor in zip(PARTS, factors, strict=True):
+            starts, sizes = (first, *(0,) * len(shape[1:])), (count, *shape[1:])
+            part = self._op("slice", sums, starts=starts, sizes=sizes, steps=(1,) * len(shape))
             products.append(self._op("contract", part, factor, spec=f"{outer} k, p k n -> {outer} n"))
             first += count
-        shape = found.node.outputs[0].type.static_shape() or ()
-        return self._op("strassen_output", *products, shape=shape[-2:])
+        whole = found.node.outputs[0].type.static_shape() or ()
+        return self._op("strassen_output", *products, shape=whole[-2:])
 
-    def _of_constant(self, found: Product) -> tuple[Value, ...]:
+    def _of_constant(self, found: Product) -> tuple[Value, ...] | None:
         """The second factors of the products, as many as PARTS says."""
         key = found.constant, found.factor.strides
         if key not in self._factors:
             u = transform_factor(found.factor, half_columns(found.sizes.columns, self._target))
-            several = self.constant(np.ascontiguousarray(u[:3]), "factors")
-            last = self.constant(np.ascontiguousarray(u[3:]), "factor")
-            apart = self.constant(u[:3] - u[3:], "factors") if self._stored else self._op("sub", several, last)
-            self._factors[key] = several, last, apart
+            accurate = error_bound(found.factor, u) <= LARGEST_ERROR
+            self._factors[key] = self._constants(u) if accurate else None
         return self._factors[key]
+
+    def _constants(self, u: Array) -> tuple[Value, ...]:
+        several, last = self.constant(u[:DERIVED], "factors"), self.constant(u[DERIVED:], "factor")
+        apart = self.constant(u[:DERIVED] - u[DERIVED:], "factors") if self._stored else self._op("sub", several, last)
+        return several, last, apart
 
     def _op(self, op: str, *inputs: Value, **attrs: object) -> Value:
         made = self.typed(op, inputs, attrs, op)

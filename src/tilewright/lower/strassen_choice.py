@@ -6,9 +6,9 @@ what the sums can make of them: relative to the sum of |w| times the largest |x|
 
     u * (√(K/2) + R) * growth        growth = max over columns of (sum over products of |C| |L| |U|) / sum of |w|
 
-with u = 2⁻²⁴, R the roundings of the sums, and the coefficients L, U and C of the sums of x, of w and of products. With
-random w, growth is about 7; random data is off by twice as much as the product itself. A column that is small beside the
-one that it shares sums with is off by as much as that one: such constants are left alone.
+with u = 2⁻²⁴, R the roundings of the sums, and the coefficients L, U and C of the sums of x, of w and of products.
+With random w, growth is about 7; random data is off by twice as much as the product itself. A column that is small
+beside the one that it shares sums with is off by as much as that one: such constants are left alone.
 
 Times. Multiply-adds at a share of the peak, or the constant by the bandwidth of where it lies, where that takes longer;
 the sums by cycles a vector. Products of few rows are bound by the constant's way, which is longer: they do not gain.
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, transform_factor
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED
 from tilewright.plan.register_tiles import hertz
 from tilewright.target import Target
 
@@ -55,6 +55,9 @@ LEAST_ROWS = 16
 PANELS, LITTLE = 6, 1 / 64
 """Vectors that panels divide evenly, for threads to share; by how much wider halves may be for it."""
 
+AT_ONCE = 32
+"""Rows of a constant that are looked at together: what is made of them stays in the caches."""
+
 CALLS = 3e-6
 """Seconds of further kernels."""
 
@@ -64,13 +67,17 @@ CACHE_SHARE = 1 / 2
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The extents of a product: rows of the result, terms of a sum, columns of the result; how many products there are
-    by one constant."""
+    """The extents of products by one constant: how many there are, rows and columns of each result, terms of a sum."""
 
+    number: int
     rows: int
     depth: int
     columns: int
-    number: int = 1
+
+    @property
+    def half(self) -> Sizes:
+        """Those of a product of halves."""
+        return Sizes(self.number, *(-(-extent // 2) for extent in (self.rows, self.depth, self.columns)))
 
 
 def keeps_all(constants: int, target: Target) -> bool:
@@ -78,17 +85,16 @@ def keeps_all(constants: int, target: Target) -> bool:
     return constants <= target.caches[-1].bytes * CACHE_SHARE
 
 
-def pays(sizes: Sizes, w: Array, target: Target, stored: bool) -> bool:
-    """Whether a product by w: [k, n] is computed by products of halves; with `stored`, all their factors are kept."""
+def pays(sizes: Sizes, target: Target, stored: bool) -> bool:
+    """Whether products are faster by products of halves; with `stored`, all factors of these are kept."""
     if min(sizes.rows // 2, sizes.depth, sizes.columns) < LEAST_ROWS:
         return False
-    faster = halved_seconds(sizes, target, stored) * LEAST_GAIN <= _multiply(sizes, target) / DIRECT
-    return faster and error_bound(w, half_columns(sizes.columns, target)) <= LARGEST_ERROR
+    return halved_seconds(sizes, target, stored) * LEAST_GAIN <= _multiply(sizes, target) / DIRECT
 
 
 def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
     """The time by products of halves."""
-    half = Sizes(*(-(-extent // 2) for extent in (sizes.rows, sizes.depth, sizes.columns)), sizes.number)
+    half = sizes.half
     products = _multiply(half, target) * (STORED / DIRECT + DERIVED / (DIRECT if stored else APART))
     size = 4 * half.depth * half.columns
     rate, read = (target.peaks.cache_gbs[-1], PRODUCTS) if stored else (target.peaks.memory_gbs, STORED + 2 * DERIVED)
@@ -103,25 +109,30 @@ def half_columns(columns: int, target: Target) -> int:
     return even if even <= few * (1 + LITTLE) else few
 
 
-def error_bound(w: Array, half: int) -> float:
-    """The largest error of a result, relative to the sum of |w| times the largest |x|; infinite where w is."""
-    roundings = np.sqrt(-(-w.shape[0] // 2)) + ROUNDINGS
-    return float(2.0**-24 * roundings) * growth(w, half)
+def error_bound(w: Array, u: Array) -> float:
+    """The largest error of a result, relative to the sum of |w| times the largest |x|, where u are the sums of w's
+    blocks that are stored; infinite where w is."""
+    roundings = np.sqrt(u.shape[1]) + ROUNDINGS
+    return float(2.0**-24 * roundings) * growth(w, u)
 
 
-def growth(w: Array, half: int) -> float:
-    """What the sums can make of the errors of products; infinite where w is."""
+def growth(w: Array, u: Array) -> float:
+    """What the sums can make of the errors of products; infinite where w is, or a column of it is zero."""
+    half = u.shape[2]
+    sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
     with np.errstate(all="ignore"):
-        u = transform_factor(w, half)
-        sizes = [np.abs(part).sum(0, dtype=np.float64) for part in (*u, *(part - u[3] for part in u[:3]))]
-        weight = np.zeros(2 * half)
-        weight[: w.shape[1]] = np.abs(w).sum(0, dtype=np.float64)
+        for k in range(0, len(w), AT_ONCE):
+            weight += np.abs(w[k : k + AT_ONCE]).sum(0)
+        for k in range(0, u.shape[1], AT_ONCE):
+            part = u[:, k : k + AT_ONCE]
+            sizes[:STORED] += np.abs(part).sum(1)
+            sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
         worst = 0.0
         for place, products in enumerate(OUTPUT):
             own = weight[half * (place % 2) :][:half]
-            reached = sum(LEFT[p] * sizes[p] for p in products)
-            worst = max(worst, float((reached[own > 0] / own[own > 0]).max(initial=0.0)))
-    return worst if np.isfinite(worst) and np.isfinite(weight).all() else float("inf")
+            reached = np.sum([LEFT[p] * sizes[p, : own.size] for p in products], 0)
+            worst = max(worst, float((reached / own).max(initial=0.0)))
+    return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")
 
 
 def _multiply(sizes: Sizes, target: Target) -> float:

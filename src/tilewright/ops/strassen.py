@@ -6,9 +6,9 @@
     f: f32[3, 64, 512] = contract(s[4:7], u[0:3] - u[3:4], …)
     y: f32[128, 1024]  = strassen_output(d, e, f, shape=(128, 1024))
 
-The scheme is Winograd's variant of Strassen's (15 sums; Higham, "Accuracy and Stability of Numerical Algorithms", 23.1),
-with a basis of the constant factor in which four of its seven sums are stored and the other three are a difference of
-two of these: so it takes no more memory than before. The idea of such a basis is Karstadt and Schwartz's ("Matrix
+The scheme is Winograd's variant of Strassen's (15 sums; Higham, "Accuracy and Stability of Numerical Algorithms",
+23.1). Its seven sums of the constant factor are over a basis in which four are stored, and three are differences of
+these, so that it takes no more memory than before. The idea of such a basis is Karstadt and Schwartz's ("Matrix
 Multiplication, a Little Faster", 2017).
 
 Blocks of the first factor are its even and odd rows by the halves of its columns; a row meets its neighbour alone. What
@@ -35,7 +35,7 @@ Types = tuple[TensorType, ...]
 Array = np.ndarray[Any, Any]
 
 PRODUCTS, STORED, DERIVED = 7, 4, 3
-"""The products; the sums of the constant factor that are stored; those that are the first ones less the last of them."""
+"""The products; the sums of the constant factor that are stored; those that are the others of these less the last."""
 
 PARTS = (3, 1, 3)
 """Of how many products each operand of `strassen_output` is: of factors that are stored, of the one that is taken from
@@ -43,7 +43,7 @@ others, of differences."""
 
 
 def input_terms(a: Sequence[Any]) -> list[Any]:
-    """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; sums that are used twice are written once."""
+    """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; what is used twice is written once."""
     total = a[2] + a[3]
     rest = total - a[0]
     return [a[0], a[1], a[1] - rest, rest, a[2] - a[0], a[3], total]
@@ -62,8 +62,8 @@ def output_terms(m: Sequence[Any]) -> list[Any]:
 
 
 def transform_factor(w: Array, half: int) -> Array:
-    """The sums of the blocks of w: [k, n] that are stored, [4, ceil(k / 2), half], in the type of w; half is the columns
-    of a block, n / 2 at least."""
+    """The sums of the blocks of w: [k, n] that are stored, [4, ceil(k / 2), half], in the type of w; half is the number
+    of columns of a block, n / 2 at least."""
     k = -(-w.shape[0] // 2)
     whole = w if w.shape == (2 * k, 2 * half) else np.pad(w, ((0, 2 * k - w.shape[0]), (0, 2 * half - w.shape[1])))
     made = np.empty((STORED, k, half), w.dtype)
@@ -79,7 +79,8 @@ class OutputAttributes(Attributes):
 
 
 class StrassenInput(Op):
-    """s[p, …, i, k]: sum p of the blocks x[…, 2*i + a, b*half + k] for a, b in 0..2, half the columns of x rounded up."""
+    """s[p, …, i, k]: sum p of the blocks x[…, 2*i + a, b*half + k] for a, b in 0..2; half of the columns of x, rounded
+    up, are a block's."""
 
     name = "strassen_input"
     pattern = Pattern.REDUCE
@@ -142,7 +143,7 @@ class StrassenOutput(Op):
         return (TensorType.of(inputs[0].dtype, (*inputs[0].shape[1:-2], *attrs.shape)),)
 
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:
-        c = output_terms(np.concatenate(inputs))
+        c = output_terms([*np.concatenate(inputs)])
         y = np.stack([np.concatenate(c[:2], -1), np.concatenate(c[2:], -1)], -2)
         y = y.reshape(*y.shape[:-3], 2 * y.shape[-3], y.shape[-1])
         return (np.ascontiguousarray(y[..., : attrs.shape[0], : attrs.shape[1]]),)

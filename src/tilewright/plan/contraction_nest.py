@@ -47,7 +47,8 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     cut: Var | None = None
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-    order, first = _outer_order(found, choice, outer, inner, cut)
+    own = [loops[n] for n in found.batch if found.vector.moves(found.block.axes[n].var)]
+    order, first = _outer_order(found, choice, outer, own, inner, cut)
     s.reorder(*order, *terms, *tile)
     s.vectorize(lane)
     for loop in tile[-2::-1]:
@@ -95,9 +96,10 @@ def _panels(found: Contraction, choice: Choice) -> int:
 
 
 def _outer_order(
-    found: Contraction, choice: Choice, outer: dict[Var, int], made: _Blocks, cut: Var | None
+    found: Contraction, choice: Choice, outer: dict[Var, int], own: list[Var], made: _Blocks, cut: Var | None
 ) -> tuple[list[Var], Var]:
-    """The loops around the terms of a tile, in order, and the one that threads share."""
+    """The loops around the terms of a tile, in order, and the one that threads share. Where panels are asked for ahead,
+    those of one constant follow each other: the loops of which each iteration has its `own` are outside."""
     inner = [v for v in (made.panels, made.tiles) if v is not None]
     if made.near is not None and made.cache is not None and choice.block_panels is not None:
         batches = {v: n for v, n in outer.items() if v is not made.cache and n > 1}
@@ -107,8 +109,8 @@ def _outer_order(
     elif cut is not None and (made.tiles is None or max(outer.values()) >= MANY):
         order = ordered(outer)
         first = order[0]
-    elif choice.ahead and max(outer.values()) > 1:
-        order = [*(v for v in outer if v is not made.cache), made.panels, *([made.cache] if made.cache else [])]
+    elif own and choice.ahead:
+        order = [*own, made.panels, *(v for v in outer if v not in own)]
         first, inner = order[0], inner[1:]
     else:
         order = ordered(outer | {made.panels: _panels(found, choice)})

@@ -191,11 +191,10 @@ def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: N
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
-    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and of
-    the other's tiles of rows."""
-    packed = []
-    for operand in found.vector.parts if choice.pack_vector else ():
-        packed.append(pack(s, found, operand, found.columns, choice.panel_columns))
+    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
+    of the other's tiles of rows."""
+    parts = found.vector.parts if choice.pack_vector else ()
+    packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
     if not choice.pack_broadcast or found.rows is None:
         return packed, None
     return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)

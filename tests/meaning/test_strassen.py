@@ -1,0 +1,198 @@
+"""Products by constants as seven products of halves: what they compute, how far they are off, where they are chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler import compile_module
+from tilewright.expr.dtypes import f32
+from tilewright.graph.build import GraphBuilder
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import Module
+from tilewright.graph.verify import verify
+from tilewright.lower import strassen as rewriting
+from tilewright.lower.strassen import strassen
+from tilewright.lower.strassen_choice import LARGEST_ERROR, Sizes, error_bound, half_columns, pays
+from tilewright.ops.strassen import transform_factor
+from tilewright.target import Target
+from tilewright.types.tensor import TensorType
+
+Array = np.ndarray[Any, Any]
+V4 = Target.parse("x86-64-v4")
+
+
+def numbers(*shape: int, seed: int = 0, spread: float = 0.0) -> Array:
+    """Normal numbers, times factors whose logarithms have this deviation."""
+    rng = np.random.default_rng(seed)
+    return (rng.standard_normal(shape) * np.exp(spread * rng.standard_normal(shape))).astype(np.float32)
+
+
+def product(x: Array, w: Array, spec: str = "mk,kn->mn", *, bias: Array | None = None, added: bool = False) -> Module:
+    """A graph: x times the constant w; with a bias, a tanh and a power behind it; `added` a further input."""
+    graph = GraphBuilder()
+    value = graph.op("contract", graph.param("x", TensorType.of(f32, x.shape)), graph.constant("w", w), spec=spec)
+    if bias is not None:
+        value = graph.op("tanh", graph.op("add", value, graph.constant("b", bias)))
+    if added:
+        value = graph.op("add", graph.param("more", value.type), value)
+    return graph.module({"y": value})
+
+
+def operators(module: Module) -> list[str]:
+    return [node.op.name for node in module.graph.nodes]
+
+
+@pytest.fixture(params=[False, True], ids=["differences taken", "differences stored"])
+def everywhere(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Every product that halves fit is computed by them."""
+    monkeypatch.setattr(rewriting, "pays", lambda *_: True)
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: request.param)
+    return bool(request.param)
+
+
+def require_bound(found: Array, x: Array, w: Array) -> None:
+    """Each result is as close to the exact one as the bound says."""
+    wanted = x.astype(np.float64) @ w
+    largest = np.abs(x).max(-1)
+    odd = x.shape[-2] % 2
+    pairs = np.pad(largest, [(0, 0)] * (largest.ndim - 1) + [(0, odd)]).reshape(*largest.shape[:-1], -1, 2).max(-1)
+    scale = np.repeat(pairs, 2, -1)[..., : x.shape[-2], None] * np.abs(w.astype(np.float64)).sum(0)
+    assert found.shape == wanted.shape
+    bound = error_bound(w, transform_factor(w, half_columns(w.shape[1], V4)))
+    assert bound <= LARGEST_ERROR
+    assert (np.abs(found - wanted) <= bound * scale).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns"), [((8,), 8, 32), ((32,), 48, 64), ((33,), 31, 65), ((2, 3), 5, 7), ((1, 37), 64, 129)]
+)
+def test_compiled_within_the_bound(rows: tuple[int, ...], depth: int, columns: int, everywhere: bool) -> None:
+    x, w = numbers(*rows, depth), numbers(depth, columns, seed=1)
+    spec = "mk,kn->mn" if len(rows) == 1 else "amk,kn->amn"
+    module = product(x, w, spec)
+    rewritten = strassen(module, V4)
+    assert operators(rewritten).count("contract") == 3
+    assert ("sub" in operators(rewritten)) is not everywhere
+    verify(rewritten)
+    require_bound(evaluate(rewritten, [x])["y"], x, w)
+    executable = compile_module(module)
+    require_bound(executable(x)[0], x, w)
+    assert {d.template for name, d in executable.decisions.items() if "strassen" in name} <= {"strassen", "nests"}
+
+
+def test_turned_constants(everywhere: bool) -> None:
+    x, w = numbers(34, 40), numbers(48, 40, seed=1)
+    module = product(x, w, "mk,nk->mn")
+    made = strassen(module, V4)
+    assert "strassen_input" in operators(made)
+    require_bound(evaluate(made, [x])["y"], x, np.ascontiguousarray(w.T))
+
+
+def test_bias_tanh_and_sum_join_the_sums(everywhere: bool) -> None:
+    x, w, bias, more = numbers(37, 48), numbers(48, 80, seed=1), numbers(80, seed=2), numbers(37, 80, seed=3)
+    executable = compile_module(product(x, w, bias=bias, added=True))
+    wanted = np.tanh(x.astype(np.float64) @ w + bias) + more
+    np.testing.assert_allclose(executable(x, more)[0], wanted, rtol=0, atol=2e-5)
+    (last,) = (d for name, d in executable.decisions.items() if "strassen_output" in name)
+    assert last.template == "strassen"
+    assert any("tanh" in name and "strassen_output" in name for name in executable.kernels)
+
+
+def test_one_input_of_several_products_is_summed_once(everywhere: bool) -> None:
+    x = numbers(64, 48)
+    graph = GraphBuilder()
+    value = graph.param("x", TensorType.of(f32, x.shape))
+    results = {}
+    for n in range(3):
+        w = graph.constant("w", numbers(48, 64, seed=n))
+        results[f"y{n}"] = graph.op("contract", value, w, spec="mk,kn->mn")
+    assert operators(strassen(graph.module(results), V4)).count("strassen_input") == 1
+
+
+def test_differences_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Constants are packed once for the products that read them and those that read their differences."""
+    monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
+    x, w = numbers(128, 768), numbers(768, 768, seed=1)
+    executable = compile_module(product(x, w))
+    assert sum("contract" in name for name in executable.kernels) == 3
+    constants = executable.after("hoist").constants
+    assert sum(array.nbytes for array in constants.values()) == w.nbytes
+    require_bound(executable(x)[0], x, w)
+
+
+def test_infinities_reach_the_paired_row_alone(everywhere: bool) -> None:
+    x, w = numbers(32, 32), numbers(32, 32, seed=1)
+    x[6, 3] = np.inf
+    (found,) = compile_module(product(x, w))(x)
+    assert not np.isfinite(found[6:8]).all()
+    assert np.isfinite(np.delete(found, (6, 7), 0)).all()
+
+
+@pytest.mark.parametrize(
+    "spec", ["mk,bkn->bmn", "bmk,bkn->bmn", "mk,kn->nm", "km,kn->mn", "mk,k->m", "mk,kn->m n k"], ids=str
+)
+def test_other_products_stay(spec: str, everywhere: bool) -> None:
+    names = {"b": 3, "m": 32, "k": 48, "n": 64}
+    left, right = (tuple(names[c] for c in word) for word in spec.replace(" ", "").split("->")[0].split(","))
+    module = product(numbers(*left), numbers(*right), spec if " " not in spec else spec.replace(" ", ""))
+    assert strassen(module, V4) is module
+
+
+def test_two_inputs_stay(everywhere: bool) -> None:
+    graph = GraphBuilder()
+    x, w = (graph.param(name, TensorType.of(f32, (64, 64))) for name in "xw")
+    module = graph.module({"y": graph.op("contract", x, w, spec="mk,kn->mn")})
+    assert strassen(module, V4) is module
+
+
+@pytest.mark.parametrize("bad", ["small", "zero", "infinite", "unknown"])
+def test_inaccurate_constants_are_left_alone(bad: str, everywhere: bool) -> None:
+    """A column that is small beside the one that it shares sums with would be off by as much as that one."""
+    w = numbers(48, 64, seed=1)
+    w[:, 5] *= {"small": 1e-4, "zero": 0.0, "infinite": np.inf, "unknown": np.nan}[bad]
+    module = product(numbers(32, 48), w)
+    assert strassen(module, V4) is module
+    assert error_bound(w, transform_factor(w, 32)) > LARGEST_ERROR
+
+
+def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = product(numbers(128, 768), numbers(768, 768))
+    assert "strassen_input" in operators(strassen(module, V4))
+    assert strassen(module, V4, halves=True) is module
+    assert not any("strassen" in name for name in tw.compile(module, off=["strassen"]).kernels)
+    monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
+    assert strassen(module, V4) is module
+
+
+@pytest.mark.parametrize(
+    ("sizes", "stored", "expected"),
+    [
+        (Sizes(1, 128, 768, 768), False, True),
+        (Sizes(1, 128, 768, 3072), False, True),
+        (Sizes(1, 197, 3072, 768), False, True),
+        (Sizes(1, 32, 1024, 1024), True, True),
+        (Sizes(1, 32, 1024, 1024), False, False),
+        (Sizes(1, 16, 768, 768), True, False),
+        (Sizes(1, 3136, 96, 96), True, False),
+        (Sizes(4, 128, 768, 768), False, True),
+    ],
+)
+def test_choice(sizes: Sizes, stored: bool, expected: bool) -> None:
+    assert pays(sizes, V4, stored) is expected
+
+
+def test_constants_are_read_while_products_are_computed() -> None:
+    """Where memory is so slow that reading the constant takes longest, halves, which read it more often, do not pay."""
+    sizes = Sizes(1, 128, 768, 768)
+    slow = dataclasses.replace(V4, peaks=dataclasses.replace(V4.peaks, memory_gbs=2.0))
+    assert (pays(sizes, V4, False), pays(sizes, slow, False)) == (True, False)
+
+
+@pytest.mark.parametrize(("columns", "half"), [(768, 384), (1000, 512), (50257, 25152), (30, 16)])
+def test_halves_are_whole_vectors(columns: int, half: int) -> None:
+    assert half_columns(columns, V4) == half
