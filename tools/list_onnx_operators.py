@@ -58,6 +58,10 @@ that passes fails the tests. They are, by the reason:
   at most 10⁻³ of the sum of |w| times the largest |x| of a tile (random data: about 10⁻⁵ of the largest output), and an
   infinity or NaN reaches all outputs of its tiles. `TILEWRIGHT_WINOGRAD=0` switches this off. With `precision="bf16"` factors
   of tiles of 2×2 may be rounded, too ([what that does to errors](compile-onnx.md#products-in-bf16)).
+- Products of f32 by constants with known numbers of rows may be computed by seven products of half the size (Strassen's
+  scheme, once). Results are off by at most 10⁻⁴ of the sum of |w| times the largest |x| of a pair of rows (random data: by twice
+  as much as the product itself, about 10⁻⁶ of the largest result), and an infinity or NaN reaches the row that its own is paired
+  with: 0 and 1, 2 and 3, and so on. `TILEWRIGHT_STRASSEN=0` switches this off; with `precision="bf16"` it is.
 - Indices that come from data are checked in every call: one outside its range is an error that names the operator.
 
 ## Operators with a handler

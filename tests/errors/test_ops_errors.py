@@ -342,6 +342,38 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"size": 4, "tiles": (2, 2), "shape": (9, 5)},
         "why:  the shape (9, 5) does not lie in (2, 2) tiles of size 4",
     ),
+    (
+        "strassen_input",
+        "f16[4, 6]",
+        {},
+        "why:  strassen_input takes f32 or f64, not f16[4, 6]\nmend: cast the input: cast(dtype=f32)",
+    ),
+    ("strassen_input", "f32[4]", {}, "why:  a factor has rows and columns, and f32[4] is no matrix"),
+    ("strassen_input", "f32[0, 4]", {}, "why:  rows and columns of f32[0, 4] are no numbers from 1"),
+    (
+        "strassen_output",
+        "f32[3, 4, 5]; f32[2, 4, 5]; f32[3, 4, 5]",
+        {"shape": (8, 10)},
+        "why:  the numbers of products differ: 2 and 1",
+    ),
+    (
+        "strassen_output",
+        "f32[3, 4, 5]; f32[1, 4, 6]; f32[3, 4, 5]",
+        {"shape": (8, 10)},
+        "why:  the sizes of products differ: 6 and 5",
+    ),
+    (
+        "strassen_output",
+        "f32[3, 4, 5]; f32[1, 4, 5]; f32[3, 4]",
+        {"shape": (8, 10)},
+        "why:  products are matrices, as many for each operand, but f32[3, 4, 5] and f32[3, 4] are not",
+    ),
+    (
+        "strassen_output",
+        "f32[3, 4, 5]; f32[1, 4, 5]; f32[3, 4, 5]",
+        {"shape": (9, 10)},
+        "why:  the shape (9, 10) does not lie in twice that of products, f32[3, 4, 5]",
+    ),
     ("contract", "f32[3, 4]; f32[5, 6]", {"spec": "ik,kj->ij"}, "why:  the sizes of axis k differ: 4 and 5"),
     (
         "contract",

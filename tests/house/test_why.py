@@ -290,6 +290,11 @@ graph main[n](q: f32[n, 16], k: f32[n % 5 + 2, 16], v: f32[n % 5 + 2, 16]) -> y:
 graph main(x: f32[1, 16, 28, 28]) -> y:
   y: f32[1, 36, 16, 49] = winograd_input(x, size=4, tiles=(7, 7), low=(1, 1))
 """,
+    "strassen": """
+graph main(d: f32[3, 16, 32], e: f32[1, 16, 32], f: f32[3, 16, 32], b: f32[64]) -> y:
+  h: f32[31, 64] = strassen_output(d, e, f, shape=(31, 64))
+  y: f32[31, 64] = add(h, b)
+""",
     "depthwise": """
 graph main(x: f32[1, 8, 30, 30], f: f32[8, 3, 3]) -> y:
   y: f32[1, 8, 28, 28] = contract(x, f, spec="n c s0+k0 s1+k1, c k0 k1 -> n c s0 s1", sizes=(("s0", 28), ("s1", 28)))

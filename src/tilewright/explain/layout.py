@@ -161,16 +161,18 @@ def _transposition(of: np.ndarray, array: np.ndarray) -> tuple[int, ...] | None:
 
 
 def _domain(place: Place, value: Value) -> str:
-    """The order of tiles that Winograd's products take, where a value is of that kind."""
+    """The order that Winograd's or Strassen's products take, where a value is of that kind."""
     flow = place.graph.flow
     maker = flow.makers.get(value)
-    made = maker is not None and maker.op.name == "winograd_input"
-    read = any(n.op.name == "winograd_output" for n in flow.readers_of(value))
-    if not made and not read:
+    made = "" if maker is None else maker.op.name
+    readers = {n.op.name for n in flow.readers_of(value)}
+    if made == "strassen_input" or "strassen_output" in readers:
+        return "Strassen's domain: sums of blocks, rows, columns"
+    if made != "winograd_input" and "winograd_output" not in readers:
         return ""
-    woven = made and len(value.type.shape) == 5
-    kept = "groups of channels, tiles, channels" if woven else "channels, tiles" if made else "tiles, channels"
-    return f"Winograd's domain: points of a tile, {kept}"
+    woven = made == "winograd_input" and len(value.type.shape) == 5
+    turned = "channels, tiles" if made == "winograd_input" else "tiles, channels"
+    return f"Winograd's domain: points of a tile, {'groups of channels, tiles, channels' if woven else turned}"
 
 
 def _movements(place: Place, value: Value) -> list[Node]:

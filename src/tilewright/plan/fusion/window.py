@@ -1,4 +1,5 @@
-"""The window template: convolutions, pooling and the transforms around Winograd's products, with maps over the result.
+"""The window template: convolutions, pooling and what is around Winograd's and Strassen's products, with maps over the
+result.
 
     y[o, i, j] = sum_cab x[c, i + a, j + b] * f[o, c, a, b]      then      z[o, i, j] = relu(y[o, i, j] + b[o])
 
@@ -22,7 +23,7 @@ class Window(Anchored):
 
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
         if node.op.name in WINDOWS:
-            return "{op} reads each element in several windows, and computes none itself" if fused else None
+            return "{op} reads each element several times, and computes none itself" if fused else None
         if node.op.name != "contract" or not (fused or has_windows(node)):
             return "{op} reads no windows"
         if len(fused) > 1 or not all(node.inputs.count(v) == 1 and _padded(e) for v, e in fused.items()):
