@@ -12,6 +12,7 @@ import test_ops_gather
 import test_ops_movement
 import test_ops_reduce
 import test_ops_sort
+import test_ops_strassen
 import test_ops_winograd
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,6 +29,7 @@ FAMILIES = (
     test_ops_movement,
     test_ops_reduce,
     test_ops_sort,
+    test_ops_strassen,
     test_ops_winograd,
 )
 COMPUTING = sorted(name for name, op in REGISTRY.items() if op.pattern is not Pattern.SHAPE)
