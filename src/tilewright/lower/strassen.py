@@ -29,6 +29,7 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.strassen import DERIVED, PARTS, transform_factor
 from tilewright.report import settings
+from tilewright.store.pages import release
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -55,12 +56,19 @@ def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bo
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """y[…, m, n] = the sum of x[…, m, k] * factor[k, n] over k."""
+    """y[…, m, n] = the sum of x[…, m, k] * factor[k, n] over k, where the factor is the constant's array with its
+    dimensions in this order."""
 
     node: Node
     x: Value
     constant: Value
-    factor: Array
+    array: Array
+    order: tuple[int, int]
+
+    @property
+    def factor(self) -> Array:
+        """The constant as [k, n]."""
+        return self.array.transpose(self.order)
 
     @property
     def sizes(self) -> Sizes:
@@ -79,7 +87,7 @@ def find_product(edit: Edit, node: Node) -> Product | None:
     array, order = edit.array(w), _order(parse(attrs.spec))
     if array is None or order is None:
         return None
-    return Product(node, x, w, array.transpose(order))
+    return Product(node, x, w, array, order)
 
 
 def _order(spec: Spec) -> tuple[int, int] | None:
@@ -100,7 +108,7 @@ class _Products(Edit):
         super().__init__(module, function)
         self._target = target
         self._stored = stored
-        self._factors: dict[tuple[Value, tuple[int, ...]], tuple[Value, ...] | None] = {}
+        self._factors: dict[tuple[Value, tuple[int, int]], tuple[Value, ...] | None] = {}
         self._sums: dict[Value, Value] = {}
 
     def made(self, found: Product) -> Value | None:
@@ -125,11 +133,12 @@ class _Products(Edit):
 
     def _of_constant(self, found: Product) -> tuple[Value, ...] | None:
         """The second factors of the products, as many as PARTS says."""
-        key = found.constant, found.factor.strides
+        key = found.constant, found.order
         if key not in self._factors:
             u = transform_factor(found.factor, half_columns(found.sizes.columns, self._target))
             accurate = error_bound(found.factor, u) <= LARGEST_ERROR
             self._factors[key] = self._constants(u) if accurate else None
+            release(found.array)
         return self._factors[key]
 
     def _constants(self, u: Array) -> tuple[Value, ...]:

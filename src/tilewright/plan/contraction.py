@@ -87,6 +87,15 @@ class Contraction:
     extents: tuple[Expr, ...]
 
     @property
+    def own_batches(self) -> tuple[int, ...]:
+        """The batches each of which has a constant of its own along the lanes. Threads share them evenly if they share
+        all panels, which are of one size then; and other kernels, which read differences of these constants, have tiles
+        of the same width, so that all read the same panels."""
+        if not self.vector.is_constant:
+            return ()
+        return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
+
+    @property
     def depth(self) -> int:
         """How many terms one element sums up."""
         total = 1

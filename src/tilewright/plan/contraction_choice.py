@@ -145,25 +145,17 @@ def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: i
     if _rows_side_by_side(found):
         near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
         return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
-    grouped = pack_vector and (not found.vector.is_constant or _is_batched(found))
+    grouped = pack_vector and (not found.vector.is_constant or bool(found.own_batches))
     least = 0.0 if pack_vector else least_cycles(found, target)
     tall = min(tallest(found, target), _most_places(found, target))
-    traffic = DIFFERENCE if _is_batched(found) else 0.0
+    traffic = DIFFERENCE if found.own_batches else 0.0
     return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic)
 
 
 def _most_places(found: Contraction, target: Target) -> int:
     """The most rows of a tile. Of several products by constants of their own, rows lie apart by numbers that are known,
     and need no registers."""
-    return MOST_PLACES if _plain_panels_come_from_afar(found, target) and not _is_batched(found) else TALLEST
-
-
-def _is_batched(found: Contraction) -> bool:
-    """Whether there may be several products, each by a constant of its own. Threads share them evenly if they share all
-    of their panels, which are of one size then; and other kernels, which read differences of the constants, have tiles
-    of the same width, so that all read the same panels."""
-    axes = (found.block.axes[n].var for n in found.batch)
-    return found.vector.is_constant and any(found.vector.moves(axis) for axis in axes)
+    return MOST_PLACES if _plain_panels_come_from_afar(found, target) and not found.own_batches else TALLEST
 
 
 def _rows_side_by_side(found: Contraction) -> bool:

@@ -47,7 +47,7 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     cut: Var | None = None
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-    own = [loops[n] for n in found.batch if found.vector.moves(found.block.axes[n].var)]
+    own = [loops[n] for n in found.own_batches]
     order, first = _outer_order(found, choice, outer, own, inner, cut)
     s.reorder(*order, *terms, *tile)
     s.vectorize(lane)
