@@ -24,6 +24,8 @@ from tilewright.types.tensor import TensorType
 
 Array = np.ndarray[Any, Any]
 V4 = Target.parse("x86-64-v4")
+SHARED = dataclasses.replace(V4, caches=(*V4.caches[:-1], dataclasses.replace(V4.caches[-1], bytes=32 << 20)))
+"""A machine whose last cache is large."""
 
 
 def numbers(*shape: int, seed: int = 0, spread: float = 0.0) -> Array:
@@ -175,6 +177,10 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
         (Sizes(1, 128, 768, 768), False, True),
         (Sizes(1, 128, 768, 3072), False, True),
         (Sizes(1, 197, 3072, 768), False, True),
+        (Sizes(1, 784, 192, 768), False, True),
+        (Sizes(1, 128, 768, 50257), False, True),
+        (Sizes(1, 1024, 1024, 1024), True, False),
+        (Sizes(1, 2048, 2048, 2048), False, True),
         (Sizes(1, 32, 1024, 1024), True, True),
         (Sizes(1, 32, 1024, 1024), False, False),
         (Sizes(1, 16, 768, 768), True, False),
@@ -183,7 +189,7 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_choice(sizes: Sizes, stored: bool, expected: bool) -> None:
-    assert pays(sizes, V4, stored) is expected
+    assert pays(sizes, SHARED, stored) is expected
 
 
 def test_constants_are_read_while_products_are_computed() -> None:

@@ -43,10 +43,10 @@ OUTPUT = ((0, 1), (0, 3, 6, 2), (0, 3, 4, 5), (0, 3, 4, 6))
 DIRECT, APART = 0.95, 0.9
 """The share of the peak that products reach: as a rule; where a factor is a difference that is taken on the way."""
 
-SUM_CYCLES = 20
-"""Cycles of a vector of all seven sums of blocks, or of all four of products."""
+SUM_CYCLES = 16
+"""Cycles of a vector of all seven sums of blocks, or of all four of products, beside what an epilogue takes anyway."""
 
-LEAST_GAIN = 1.02
+LEAST_GAIN = 1.05
 """How much faster products of halves must be."""
 
 LEAST_ROWS = 16
@@ -63,6 +63,10 @@ CALLS = 3e-6
 
 CACHE_SHARE = 1 / 2
 """Constants that take at most this part of the last cache stay there, and may grow."""
+
+BETWEEN_SHARE, FAR_TRAFFIC = 1 / 4, 1.6
+"""Sums of blocks and products that take at most this part of the last cache stay there beside all else; larger ones
+come and go as if they were so many times as large."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,15 @@ def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
     size = 4 * half.depth * half.columns
     rate, read = (target.peaks.cache_gbs[-1], PRODUCTS) if stored else (target.peaks.memory_gbs, STORED + 2 * DERIVED)
     sums = SUM_CYCLES * half.number * half.rows * (half.depth + half.columns) / (target.lanes(f32) * hertz(target))
-    return max(products, size * read / (rate * 1e9)) + sums + CALLS
+    return max(products, size * read / (rate * 1e9)) + sums + _far_seconds(half, target) + CALLS
+
+
+def _far_seconds(half: Sizes, target: Target) -> float:
+    """The time of sums of blocks and of products to and from the last cache, where they drive each other out of it."""
+    between = 4 * PRODUCTS * half.number * half.rows * (half.depth + half.columns)
+    if between <= target.caches[-1].bytes * BETWEEN_SHARE:
+        return 0.0
+    return FAR_TRAFFIC * between / (target.peaks.cache_gbs[-1] * 1e9)
 
 
 def half_columns(columns: int, target: Target) -> int:
