@@ -105,6 +105,23 @@ def test_bias_tanh_and_sum_join_the_sums(everywhere: bool) -> None:
     assert any("tanh" in name and "strassen_output" in name for name in executable.kernels)
 
 
+def test_rows_of_both_halves_are_summed_together(everywhere: bool) -> None:
+    """Whatever else a kernel reads, and in whatever order, its loops run over the columns of a half."""
+    x, w = numbers(37, 48), numbers(48, 96, seed=1)
+    graph = GraphBuilder()
+    more = graph.op("mul", *(graph.param(name, TensorType.of(f32, (37, 96))) for name in ("first", "second")))
+    value = graph.op(
+        "contract", graph.param("x", TensorType.of(f32, x.shape)), graph.constant("w", w), spec="mk,kn->mn"
+    )
+    total = graph.op("add", more, value)
+    executable = compile_module(graph.module({"y": total}))
+    name = next(name for name in executable.kernels if "strassen_output" in name)
+    made = executable.after("vectorize").functions
+    assert not any("ramp" in str(function) for called, function in made.items() if called.startswith(name))
+    ones = np.ones((37, 96), np.float32)
+    np.testing.assert_allclose(executable(ones, ones, x)[0], x.astype(np.float64) @ w + 1.0, atol=1e-4)
+
+
 def test_one_input_of_several_products_is_summed_once(everywhere: bool) -> None:
     x = numbers(64, 48)
     graph = GraphBuilder()

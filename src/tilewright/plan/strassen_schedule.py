@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.register_tiles import known
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -22,7 +23,7 @@ def schedule_strassen(function: Function, target: Target) -> Schedule | None:
         return _input(Schedule(function), target)
     if "strassen_output" not in names:
         return None
-    half = known(function.params[0].shape[-1])
+    half = known(next(loads(find_block(function, "strassen_output"))).buffer.shape[-1])
     lanes = next((n for n in _powers(target.lanes(f32)) if half % n == 0), 1)
     return _output(Schedule(function), half, lanes) if lanes > 1 else None
 
