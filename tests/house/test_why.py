@@ -291,8 +291,8 @@ graph main(x: f32[1, 16, 28, 28]) -> y:
   y: f32[1, 36, 16, 49] = winograd_input(x, size=4, tiles=(7, 7), low=(1, 1))
 """,
     "strassen": """
-graph main(d: f32[3, 16, 32], e: f32[1, 16, 32], f: f32[3, 16, 32], b: f32[64]) -> y:
-  h: f32[31, 64] = strassen_output(d, e, f, shape=(31, 64))
+graph main(d: f32[4, 16, 32], e: f32[3, 16, 32], b: f32[64]) -> y:
+  h: f32[31, 64] = strassen_output(d, e, shape=(31, 64))
   y: f32[31, 64] = add(h, b)
 """,
     "depthwise": """

@@ -3,10 +3,10 @@
     y: f32[128, 3072] = contract(x, w, spec="mk,kn->mn")                        w: f32[768, 3072], a constant
     =>
     s: f32[7, 64, 384] = strassen_input(x)
-    d: f32[3, 64, 1536] = contract(slice(s, 0..3), u, spec="pmk,pkn->pmn")      u: f32[3, 384, 1536], sums of w's blocks
-    e: f32[1, 64, 1536] = contract(slice(s, 3..4), v, spec="pmk,pkn->pmn")      v: f32[1, 384, 1536]
-    f: f32[3, 64, 1536] = contract(slice(s, 4..7), sub(u, v), spec="pmk,pkn->pmn")
-    y: f32[128, 3072] = strassen_output(d, e, f, shape=(128, 3072))
+    d: f32[4, 64, 1536] = contract(slice(s, 0..4), u, spec="pmk,pkn->pmn")      u: f32[4, 384, 1536], sums of w's blocks
+    v: f32[3, 384, 1536] = sub(slice(u, 0..3), slice(u, 3..4))
+    e: f32[3, 64, 1536] = contract(slice(s, 4..7), v, spec="pmk,pkn->pmn")
+    y: f32[128, 3072] = strassen_output(d, e, shape=(128, 3072))
 
 Seven products take the place of eight (see ops/strassen.py). The differences are taken where they are multiplied, so
 that the constants take as much memory as before; small ones are stored. An infinity or NaN of x reaches the results of
@@ -124,8 +124,7 @@ class _Products(Edit):
         outer = " ".join(["p", *(f"a{n}" for n in range(len(shape) - 3)), "m"])
         products, first = [], 0
         for count, factor in zip(PARTS, factors, strict=True):
-            starts, sizes = (first, *(0,) * len(shape[1:])), (count, *shape[1:])
-            part = self._op("slice", sums, starts=starts, sizes=sizes, steps=(1,) * len(shape))
+            part = self._slice(sums, first, count)
             products.append(self._op("contract", part, factor, spec=f"{outer} k, p k n -> {outer} n"))
             first += count
         whole = found.node.outputs[0].type.static_shape() or ()
@@ -142,9 +141,16 @@ class _Products(Edit):
         return self._factors[key]
 
     def _constants(self, u: Array) -> tuple[Value, ...]:
-        several, last = self.constant(u[:DERIVED], "factors"), self.constant(u[DERIVED:], "factor")
-        apart = self.constant(u[:DERIVED] - u[DERIVED:], "factors") if self._stored else self._op("sub", several, last)
-        return several, last, apart
+        factors = self.constant(u, "factors")
+        if self._stored:
+            return factors, self.constant(u[:DERIVED] - u[DERIVED:], "differences")
+        return factors, self._op("sub", self._slice(factors, 0, DERIVED), self._slice(factors, DERIVED, 1))
+
+    def _slice(self, value: Value, first: int, count: int) -> Value:
+        """So many entries of the first dimension."""
+        _, *inner = value.type.static_shape() or ()
+        starts, sizes = (first, *(0 for _ in inner)), (count, *inner)
+        return self._op("slice", value, starts=starts, sizes=sizes, steps=(1,) * len(sizes))
 
     def _op(self, op: str, *inputs: Value, **attrs: object) -> Value:
         made = self.typed(op, inputs, attrs, op)

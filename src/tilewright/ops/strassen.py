@@ -1,10 +1,9 @@
 """The sums around Strassen's products: a matrix product by seven products of half the size in each dimension.
 
     s: f32[7, 64, 384] = strassen_input(x: f32[128, 768])                  of pairs of rows and halves of columns
-    d: f32[3, 64, 512] = contract(s[0:3], u[0:3], spec="p m k, p k n -> p m n")       u: strassen_factors(w), [4, …]
-    e: f32[1, 64, 512] = contract(s[3:4], u[3:4], …)
-    f: f32[3, 64, 512] = contract(s[4:7], u[0:3] - u[3:4], …)
-    y: f32[128, 1024]  = strassen_output(d, e, f, shape=(128, 1024))
+    d: f32[4, 64, 512] = contract(s[0:4], u, spec="p m k, p k n -> p m n")            u: transform_factor(w, 512)
+    e: f32[3, 64, 512] = contract(s[4:7], u[0:3] - u[3:4], spec="p m k, p k n -> p m n")
+    y: f32[128, 1024]  = strassen_output(d, e, shape=(128, 1024))
 
 The scheme is Winograd's variant of Strassen's (15 sums; Higham, "Accuracy and Stability of Numerical Algorithms",
 23.1). Its seven sums of the constant factor are over a basis in which four are stored, and three are differences of
@@ -37,9 +36,8 @@ Array = np.ndarray[Any, Any]
 PRODUCTS, STORED, DERIVED = 7, 4, 3
 """The products; the sums of the constant factor that are stored; those that are the others of these less the last."""
 
-PARTS = (3, 1, 3)
-"""Of how many products each operand of `strassen_output` is: of factors that are stored, of the one that is taken from
-others, of differences."""
+PARTS = (STORED, DERIVED)
+"""Of how many products each operand of `strassen_output` is: of sums that are stored, and of differences."""
 
 
 def input_terms(a: Sequence[Any]) -> list[Any]:

@@ -39,8 +39,10 @@ class Operand:
 
     @property
     def parts(self) -> tuple[Operand, ...]:
-        """What it is made of."""
-        return (self,) if self.minus is None else (Operand(self.load), Operand(self.minus))
+        """What it is made of: an operand for each buffer."""
+        if self.minus is None or self.minus.buffer is self.load.buffer:
+            return (self,)
+        return Operand(self.load), Operand(self.minus)
 
     @property
     def buffer(self) -> Buffer:
@@ -199,7 +201,7 @@ def _operand(e: Expr) -> Operand | None:
         load = _only_load(e)
         return None if load is None else Operand(load)
     a, b = _only_load(e.a), _only_load(e.b)
-    if a is None or b is None or a.buffer is b.buffer or {a.buffer.scope, b.buffer.scope} != {Scope.CONSTANT}:
+    if a is None or b is None or {a.buffer.scope, b.buffer.scope} != {Scope.CONSTANT}:
         return None
     axes = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in (a, b)]
     return Operand(a, b) if axes[1] <= axes[0] else None

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tilewright.analysis.accesses import mentions
+from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.intervals import interval
-from tilewright.analysis.regions import Region, cover, ranges_of, reads, writes
+from tilewright.analysis.regions import Region, access_region, cover, ranges_of, reads, writes
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Min, Var, const
 from tilewright.expr.simplify import simplify
@@ -36,8 +36,8 @@ def prefetch(
     by the iterations of the inner loop, each asks for one element, as far apart as they need; of what lies apart each
     asks for the first element that it touches then itself.
 
-    With `apart` it asks for an element in so many of all that is touched, which must lie in one piece: as many as a
-    cache line holds bring all of it.
+    With `apart` it asks for an element in so many of all that is touched, which must lie in one piece, or in one for
+    each place that loads it: as many as a cache line holds bring all of it.
 
     for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
     """
@@ -55,22 +55,33 @@ def prefetch(
     if box is None or not any(mentions(r.begin, (found.var,)) for r in box.ranges):
         why = "no iteration touches it" if box is None else "every iteration begins at the same element of it"
         raise refusal(function, what, found, why=why, mend="take another loop")
-    begins, place, inside = [r.begin for r in box.ranges], found, list[For]()
-    if inner is not None:
-        place = find_loop(function, inner)
-        inside = _loops_between(function, found, place, what)
-    parts: list[Expr] = [const(0)]
-    if _is_one_piece(box, target) and (inside or apart is not None):
-        parts = _parts(function, found, inside, box, apart, what)
-    elif apart is not None:
-        raise _no_piece(function, found, target, box, what)
-    elif inside:
-        begins = _own_begins(function, place, target, box, what)
+    place = found if inner is None else find_loop(function, inner)
+    inside = [] if inner is None else _loops_between(function, found, place, what)
     later = {found.var: simplify(found.var + distance)}
-    *outer, last = (simplify(substitute(begin, later)) for begin in begins)
-    asked = [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
+    asked = []
+    for begins, parts in _elements(function, found, inside, target, box, apart, what):
+        *outer, last = (simplify(substitute(begin, later)) for begin in begins)
+        asked += [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
     made = place.replace(body=seq(*asked, place.body))
     return Step(function.replace(body=replace(function.body, place, made)), None, ("it changes no result",))
+
+
+Elements = tuple[Sequence[Expr], Sequence[Expr]]
+"""The indices of an element, and how far behind it in its row the elements lie that are asked for."""
+
+
+def _elements(
+    function: Function, loop: For, inside: Sequence[For], buffer: Buffer, box: Region, apart: int | None, what: str
+) -> list[Elements]:
+    """Which elements of what an iteration touches are asked for in an iteration of the innermost loop."""
+    pieces = [box] if _is_one_piece(box, buffer) else _pieces(function, loop, buffer)
+    if (inside or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
+        moving = [piece for piece in pieces if any(mentions(r.begin, (loop.var,)) for r in piece.ranges)]
+        return [([r.begin for r in p.ranges], _parts(function, loop, inside, p, apart, what)) for p in moving]
+    if apart is not None:
+        raise _no_piece(function, loop, buffer, box, what)
+    begins = _own_begins(function, inside[-1], buffer, box, what) if inside else [r.begin for r in box.ranges]
+    return [(begins, [const(0)])]
 
 
 def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
@@ -84,6 +95,13 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
     boxes = [regions[buffer] for regions in (reads(loop.body, fixed), writes(loop.body, fixed)) if buffer in regions]
     return boxes[0] if len(boxes) == 1 else cover(*boxes) if boxes else None
+
+
+def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
+    """The boxes that the places which load the buffer touch in one iteration, each once."""
+    fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
+    boxes = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer and not a.is_store]
+    return list({box.ranges: box for box in boxes}.values())
 
 
 def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:

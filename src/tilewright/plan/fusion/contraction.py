@@ -37,9 +37,11 @@ class Contraction(Anchored):
         return None
 
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
-        if node.op.name == "sub" and not all(v in flow.constants for v in node.inputs):
-            return super().take(node, fused, flow)
-        if node.op.name in ("transpose", "slice", "sub"):
+        if _is_difference(node, flow):
+            readers = flow.readers_of(node.outputs[0])
+            found = any(_reads_through(r, node.outputs[0], flow) for r in readers)
+            return Entry(self.name) if found else "no product reads the difference that {op} is"
+        if node.op.name in ("transpose", "slice"):
             found = not fused and any(
                 _reads_through(r, node.outputs[0], flow) for r in flow.readers_of(node.outputs[0])
             )
@@ -68,7 +70,18 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
     last = _along_last(node)
     if last is None or node.inputs.index(value) != last:
         return last is not None and maker.op.name == "slice"
-    return maker.op.name == "transpose" or (maker.op.name == "sub" and all(v in flow.constants for v in maker.inputs))
+    return maker.op.name == "transpose" or _is_difference(maker, flow)
+
+
+def _is_difference(node: Node, flow: Dataflow) -> bool:
+    """Whether a node is the difference of constants, or of slices of them."""
+    if node.op.name != "sub":
+        return False
+    makers = [flow.makers.get(v) for v in node.inputs]
+    sources = [
+        m.inputs[0] if m is not None and m.op.name == "slice" else v for m, v in zip(makers, node.inputs, strict=True)
+    ]
+    return all(v in flow.constants for v in sources)
 
 
 def _along_last(node: Node) -> int | None:
