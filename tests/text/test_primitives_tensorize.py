@@ -65,6 +65,9 @@ func panels[n](x: i32[n, 8], w: i32[4, 8, 16], y: i32[n, 64]):
       y[vi, vj] += x[vi, vk] * w[vj//16, vk, vj%16]
 """
 
+DIFFERENCE = "* (w[vj//16, vk, vj%16] - w[3 - vj//16, vk, vj%16])"
+"""What puts a difference of two panels in the place of one."""
+
 TENSORIZE = Primitives("tensorize", sizes=(0, 1, 5), message_files=partial(one_file, space=" "))
 case, wrong = TENSORIZE.case, TENSORIZE.wrong
 
@@ -201,6 +204,13 @@ def prefetch_rows_of_a_tile(s: tw.Schedule) -> None:
 @case("prefetch-lines-of-panels", PANELS)
 def prefetch_lines_of_panels(s: tw.Schedule) -> None:
     """Panel j + 1, 128 elements, in at most 4 iterations: each asks for 32 of them, a line of 8 at a time."""
+    in_blocks_of_rows(s)
+    s.prefetch("w", "j", 1, "ii", apart=8)
+
+
+@case("prefetch-pieces-of-a-difference", PANELS.replace("* w[vj//16, vk, vj%16]", DIFFERENCE))
+def prefetch_pieces_of_a_difference(s: tw.Schedule) -> None:
+    """Panels j + 1 and 2 - j lie apart: each iteration asks for its share of both."""
     in_blocks_of_rows(s)
     s.prefetch("w", "j", 1, "ii", apart=8)
 
