@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
 from tilewright.plan.register_tiles import hertz
 from tilewright.target import Target
 
@@ -34,11 +34,11 @@ LARGEST_ERROR = 1e-4
 ROUNDINGS = 10
 """The roundings of an element on its way through the sums."""
 
-LEFT = (1, 1, 4, 3, 2, 1, 2)
-"""The blocks of x that each product sums up."""
+LEFT = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]
+"""How many blocks of x each product sums up."""
 
-OUTPUT = ((0, 1), (0, 3, 6, 2), (0, 3, 4, 5), (0, 3, 4, 6))
-"""The products that each block of the result sums up."""
+OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
+"""How often each block of the result has each product."""
 
 DIRECT, APART = 0.95, 0.9
 """The share of the peak that products reach: as a rule; where a factor is a difference that is taken on the way."""
@@ -140,10 +140,9 @@ def growth(w: Array, u: Array) -> float:
             sizes[:STORED] += np.abs(part).sum(1)
             sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
         worst = 0.0
-        for place, products in enumerate(OUTPUT):
+        for place, reached in enumerate(np.abs(OUTPUT) @ (LEFT * sizes)):
             own = weight[half * (place % 2) :][:half]
-            reached = np.sum([LEFT[p] * sizes[p, : own.size] for p in products], 0)
-            worst = max(worst, float((reached / own).max(initial=0.0)))
+            worst = max(worst, float((reached[: own.size] / own).max(initial=0.0)))
     return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")
 
 
