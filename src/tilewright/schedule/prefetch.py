@@ -37,7 +37,7 @@ def prefetch(
     asks for the first element that it touches then itself.
 
     With `apart` it asks for an element in so many of all that is touched, which must lie in one piece, or in one for
-    each place that loads it: as many as a cache line holds bring all of it.
+    each place that touches it: as many as a cache line holds bring all of it.
 
     for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
     """
@@ -98,9 +98,9 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
 
 
 def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
-    """The boxes that the places which load the buffer touch in one iteration, each once."""
+    """The boxes that the places which load or store the buffer touch in one iteration, each once."""
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
-    boxes = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer and not a.is_store]
+    boxes = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer]
     return list({box.ranges: box for box in boxes}.values())
 
 
