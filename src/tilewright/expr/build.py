@@ -7,6 +7,8 @@ Numbers take the type of the other side; constants decide at once. Everything fu
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.expr import dtypes, meaning
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import And, Cast, Const, Eq, Expr, Le, Lt, Max, Min, Number, Select, as_expr, binary, const
@@ -56,3 +58,11 @@ def conjunction(parts: list[Expr]) -> Expr | None:
     for part in parts:
         result = part if result is None else And(result, part)
     return result
+
+
+def one_of(place: Expr, terms: Sequence[Expr]) -> Expr:
+    """The term of this number, counted from 0; the last one for any other number."""
+    value = terms[-1]
+    for n, term in reversed(list(enumerate(terms[:-1]))):
+        value = select(equal(place, n), term, value)
+    return value

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.build import equal, less, minimum, select
+from tilewright.expr.build import equal, less, minimum, one_of, select
 from tilewright.expr.dtypes import f32, f64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
@@ -112,7 +112,7 @@ class StrassenInput(Op):
             return _within(x, outer, places, [end and side == 1 for end, side in zip(may_end, (a, b), strict=True)])
 
         def total(p: Expr, *at: Expr) -> Expr:
-            return _chosen(p, input_terms([block(a, b, *at) for a in range(2) for b in range(2)]))
+            return one_of(p, input_terms([block(a, b, *at) for a in range(2) for b in range(2)]))
 
         build.compute("strassen_input", s, total)
 
@@ -153,7 +153,7 @@ class StrassenOutput(Op):
         def element(*at: Expr) -> Expr:
             *outer, i, j = at
             terms = output_terms([load(m, p, *outer, i // 2, j % half) for m, p in places])
-            return select(equal(i % 2, 0), *(_chosen(j // half, terms[n : n + 2]) for n in (0, 2)))
+            return select(equal(i % 2, 0), *(one_of(j // half, terms[n : n + 2]) for n in (0, 2)))
 
         build.compute("strassen_output", y, element)
 
@@ -174,14 +174,6 @@ def _within(x: Buffer, outer: Sequence[Expr], at: Sequence[Expr], may_end: Seque
     for i, extent, may in ends:
         element = select(less(i, extent), element, const(0.0, x.dtype)) if may else element
     return element
-
-
-def _chosen(place: Expr, terms: Sequence[Expr]) -> Expr:
-    """The term of this number."""
-    value = terms[-1]
-    for n, term in reversed(list(enumerate(terms[:-1]))):
-        value = select(equal(place, n), term, value)
-    return value
 
 
 register(StrassenInput())

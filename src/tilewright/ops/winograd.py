@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.expr.build import cast, equal, less, less_equal, maximum, minimum, select
+from tilewright.expr.build import cast, less, less_equal, maximum, minimum, one_of, select
 from tilewright.expr.dtypes import DType, bf16, f32, f64
 from tilewright.expr.nodes import And, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
@@ -216,7 +216,7 @@ class WinogradInput(Op):
         half = build.temporary("half", dtype=x.dtype, shape=(n, c, const(rows), const(edge), shape[3]))
 
         def row(vn: Expr, vc: Expr, vi: Expr, vp: Expr, w: Expr) -> Expr:
-            return _chosen(vp, input_terms(size, stride, [load(padded, vn, vc, vi * step + a, w) for a in range(edge)]))
+            return one_of(vp, input_terms(size, stride, [load(padded, vn, vc, vi * step + a, w) for a in range(edge)]))
 
         build.compute("winograd_rows", half, row)
 
@@ -225,7 +225,7 @@ class WinogradInput(Op):
         def product(vn: Expr, vc: Expr, vi: Expr, vj: Expr, vp: Expr, vq: Expr, *vd: Expr) -> Expr:
             channel = vc * depth + vd[0] if vd else vc
             terms = [load(half, vn, channel, vi, vp, vj * step + b) for b in range(edge)]
-            return cast(_chosen(vq, input_terms(size, stride, terms)), v.dtype)
+            return cast(one_of(vq, input_terms(size, stride, terms)), v.dtype)
 
         build.compute(
             "winograd_input",
@@ -270,13 +270,13 @@ class WinogradOutput(Op):
         half = build.temporary("half", dtype=m.dtype, shape=(n, const(size), const(edge), total, o))
 
         def column(vn: Expr, va: Expr, vq: Expr, t: Expr, vo: Expr) -> Expr:
-            return _chosen(va, output_terms(size, stride, [load(m, vn, p * edge + vq, t, vo) for p in range(edge)]))
+            return one_of(va, output_terms(size, stride, [load(m, vn, p * edge + vq, t, vo) for p in range(edge)]))
 
         build.compute("winograd_columns", half, column)
         whole = build.temporary("whole", dtype=m.dtype, shape=(n, const(size), total, const(size), o))
 
         def element(vn: Expr, va: Expr, t: Expr, vb: Expr, vo: Expr) -> Expr:
-            return _chosen(vb, output_terms(size, stride, [load(half, vn, va, q, t, vo) for q in range(edge)]))
+            return one_of(vb, output_terms(size, stride, [load(half, vn, va, q, t, vo) for q in range(edge)]))
 
         build.compute("winograd_tiles", whole, element)
 
@@ -284,14 +284,6 @@ class WinogradOutput(Op):
             return load(whole, vn, h % size, h // size * columns + w // size, w % size, vo)
 
         build.compute("winograd_output", y, place)
-
-
-def _chosen(place: Expr, terms: Terms) -> Expr:
-    """The term of this number."""
-    value = terms[-1]
-    for n, term in reversed(list(enumerate(terms[:-1]))):
-        value = select(equal(place, n), term, value)
-    return value
 
 
 register(WinogradInput())
