@@ -1,0 +1,65 @@
+"""Products by the difference of two constants: taken where it is multiplied, and right wherever it stands."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.plan.contraction import find_contraction
+from tilewright.schedule.inline import all_inlined
+
+CASES = {
+    "two constants": ("3, 40, 48", "3, 48, 64", "1, 48, 64", "pmk,pkn->pmn", "3, 40, 64"),
+    "one product": ("40, 48", "48, 64", "48, 64", "mk,kn->mn", "40, 64"),
+    "one row": ("1, 48", "48, 64", "48, 64", "mk,kn->mn", "1, 64"),
+    "few columns": ("40, 48", "48, 3", "48, 3", "mk,kn->mn", "40, 3"),
+    "deep sums": ("20, 9000", "9000, 48", "9000, 48", "mk,kn->mn", "20, 48"),
+    "along the rows": ("48, 64", "40, 48", "40, 48", "kn,mk->mn", "40, 64"),
+}
+"""x, both constants, the specification, the result. The difference is the second factor."""
+
+PANELS = ("two constants", "one product")
+"""Cases whose difference tiles take in registers, of two packed constants."""
+
+
+def shape(text: str) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in text.split(","))
+
+
+def compiled(x: str, more: str, less: str, spec: str, y: str) -> tuple[tw.Executable, dict[str, np.ndarray]]:
+    text = f"""
+graph main(x: f32[{x}]) -> y:
+  w: f32[{more}] = constant(name=@w)
+  v: f32[{less}] = constant(name=@v)
+  d: f32[{more}] = sub(w, v)
+  y: f32[{y}] = contract(x, d, spec="{spec}")
+"""
+    rng = np.random.default_rng(0)
+    constants = {name: rng.standard_normal(shape(s)).astype(np.float32) for name, s in (("w", more), ("v", less))}
+    module = tw.Module({"main": tw.parse(text)}, constants)
+    return tw.compile(module, threads=1, off=["fold", "fold-oriented", "strassen"]), constants
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_computes_the_product(name: str) -> None:
+    x, more, less, spec, y = CASES[name]
+    exe, constants = compiled(x, more, less, spec, y)
+    given = np.random.default_rng(1).standard_normal(shape(x)).astype(np.float32)
+    difference = constants["w"].astype(np.float64) - constants["v"]
+    wanted = np.einsum(spec, given.astype(np.float64), difference)
+    (found,) = exe(given)
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+@pytest.mark.parametrize("name", PANELS)
+def test_both_constants_are_packed(name: str) -> None:
+    exe, constants = compiled(*CASES[name])
+    (kernel,) = exe.kernels
+    assert exe.decisions[kernel].template == "contraction"
+    found = find_contraction(all_inlined(exe.after("plan").functions[kernel]))
+    assert found is not None
+    assert [part.buffer.name for part in found.vector.parts] == ["w", "v"]
+    packed = exe.after("hoist").constants
+    assert sorted(a.size for a in packed.values()) == sorted(a.size for a in constants.values())
+    assert not packed.keys() & constants.keys()
