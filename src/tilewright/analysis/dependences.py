@@ -104,11 +104,14 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
     """Dimensions that are indexed by the quotient and the remainder of one number, x // 4 and x % 4, compared as that
     number: an index is less than its extent, so both are equal where extent * quotient + remainder is."""
     found: list[tuple[Expr, Expr]] = []
-    for n, extent in list(enumerate(first.buffer.shape))[1:]:
-        sides = (first.indices[n], second.indices[n])
-        if isinstance(extent, Const) and all(s.kinds & Mod.bit for s in sides):
-            whole = (a.indices[n - 1] * extent + a.indices[n] for a in (first, second))
-            one, two = (expression(joined(polynomial(e))) for e in whole)
+    shape = first.buffer.shape
+    for n in range(1, len(shape)):
+        at, weight = n, 1
+        wholes = [a.indices[n] for a in (first, second)]
+        while at and isinstance(extent := shape[at], Const) and all(a.indices[at].kinds & Mod.bit for a in (first, second)):
+            at, weight = at - 1, weight * int(extent.value)
+            wholes = [w + a.indices[at] * weight for w, a in zip(wholes, (first, second), strict=True)]
+            one, two = (expression(joined(polynomial(e))) for e in wholes)
             found.append((one, two))
     return found
 

@@ -62,9 +62,12 @@ def known_sum(general: Sequence[tuple[Expr, Expr]], step: Expr, lanes: int) -> K
     return base, at
 
 
-def repeated(at: tuple[int, ...]) -> int | None:
-    """How many elements next to each other the lanes hold again and again; None where they hold others."""
-    for count in range(2, len(at)):
-        if len(at) % count == 0 and at == tuple(at[0] + n % count for n in range(len(at))):
-            return count
-    return None
+def repeated(at: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the lanes lie among a few neighbours, the first of which is that of the first lane, when they hold these
+    again and again; nothing where they hold others."""
+    places = tuple(n - at[0] for n in at) if at else ()
+    for period in range(2, len(at)):
+        if len(at) % period == 0 and places == places[:period] * (len(at) // period):
+            found = set(places[:period])
+            return places if found == set(range(len(found))) and len(found) > 1 else ()
+    return ()

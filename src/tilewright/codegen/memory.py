@@ -194,9 +194,9 @@ class Memory(Masked):
         across = _across(buffer, place)
         if across:
             return self._from_memory(self._shuffled_out(buffer, place, across), dtype, lanes)
-        count = repeated(place.at)
-        if count is not None:
-            return self._from_memory(self._repeated(buffer, place, count), dtype, lanes)
+        places = repeated(place.at)
+        if places:
+            return self._from_memory(self._repeated(buffer, place, places), dtype, lanes)
         if not place.index and (lanes == 1 or _is(place.stride, 1)):
             return self._from_memory(self._whole(buffer, place), dtype, lanes)
         if not place.index and _is(place.stride, 0):
@@ -243,11 +243,12 @@ class Memory(Masked):
             known.add(number)
         return result
 
-    def _repeated(self, buffer: Buffer, place: Address, count: int) -> str:
-        """Lanes that hold so many elements again and again."""
+    def _repeated(self, buffer: Buffer, place: Address, places: tuple[int, ...]) -> str:
+        """Lanes that hold these of a few neighbours, again and again."""
+        count = max(places) + 1
         part = self._whole(buffer, Address(place.base, place.offset, const(1), (), count))
         memory = vector_of(memory_type(buffer.dtype), count)
-        mask = ", ".join(f"i32 {n % count}" for n in range(place.lanes))
+        mask = ", ".join(f"i32 {n}" for n in places)
         return self.fresh(f"shufflevector {memory} {part}, {memory} poison, <{place.lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
@@ -349,14 +350,15 @@ def _is_one(place: Address) -> bool:
 
 def _is_inside(buffer: Buffer, place: Address) -> bool:
     """Whether all lanes are certainly inside the buffer: everything about it is constant."""
-    base, stride, size = place.base, place.stride, 1
+    size = 1
     for extent in buffer.shape:
         if not isinstance(extent, Const):
             return False
         size *= int(extent.value)
-    if place.index or not isinstance(base, Const) or not isinstance(stride, Const) or stride.value < 0:
+    steps = _steps(place)
+    if place.index or not isinstance(place.base, Const) or not steps:
         return False
-    return place.offset >= 0 and place.offset + stride.value * (place.lanes - 1) < size
+    return place.offset + min(steps) >= 0 and place.offset + max(steps) < size
 
 
 def _across(buffer: Buffer, place: Address) -> tuple[int, ...]:

@@ -82,16 +82,27 @@ def _of_parts(node: Expr) -> Polynomial:
 
 def _joined(p: Polynomial) -> Polynomial:
     """The polynomial with quotients and remainders put together again: a//c*c + a%c = a."""
-    for monomial in [m for m in p if len(m) == 1 and type(m[0]) is Mod]:
+    rests = [m for m in p if len(m) == 1 and type(m[0]) is Mod]
+    for monomial in rests:
         (rest,) = monomial
         assert isinstance(rest, Mod)
         if not isinstance(rest.b, Const):
             continue
-        factor, whole = p[monomial], (FloorDiv(rest.a, rest.b),)
-        if p.get(whole) == factor * int(rest.b.value):
-            left = {m: c for m, c in p.items() if m not in (monomial, whole)}
-            p = plus(left, polynomial(rest.a), factor)
+        factor = p[monomial]
+        for whole in _quotients(rest.a, rest.b):
+            if p.get((whole,)) == factor * int(rest.b.value):
+                left = {m: c for m, c in p.items() if m not in (monomial, (whole,))}
+                p = plus(left, polynomial(rest.a), factor)
+                return _joined(p) if len(rests) > 1 else p
     return p
+
+
+def _quotients(a: Expr, divisor: Const) -> tuple[Expr, ...]:
+    """a // divisor, and as it is written where a is a quotient itself: (x // c) // d = x // (c*d)."""
+    plain = FloorDiv(a, divisor)
+    if type(a) is FloorDiv and isinstance(a.b, Const) and a.b.value > 0 and divisor.value > 0:
+        return plain, FloorDiv(a.a, const(int(a.b.value) * int(divisor.value)))
+    return (plain,)
 
 
 def _of_atom(node: Expr) -> Polynomial:

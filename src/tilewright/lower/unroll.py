@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Binary, Broadcast, Compare, Const, Expr, Select, Var, binary, const
+from tilewright.expr.nodes import And, Binary, Broadcast, Compare, Const, Expr, Or, Select, Var, binary, const
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
-from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt, seq
+from tilewright.loops.nodes import For, Function, If, LoopKind, Seq, Stmt, seq
 
 
 def unroll(function: Function) -> Function:
@@ -49,7 +49,14 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
         assert isinstance(found, Expr)
         return found
 
-    return map_expressions(body, settled, lambda stmt: var not in stmt.variables())
+    return transform_statements(map_expressions(body, settled, lambda stmt: var not in stmt.variables()), _decided)
+
+
+def _decided(node: Node) -> Node:
+    """What is left of an `if` whose condition is a number."""
+    if type(node) is not If or not isinstance(node.cond, Const):
+        return node
+    return (node.then if node.cond.value else node.otherwise) or Seq(())
 
 
 def _names(e: Expr, var: Var, memo: dict[Node, Node]) -> bool:
@@ -67,6 +74,11 @@ def _folded(node: Node, parts: tuple[Node, ...]) -> Node:
             assert isinstance(first, Expr)
             assert isinstance(second, Expr)
             return binary(type(node), first, second)
+        case And() | Or():
+            first, second = parts
+            for part, other in ((first, second), (second, first)):
+                if isinstance(part, Const):
+                    return other if bool(part.value) is isinstance(node, And) else part
         case Select():
             cond, then, otherwise = parts
             decided = cond.a if isinstance(cond, Broadcast) else cond

@@ -39,8 +39,11 @@ FEW_WEIGHTS = 9
 LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
 
-WRITTEN_OUT = 64
+WRITTEN_OUT = 128
 """The most multiply-adds that the body of the innermost loop holds."""
+
+TALL = 14
+"""Tiles of as many rows load a row of the image, where it lies, as seldom as a copy of it would be worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +206,19 @@ def choose(windows: Windows, target: Target) -> Choice:
     rows = -(-windows.height // tiles)
     unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
     planes = windows.steps[1] > 1
-    direct = tiles == 1 and windows.width <= lanes and not planes
+    direct = not planes and (tiles == 1 and windows.width <= lanes or near and _are_tall(windows, rows, target))
     held = Held.ROWS if in_rows else Held.COLUMN if direct else Held.COPIED
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
     masked = target.has_masks and not windows.calls  # beside functions like exp, halves are no slower
     return Choice(rows, lanes, not near, held, planes, unroll, apart, masked)
+
+
+def _are_tall(windows: Windows, rows: int, target: Target) -> bool:
+    """Whether tiles are tall, their weights few, and their edges cost nothing: what a column of the window meets is then
+    loaded as it lies."""
+    few = windows.taps[0] * windows.taps[1] <= FEW_WEIGHTS and windows.steps == windows.apart == (1, 1)
+    return few and rows >= TALL and target.has_masks
 
 
 def _rows_of_held(windows: Windows, lanes: int) -> int:

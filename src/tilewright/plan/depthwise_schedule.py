@@ -91,7 +91,9 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
-    if near is not None and choice.held is Held.ROWS and len(tiles) > 1:
+    if near is not None and choice.held is not Held.COPIED and len(tiles) > 1:
+        if choice.held is Held.COLUMN:
+            _ask_ahead(s, near[0], last, tiles[0])
         _apart_at_edges(s, tiles[-1])
     s.parallel(outer)
     return s
@@ -110,6 +112,15 @@ def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None],
     if choice.planes:
         s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
     _bring_near(s, w, choice, pad, copy)
+
+
+def _ask_ahead(s: Schedule, pad: str, last: str, rows: Var) -> None:
+    """When a tile is stored, its share of what the next row of tiles meets is brought near: tall tiles read a little of
+    many rows, which nobody foresees."""
+    images = {ld.buffer.name for ld in loads(find_block(s.func, pad))}
+    row = loop_of(s, last, -2)
+    for image in images:
+        s.prefetch(image, rows, 1, row)
 
 
 def _apart_at_edges(s: Schedule, columns: Var) -> None:
@@ -188,8 +199,9 @@ def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, li
     if w.width < choice.lanes:
         s.reorder(*around, mo, mi, n)
         return outer, [mo]
-    s.reorder(*around, mo, n, mi)
-    return outer, [mo, s.split(n, choice.lanes, tail="shift")[0]]
+    no, ni = s.split(n, choice.lanes, tail="shift")
+    s.reorder(*around, mo, no, mi, ni)
+    return outer, [mo, no]
 
 
 def _channels(s: Schedule, block: str) -> Var:
@@ -257,7 +269,7 @@ def _load_padded(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -
     s.unroll(row)
     s.guard(pad)
     found = find_block(s.func, pad)
-    parts(s, row, inside(found, found.spatial[-3 if choice.planes else -2].var, 1))
+    parts(s, row, _for_all_tiles(inside(found, found.spatial[-3 if choice.planes else -2].var, 1), w, choice))
 
 
 def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) -> None:

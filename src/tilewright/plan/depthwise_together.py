@@ -31,17 +31,23 @@ MOST_ROWS = 7
 """The most rows of a tile: the rows of several channels that as many sums meet fill the registers of machines that have
 masks."""
 
+PAIR = 2
+"""Of windows that move by two columns, two places next to each other meet what lies in a vector of each channel: every
+second element of both is one instruction, which picks pairs."""
+
 FURTHEST = 2
 """Windows that move by so many columns at most, and whose places are next to each other, meet few vectors."""
 
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """`channels` lie side by side, each with `room` lanes for a row; `axis` is the place of theirs in the block."""
+    """`channels` lie side by side, each with `room` lanes for a row; so many neighbours of a row as are `beside` each
+    other lie there before the next channel's. `axis` is the place of the channels' axis in the block."""
 
     axis: int
     channels: int
     room: int
+    beside: int
 
 
 def find_together(function: Function, found: Contraction, w: Windows, target: Target) -> Together | None:
@@ -53,7 +59,8 @@ def find_together(function: Function, found: Contraction, w: Windows, target: Ta
         return None
     room = 1 << (w.width - 1).bit_length()
     channels = lanes // room
-    return Together(axis, channels, room) if channels > 1 and known(found.extents[axis]) % channels == 0 else None
+    beside = PAIR if w.steps[1] == 2 else room
+    return Together(axis, channels, room, beside) if channels > 1 and known(found.extents[axis]) % channels == 0 else None
 
 
 def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> Schedule:
@@ -71,14 +78,21 @@ def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> 
     s.reorder(outer, *around, tile, row, each, column)
     for block in (last, w.block):
         s.compute_at(block, tile)
-    _in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)])
-    _in_lanes(s, last, t, [])
-    _hold(s, near, tile, t)
+    if t.beside == PAIR:
+        near_loop, guarded = _sum_in_pairs(s, w, t), False
+    else:
+        _lay_in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)], [])
+        near_loop = tile
+        _vectorize_lanes(s, w.block, t)
+    _lay_in_lanes(s, last, t, [], [])
+    _vectorize_lanes(s, last, t)
+    _hold(s, near, near_loop, t)
     if padded:
         s.guard(near)
         block = find_block(s.func, near)
         first, end = inside(block, block.spatial[-2].var, 1)
-        parts(s, loop_of(s, near, -2), (first, max(end - (w.height - rows) * w.steps[0], first)))
+        edges = first, max(end - (w.height - rows) * w.steps[0], first)
+        parts(s, near_loop if near_loop is not tile else loop_of(s, near, -2), edges)
     s.vectorize(s.split(column, t.room, tail="mask")[1])
     s.unroll(each)
     s.unroll(row)
@@ -86,25 +100,55 @@ def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> 
     return s
 
 
-def _in_lanes(s: Schedule, block: str, t: Together, around: list[Var]) -> None:
+def _sum_in_pairs(s: Schedule, w: Windows, t: Together) -> Var:
+    """The sums of windows that move by two columns, two places of a row of the window at a time; the loop over the rows
+    of the image."""
+    (place,), others = column_taps(s, w), row_taps(s, w)
+    single = [v for v in others if extent(s, v) == 1]
+    (tap,) = (v for v in others if v not in single)
+    pairs, each = s.split(place, PAIR, tail="mask")
+    row = loop_of(s, w.block, -2)
+    _lay_in_lanes(s, w.block, t, [*single, pairs], [tap, each])
+    start = s.decompose_reduction(w.block, (*single, pairs)[0])
+    for block in (start, w.block):
+        _vectorize_lanes(s, block, t)
+    s.unroll(loop_of(s, start, -2))
+    rows, turn = s.skew(row, tap, w.steps[0])
+    for loop in (pairs, rows, turn, each):
+        s.unroll(loop)
+    return rows
+
+
+def _lay_in_lanes(s: Schedule, block: str, t: Together, around: list[Var], inner: list[Var]) -> None:
     """What a block computes lies in registers, the channels of a column side by side; `around` are loops outside those
-    over the tile."""
+    over the tile, `inner` inside that over its rows."""
     row, column, each = (loop_of(s, block, d) for d in (-2, -1, t.axis))
     beyond = extent(s, column) % t.room
     whole, column = s.split(column, t.room, tail="mask")
-    s.reorder(*around, row, whole, column, each)
+    beside = [column]
+    if t.beside < t.room:
+        beside = list(s.split(column, t.beside))
+    s.reorder(*around, row, *inner, whole, *beside[:-1], each, beside[-1])
     (made,) = stored_buffers(find_block(s.func, block))
     s.compact(made.name)
     s.set_scope(made.name, "register")
     names = [f"d{n}" for n in range(len(made.shape))]
     *others, last = (d for n, d in enumerate(names) if n != t.axis)
-    layout = ", ".join([*others, f"{last} // {t.room}", f"{last} % {t.room}", names[t.axis]])
-    s.transform_layout(made.name, f"{', '.join(names)} -> {layout}")
+    part = [f"{last} % {t.room} // {t.beside}"] if t.beside < t.room else []
+    layout = [*others, f"{last} // {t.room}", *part, names[t.axis], f"{last} % {t.beside}"]
+    s.transform_layout(made.name, f"{', '.join(names)} -> {', '.join(layout)}")
     if beyond:
-        s.pad(block, column)
-    s.vectorize(s.fuse(column, each))
-    for loop in (*around, row):
+        s.pad(block, beside[-1])
+    for loop in (*around, row) if not inner else ():
         s.unroll(loop)
+
+
+def _vectorize_lanes(s: Schedule, block: str, t: Together) -> None:
+    """A row of all channels is a vector."""
+    each, column = s.get_loops(block)[-2:]
+    if t.beside < t.room:
+        each = s.fuse(s.get_loops(block)[-3], each)
+    s.vectorize(s.fuse(each, column))
 
 
 def _hold(s: Schedule, near: str, tile: Var, t: Together) -> None:

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.intervals import interval
+from tilewright.analysis.intervals import Range, interval
 from tilewright.analysis.regions import Region, access_region, cover, ranges_of, reads, writes
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Min, Var, const
@@ -94,7 +94,24 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
     """The box of the buffer that one iteration touches, over the loops around it."""
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
     boxes = [regions[buffer] for regions in (reads(loop.body, fixed), writes(loop.body, fixed)) if buffer in regions]
-    return boxes[0] if len(boxes) == 1 else cover(*boxes) if boxes else None
+    if not boxes:
+        return None
+    return _inside(boxes[0] if len(boxes) == 1 else cover(*boxes), buffer)
+
+
+def _inside(box: Region, buffer: Buffer) -> Region:
+    """The part of a box that lies inside the buffer, where both are known numbers: conditions of blocks keep them from
+    what is beyond."""
+    ranges = [_clip(r, extent) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
+    return Region(tuple(ranges), box.exact)
+
+
+def _clip(r: Range, extent: Expr) -> Range:
+    """The part of a range between 0 and an extent, where all are known numbers."""
+    if not (isinstance(r.begin, Const) and isinstance(r.extent, Const) and isinstance(extent, Const)):
+        return r
+    begin, end = max(int(r.begin.value), 0), min(int(r.begin.value + r.extent.value), int(extent.value))
+    return Range(const(begin), const(max(end - begin, 0)))
 
 
 def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:

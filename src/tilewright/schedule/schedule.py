@@ -53,6 +53,7 @@ from tilewright.schedule import reduction as reductions
 from tilewright.schedule import reverse_compute_at as consumers
 from tilewright.schedule import reverse_inline as consumers_inline
 from tilewright.schedule import rfactor as factors
+from tilewright.schedule import skew as skewing
 from tilewright.schedule import stage as staging
 from tilewright.schedule import tensorize as tensors
 from tilewright.schedule import unite as pieces
@@ -172,6 +173,7 @@ class Schedule:
     fuse = primitive(loops.fuse)
     reorder = primitive(loops.reorder)
     tile = primitive(loops.tile)
+    skew = primitive(skewing.skew)
     partition = primitive(loops.partition)
     parallel = primitive(kinds.parallel)
     vectorize = primitive(kinds.vectorize)
