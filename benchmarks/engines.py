@@ -42,7 +42,7 @@ def open_ours(problem: Problem, threads: int) -> tuple[Call, float]:
     exe = tw.compile(problem.model, threads=threads)
     seconds = time.perf_counter() - start
     arrays = [problem.feeds[port.name] for port in exe.inputs]
-    return _checked("tilewright", lambda: exe(*arrays), problem), seconds
+    return checked("tilewright", lambda: exe(*arrays), problem), seconds
 
 
 def open_peers(problem: Problem, threads: int, leave_out: Callable[[str], object]) -> dict[str, Call]:
@@ -60,13 +60,13 @@ def open_peers(problem: Problem, threads: int, leave_out: Callable[[str], object
     for name, call in opened.items():
         try:
             if call is not None:
-                right[name] = _checked(name, call, problem)
+                right[name] = checked(name, call, problem)
         except WrongResult as error:
             leave_out(str(error))
     return right
 
 
-def _checked(name: str, call: Call, problem: Problem) -> Call:
+def checked(name: str, call: Call, problem: Problem) -> Call:
     problem.check(name, as_array(call()))
     return call
 

@@ -221,6 +221,8 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     lane = c
     if w.width < choice.lanes:
         _, lane = s.split(c, choice.lanes, tail="mask")
+    if choice.held is not Held.ROWS:
+        rows = _by_steps(s, rows, w.steps[0])
     order = (r, *rows, *columns) if choice.held is Held.ROWS else (*columns, *rows, r)
     s.reorder(*single, *order, lane)
     (sums,) = stored_buffers(found)
@@ -236,6 +238,15 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
     if choice.unroll_columns:
         for loop in columns:
             s.unroll(loop)
+
+
+def _by_steps(s: Schedule, rows: list[Var], step: int) -> list[Var]:
+    """The loops over the rows of a window in an order in which neighbours of a tile meet the same rows of the image one
+    after the other: those that are as many rows apart as windows move."""
+    if step == 1 or not rows or extent(s, rows[-1]) <= step:
+        return rows
+    *others, last = rows
+    return [*others, *reversed(s.split(last, step, tail="mask"))]
 
 
 def _load_rows(s: Schedule, w: Windows, choice: Choice, pad: str, tile: Var) -> None:

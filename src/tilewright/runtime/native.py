@@ -26,7 +26,7 @@ HeldEntryPoint = ctypes.PYFUNCTYPE(*_SIGNATURE)
 
 class NativeCode:
     """A program's code, loaded. `entry` and `held` are callable as long as this object lives: calls of `entry` release
-    Python's lock, calls of `held` keep it. Nothing that the code waits for needs the lock.
+    Python's lock, calls of `held` keep it. Nothing that the code waits for needs the lock. `address` is where both are.
 
     Code for a target that this machine is not is never loaded: calling it raises UserError.
     """
@@ -38,11 +38,12 @@ class NativeCode:
             lacking = ", ".join(sorted(target.features - host.features)) or f"the architecture {target.architecture}"
             self.entry: Callable[..., int] = _Refusal(target, lacking)
             self.held: Callable[..., int] = self.entry
+            self.address = 0
             return
         self._loaded: Loaded = load_code(code, target, pool_functions)
-        address = self._loaded.address(ENTRY)
-        self.entry = EntryPoint(address)
-        self.held = HeldEntryPoint(address)
+        self.address = self._loaded.address(ENTRY)
+        self.entry = EntryPoint(self.address)
+        self.held = HeldEntryPoint(self.address)
 
 
 @dataclass(frozen=True, slots=True)
