@@ -108,7 +108,11 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
     for n in range(1, len(shape)):
         at, weight = n, 1
         wholes = [a.indices[n] for a in (first, second)]
-        while at and isinstance(extent := shape[at], Const) and all(a.indices[at].kinds & Mod.bit for a in (first, second)):
+        while (
+            at
+            and isinstance(extent := shape[at], Const)
+            and all(a.indices[at].kinds & Mod.bit for a in (first, second))
+        ):
             at, weight = at - 1, weight * int(extent.value)
             wholes = [w + a.indices[at] * weight for w, a in zip(wholes, (first, second), strict=True)]
             one, two = (expression(joined(polynomial(e))) for e in wholes)

@@ -40,10 +40,11 @@ LEAST_COLUMNS = 4
 """Rows of fewer columns are not worth a vector."""
 
 WRITTEN_OUT = 128
-"""The most multiply-adds that the body of the innermost loop holds."""
+"""The most multiply-adds that the body of the innermost loop holds; half as many beside functions like exp, whose
+chains of instructions shall be near."""
 
 TALL = 14
-"""Tiles of as many rows load a row of the image, where it lies, as seldom as a copy of it would be worth."""
+"""Tiles of so many rows load few rows of the image that the next one loads again: less than copying all would take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,8 @@ class Windows:
 
 class Held(Enum):
     """Where the rows with their zeros are when a tile is summed up: COPIED to the stack, as a whole or for a row of
-    tiles; in registers, as they lie, all ROWS that the tile meets; in registers, what a COLUMN of the window meets."""
+    tiles; in registers, as they lie, all ROWS that the tile meets; in registers, what a COLUMN of the window meets:
+    where one tile is the whole image, or tiles are tall."""
 
     COPIED = "copied"
     COLUMN = "column"
@@ -204,9 +206,10 @@ def choose(windows: Windows, target: Target) -> Choice:
     if in_rows:
         tiles = -(-windows.height // most)
     rows = -(-windows.height // tiles)
-    unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= WRITTEN_OUT
+    most_written = WRITTEN_OUT // 2 if windows.calls else WRITTEN_OUT
+    unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= most_written
     planes = windows.steps[1] > 1
-    direct = not planes and (tiles == 1 and windows.width <= lanes or near and _are_tall(windows, rows, target))
+    direct = not planes and ((tiles == 1 and windows.width <= lanes) or (near and _are_tall(windows, rows, target)))
     held = Held.ROWS if in_rows else Held.COLUMN if direct else Held.COPIED
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
@@ -215,8 +218,8 @@ def choose(windows: Windows, target: Target) -> Choice:
 
 
 def _are_tall(windows: Windows, rows: int, target: Target) -> bool:
-    """Whether tiles are tall, their weights few, and their edges cost nothing: what a column of the window meets is then
-    loaded as it lies."""
+    """Whether tiles are tall, their weights few, and zeros at their edges cost nothing: then what a column of the
+    window meets is loaded from the image."""
     few = windows.taps[0] * windows.taps[1] <= FEW_WEIGHTS and windows.steps == windows.apart == (1, 1)
     return few and rows >= TALL and target.has_masks
 

@@ -2,13 +2,22 @@
 
     for as many channels as fit, by room for a row:
       q[channels, rows, lanes] = their rows with their zeros, in registers
-      t[rows, columns, channels] = 0
+      t[rows, channels, columns] = 0
       for b, a, r: t[r] += q[every channel, row of r at a, columns at b] * w[every channel, a, b]
       y = f(t), channel by channel
 
 Rows of seven would leave more than half of a vector's lanes empty, in the sums and in what f computes. The columns
-that a place of the window meets are shuffled out of the rows, the same place of all channels side by side: the weights
-of the channels are then loaded as one number and repeated.
+that a place of the window meets are shuffled out of the rows.
+
+Where windows move by two columns, the lanes are pairs of columns, of one channel after the other, and two places next
+to each other of a window's row are met together:
+
+      for pairs of b, rows i of the image:
+        q[channels, lanes] = row i from the first place on, in registers
+        for the rows r that meet it, their a, each b: t[r] += every second element of q * w[every channel, a, b]
+
+Every second element of two vectors, pair by pair, is one instruction that the units of multiply-adds are not needed
+for; a row is loaded once for all sums that it is part of, and forgotten.
 """
 
 from __future__ import annotations
@@ -32,8 +41,7 @@ MOST_ROWS = 7
 masks."""
 
 PAIR = 2
-"""Of windows that move by two columns, two places next to each other meet what lies in a vector of each channel: every
-second element of both is one instruction, which picks pairs."""
+"""Windows that move by so many columns have pairs of them in their lanes."""
 
 FURTHEST = 2
 """Windows that move by so many columns at most, and whose places are next to each other, meet few vectors."""
@@ -41,8 +49,8 @@ FURTHEST = 2
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """`channels` lie side by side, each with `room` lanes for a row; so many neighbours of a row as are `beside` each
-    other lie there before the next channel's. `axis` is the place of the channels' axis in the block."""
+    """`channels` share a vector, each with `room` lanes for a row, of which so many are `beside` each other before
+    those of the next channel come. `axis` is the place of the channels' axis in the block."""
 
     axis: int
     channels: int
@@ -59,8 +67,10 @@ def find_together(function: Function, found: Contraction, w: Windows, target: Ta
         return None
     room = 1 << (w.width - 1).bit_length()
     channels = lanes // room
-    beside = PAIR if w.steps[1] == 2 else room
-    return Together(axis, channels, room, beside) if channels > 1 and known(found.extents[axis]) % channels == 0 else None
+    if channels < 2 or known(found.extents[axis]) % channels:
+        return None
+    in_pairs = w.steps[1] == PAIR and min(w.taps) > 1 and room > PAIR
+    return Together(axis, channels, room, PAIR if in_pairs else room)
 
 
 def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> Schedule:
@@ -78,21 +88,19 @@ def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> 
     s.reorder(outer, *around, tile, row, each, column)
     for block in (last, w.block):
         s.compute_at(block, tile)
-    if t.beside == PAIR:
-        near_loop, guarded = _sum_in_pairs(s, w, t), False
-    else:
-        _lay_in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)], [])
-        near_loop = tile
+    image = _sum_in_pairs(s, w, t) if t.beside < t.room else None
+    if image is None:
+        _lay_in_lanes(s, w.block, t, [*column_taps(s, w), *row_taps(s, w)])
         _vectorize_lanes(s, w.block, t)
-    _lay_in_lanes(s, last, t, [], [])
+    _lay_in_lanes(s, last, t, [])
     _vectorize_lanes(s, last, t)
-    _hold(s, near, near_loop, t)
+    _hold(s, near, tile if image is None else image, t)
     if padded:
         s.guard(near)
         block = find_block(s.func, near)
         first, end = inside(block, block.spatial[-2].var, 1)
         edges = first, max(end - (w.height - rows) * w.steps[0], first)
-        parts(s, near_loop if near_loop is not tile else loop_of(s, near, -2), edges)
+        parts(s, loop_of(s, near, -2) if image is None else image, edges)
     s.vectorize(s.split(column, t.room, tail="mask")[1])
     s.unroll(each)
     s.unroll(row)
@@ -101,8 +109,7 @@ def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> 
 
 
 def _sum_in_pairs(s: Schedule, w: Windows, t: Together) -> Var:
-    """The sums of windows that move by two columns, two places of a row of the window at a time; the loop over the rows
-    of the image."""
+    """The sums of windows that move by two columns; returns the loop over the rows of the image that a tile meets."""
     (place,), others = column_taps(s, w), row_taps(s, w)
     single = [v for v in others if extent(s, v) == 1]
     (tap,) = (v for v in others if v not in single)
@@ -112,23 +119,21 @@ def _sum_in_pairs(s: Schedule, w: Windows, t: Together) -> Var:
     start = s.decompose_reduction(w.block, (*single, pairs)[0])
     for block in (start, w.block):
         _vectorize_lanes(s, block, t)
-    s.unroll(loop_of(s, start, -2))
-    rows, turn = s.skew(row, tap, w.steps[0])
-    for loop in (pairs, rows, turn, each):
+    image, turn = s.skew(row, tap, w.steps[0])
+    for loop in (loop_of(s, start, -2), pairs, image, turn, each):
         s.unroll(loop)
-    return rows
+    return image
 
 
-def _lay_in_lanes(s: Schedule, block: str, t: Together, around: list[Var], inner: list[Var]) -> None:
-    """What a block computes lies in registers, the channels of a column side by side; `around` are loops outside those
-    over the tile, `inner` inside that over its rows."""
+def _lay_in_lanes(s: Schedule, block: str, t: Together, around: list[Var], inner: list[Var] | None = None) -> None:
+    """What a block computes lies in registers, a row of all channels as a vector; `around` are loops outside those over
+    the tile, `inner` between its rows and their columns: with these, whoever orders the loops further writes them
+    out."""
     row, column, each = (loop_of(s, block, d) for d in (-2, -1, t.axis))
     beyond = extent(s, column) % t.room
     whole, column = s.split(column, t.room, tail="mask")
-    beside = [column]
-    if t.beside < t.room:
-        beside = list(s.split(column, t.beside))
-    s.reorder(*around, row, *inner, whole, *beside[:-1], each, beside[-1])
+    parted = s.split(column, t.beside) if t.beside < t.room else (column,)
+    s.reorder(*around, row, *(inner or []), whole, *parted[:-1], each, parted[-1])
     (made,) = stored_buffers(find_block(s.func, block))
     s.compact(made.name)
     s.set_scope(made.name, "register")
@@ -138,17 +143,15 @@ def _lay_in_lanes(s: Schedule, block: str, t: Together, around: list[Var], inner
     layout = [*others, f"{last} // {t.room}", *part, names[t.axis], f"{last} % {t.beside}"]
     s.transform_layout(made.name, f"{', '.join(names)} -> {', '.join(layout)}")
     if beyond:
-        s.pad(block, beside[-1])
-    for loop in (*around, row) if not inner else ():
+        s.pad(block, parted[-1])
+    for loop in () if inner else (*around, row):
         s.unroll(loop)
 
 
 def _vectorize_lanes(s: Schedule, block: str, t: Together) -> None:
     """A row of all channels is a vector."""
-    each, column = s.get_loops(block)[-2:]
-    if t.beside < t.room:
-        each = s.fuse(s.get_loops(block)[-3], each)
-    s.vectorize(s.fuse(each, column))
+    *_, part, each, column = s.get_loops(block)
+    s.vectorize(s.fuse(s.fuse(part, each) if t.beside < t.room else each, column))
 
 
 def _hold(s: Schedule, near: str, tile: Var, t: Together) -> None:

@@ -149,9 +149,9 @@ class Executable:
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
 
     def native_call(self) -> tuple[int, int]:
-        """(the address of the native entry point, that of the record of this thread's last call, which it takes): native
-        code may repeat that call, `i64 entry(ptr record)`, as long as the executable, the inputs and the results live,
-        and this thread makes no other call. It returns 0, or what a call here would raise for."""
+        """(the address of the native entry point, that of the record of this thread's last call, which it takes):
+        native code may repeat that call, `i64 entry(ptr record)`, as long as the executable, the inputs and the results
+        live, and this thread makes no other call. It returns 0; anything else is a call that failed."""
         return self._native.address, self._threads.frame.call_at
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""skew: two loops run along the sum of their places, so that what depends on that sum alone is met once, and soon again.
+"""skew: two loops run along the sum of their places, so that what depends on that sum alone is met once.
 
 for m in 0..4:                               skew(m, a, 2)     for ma in 0..9:             ma = m*2 + a
   for a in 0..3:                                  =>             for at in 0..2:
