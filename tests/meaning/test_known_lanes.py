@@ -40,20 +40,23 @@ def test_what_is_not_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at", "count"),
+    ("at", "places"),
     [
-        ((0, 1) * 8, 2),
-        ((0, 1, 2, 3) * 4, 4),
-        ((0,) * 16, None),
-        (tuple(range(16)), None),
-        ((0, 2) * 8, None),
-        ((1, 0) * 8, None),
-        ((0, 1, 2) * 2, 3),
-        ((), None),
+        ((0, 1) * 8, (0, 1) * 8),
+        ((0, 1, 2, 3) * 4, (0, 1, 2, 3) * 4),
+        ((0, 0, 1, 1) * 4, (0, 0, 1, 1) * 4),
+        ((5, 5, 6, 6) * 2, (0, 0, 1, 1) * 2),
+        ((0, 1, 2) * 2, (0, 1, 2) * 2),
+        ((0,) * 16, ()),
+        (tuple(range(16)), ()),
+        ((0,) * 8 + (1,) * 8, ()),
+        ((0, 2) * 8, ()),
+        ((1, 0) * 8, ()),
+        ((), ()),
     ],
 )
-def test_elements_again_and_again(at: tuple[int, ...], count: int | None) -> None:
-    assert repeated(at) == count
+def test_elements_again_and_again(at: tuple[int, ...], places: tuple[int, ...]) -> None:
+    assert repeated(at) == places
 
 
 PLACES: dict[str, Callable[[np.ndarray], np.ndarray]] = {

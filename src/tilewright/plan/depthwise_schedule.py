@@ -24,6 +24,8 @@ Where a loop is no multiple of its tile, the last tile is moved back: what it do
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
@@ -73,9 +75,10 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
         _set_apart(s, w, last)
     elif w.width < choice.lanes and last == w.last and _stays_along_columns(s, w):
         whole, last = last, s.cache_write(last)
-    near = None
+    near, images = None, set[str]()
     if w.source.scope is not Scope.ARGUMENT:
         pad = s.unite(w.source.name)
+        images = {ld.buffer.name for ld in loads(find_block(s.func, pad))}
         if choice.planes and choice.held is Held.COPIED:
             _split_columns(s, w)
         near = pad, s.cache_write(pad) if choice.held is Held.COPIED else None
@@ -92,8 +95,8 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
     if near is not None and choice.held is not Held.COPIED and len(tiles) > 1:
-        if choice.held is Held.COLUMN:
-            _ask_ahead(s, near[0], last, tiles[0])
+        if choice.held is Held.COLUMN and extent(s, tiles[0]) > 1:
+            _ask_ahead(s, images, last, tiles[0])
         _apart_at_edges(s, tiles[-1])
     s.parallel(outer)
     return s
@@ -114,13 +117,13 @@ def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None],
     _bring_near(s, w, choice, pad, copy)
 
 
-def _ask_ahead(s: Schedule, pad: str, last: str, rows: Var) -> None:
+def _ask_ahead(s: Schedule, images: Collection[str], last: str, tiles: Var) -> None:
     """When a tile is stored, its share of what the next row of tiles meets is brought near: tall tiles read a little of
-    many rows, which nobody foresees."""
-    images = {ld.buffer.name for ld in loads(find_block(s.func, pad))}
-    row = loop_of(s, last, -2)
+    many rows, which processors do not foresee."""
+    row, lane = loop_of(s, last, -2), loop_of(s, last, -1)
+    s.reorder(row, lane)
     for image in images:
-        s.prefetch(image, rows, 1, row)
+        s.prefetch(image, tiles, 1, row)
 
 
 def _apart_at_edges(s: Schedule, columns: Var) -> None:
@@ -199,9 +202,8 @@ def _tiles(s: Schedule, w: Windows, choice: Choice, block: str) -> tuple[Var, li
     if w.width < choice.lanes:
         s.reorder(*around, mo, mi, n)
         return outer, [mo]
-    no, ni = s.split(n, choice.lanes, tail="shift")
-    s.reorder(*around, mo, no, mi, ni)
-    return outer, [mo, no]
+    s.reorder(*around, mo, n, mi)
+    return outer, [mo, s.split(n, choice.lanes, tail="shift")[0]]
 
 
 def _channels(s: Schedule, block: str) -> Var:
