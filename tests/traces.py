@@ -26,6 +26,7 @@ WEIGHTS = {
     "reorder": 4,
     "tile": 3,
     "fuse": 2,
+    "skew": 2,
     "vectorize": 2,
     "unroll": 2,
     "decompose_reduction": 2,
@@ -102,6 +103,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "pad": _one_of(0.0, 1.0),
     "dim": _one_of(0, 1),
     "offset": _one_of(0, 1),
+    "step": _one_of(1, 2, 3),
     "dtype": _one_of("f64", "i64", "i32"),
     "lanes": _one_of(4, 8, 2),
     "along": _one_of(0, 1, 2),
@@ -219,6 +221,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "reorder": _reorder,
     "fuse": _fuse,
     "tile": _fuse,
+    "skew": _fuse,
     "decompose_reduction": _in_nest,
     "rfactor": _summed,
     "vectorize": _lanes,
@@ -301,6 +304,22 @@ def _lanes_of_a_sum(draw: Draw, s: Schedule) -> None:
     s.rfactor(block.name, pick(draw, (ko, ki)), axis=pick(draw, (0, len(block.spatial))))
 
 
+def _skewed_sum(draw: Draw, s: Schedule) -> None:
+    """A sum whose terms run beside its elements, along the sums of their places."""
+    block = _fitting(draw, [b for b in _blocks(s.func) if b.reduce])
+    loops = [loop.var for loop in loops_around(s.func.body, block)]
+    k = _fitting(draw, [v for v in loops if v in summed_loops(block)])
+    row = _fitting(draw, [v for v in loops if v not in summed_loops(block)])
+    inner = s.split(k, pick(draw, (2, 3, 4)), tail="mask")[1] if pick(draw, (True, False)) else k
+    s.reorder(
+        *[v.var for v in loops_around(s.func.body, find_block(s.func, block.name)) if v.var not in (row, inner)],
+        row,
+        inner,
+    )
+    s.decompose_reduction(block.name, s.get_loops(block.name)[0])
+    s.skew(row, inner, pick(draw, (1, 2, 3)))
+
+
 def _instructions(draw: Draw, s: Schedule) -> None:
     """Pairs of terms, packed for an instruction."""
     s.cache_read("dot", "w")
@@ -315,6 +334,7 @@ RECIPES: tuple[Callable[[Draw, Schedule], None], ...] = (
     _blocked_sum,
     _packed,
     _lanes_of_a_sum,
+    _skewed_sum,
     _instructions,
 )
 """Steps that belong together, of the kind that plans are made of. They raise UserError where a step is refused, and

@@ -243,6 +243,7 @@ def program(text: str) -> tuple[For, tuple[For, ...]]:
     i, j, k = Var("i"), Var("j"), Var("k")
     x, y = Buffer("x", dtypes.f32, (n * m,)), Buffer("y", dtypes.f32, (n * m,))
     a, c = Buffer("a", dtypes.f32, (n, m)), Buffer("c", dtypes.f32, (n, m))
+    parts = Buffer("p", dtypes.f32, (const(4), const(2), const(2)))
     stores: dict[str, tuple[Stmt, Expr]] = {
         "map": (Store(y, (i,), Load(x, (i,))), n),
         "tile": (For(j, const(0), const(8), LoopKind.SERIAL, Store(y, (i * 8 + j,), Load(y, (i * 8 + j,)))), n),
@@ -258,13 +259,15 @@ def program(text: str) -> tuple[For, tuple[For, ...]]:
         ),
         "overlap": (For(j, const(0), const(9), LoopKind.SERIAL, Store(y, (i * 8 + j,), Load(x, (i,)))), n),
         "halves": (Store(y, (i,), Load(y, (i + n,))), n),
+        "digits": (Store(parts, (i // 4, i // 2 % 2, i % 2), Load(parts, (i // 4, i // 2 % 2, i % 2))), const(16)),
+        "some digits": (Store(parts, (i // 4, i // 2 % 2, const(0)), Load(x, (i,))), const(16)),
     }
     body, extent = stores[text]
     assert k.name == "k"
     return For(i, const(0), extent, LoopKind.SERIAL, body), ()
 
 
-@pytest.mark.parametrize("name", ["map", "tile", "flat", "even", "rows", "far", "halves"])
+@pytest.mark.parametrize("name", ["map", "tile", "flat", "even", "rows", "far", "halves", "digits"])
 def test_independent_loops(name: str) -> None:
     loop, outer = program(name)
     assert carried(loop, outer) == []
@@ -277,6 +280,7 @@ def test_independent_loops(name: str) -> None:
         ("shift", "carried by i: load y[i + 3] and store y[i], distance 3"),
         ("sum", "carried by i: load c[0, j] and store c[0, j]"),
         ("overlap", "carried by i: store y[i*8 + j] and store y[i*8 + j]"),
+        ("some digits", "carried by i: store p[i//4, i//2%2, 0] and store p[i//4, i//2%2, 0]"),
     ],
 )
 def test_dependences_name_the_accesses(name: str, shown: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -142,6 +144,15 @@ def test_quotients_and_remainders_come_together(divisor: int, factor: int) -> No
     assert polynomial(parts) == polynomial(a * factor + N)
     apart = FloorDiv(a, const(divisor)) * (divisor * factor + 1) + Mod(a, const(divisor)) * factor
     assert polynomial(apart) != polynomial(a * factor)
+
+
+@pytest.mark.parametrize("of_quotient", [lambda q: FloorDiv(q, const(3)), lambda q: FloorDiv(I * 7 - J, const(6))])
+def test_digits_come_together(of_quotient: Callable[[Expr], Expr]) -> None:
+    """A quotient of a quotient may be written as one quotient."""
+    a = I * 7 - J
+    q = FloorDiv(a, const(2))
+    assert polynomial(of_quotient(q) * 6 + Mod(q, const(3)) * 2 + Mod(a, const(2))) == polynomial(a)
+    assert polynomial(of_quotient(q) * 7 + Mod(q, const(3)) * 2 + Mod(a, const(2))) != polynomial(a)
 
 
 @given(index_expressions(VARIABLES, 3), index_expressions(VARIABLES, 3), ranged_values())

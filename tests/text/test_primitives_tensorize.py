@@ -57,6 +57,14 @@ func vector[n](x: u8[64], w: u8[n, 64], y: i32[n, 8]):
       y[vi, vl] += i32(w[vi, vk]) * i32(x[vk])
 """
 
+AROUND = """
+func around(x: f32[5, 8], y: f32[5, 10]):
+  for i in 0..5, j in 0..10:
+    block zero(vi = i, vj = j):
+      y[vi, vj] = 0
+    block copy(vi = i, vj = j) where 1 <= vj and vj < 9:
+      y[vi, vj] = x[vi, vj - 1]
+"""
 PANELS = """
 func panels[n](x: i32[n, 8], w: i32[4, 8, 16], y: i32[n, 64]):
   for j in 0..4, i in 0..n, k in 0..8, l in 0..16:
@@ -178,6 +186,14 @@ def in_blocks_of_rows(s: tw.Schedule) -> None:
     j, i, k, lane = s.get_loops("dot")
     io, ii = s.split(i, 4, tail="clip")
     s.reorder(io, j, ii, k, lane)
+
+
+@case("prefetch-rows-with-zeros-around", AROUND)
+def prefetch_rows_with_zeros_around(s: tw.Schedule) -> None:
+    """What conditions keep a block from is not asked for: a row of x is one piece."""
+    i = s.get_loop("i")
+    j = s.get_loop("j")
+    s.prefetch("x", i, 1, j)
 
 
 @case("prefetch-panels", PANELS)
