@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Binary, Broadcast, Compare, Const, Expr, Or, Select, Var, binary, const
-from tilewright.loops.edit import defines, fresh_copy, map_expressions, transform_statements
+from tilewright.loops.edit import defines, fresh_copy, map_expressions, statements, transform_statements
 from tilewright.loops.nodes import For, Function, If, LoopKind, Seq, Stmt, seq
 
 
@@ -19,6 +19,8 @@ def unroll(function: Function) -> Function:
         values = range(int(node.begin.value), int(node.end.value))
         fresh = defines(node.body)
         copies = [_iteration(node, fresh_copy(node.body) if fresh else node.body, v) for v in values]
+        if any(isinstance(s, If) and node.var in s.cond.variables for s in statements(node.body)):
+            copies = [transform_statements(copy, _decided) for copy in copies]
         return seq(*copies) if copies else Seq(())
 
     body = transform_statements(function.body, change)
@@ -49,7 +51,7 @@ def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
         assert isinstance(found, Expr)
         return found
 
-    return transform_statements(map_expressions(body, settled, lambda stmt: var not in stmt.variables()), _decided)
+    return map_expressions(body, settled, lambda stmt: var not in stmt.variables())
 
 
 def _decided(node: Node) -> Node:
