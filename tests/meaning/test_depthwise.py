@@ -4,7 +4,7 @@ run in tiles over padded channels."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -246,6 +246,16 @@ def test_tall_tiles_load_what_they_meet(name: str) -> None:
     assert not re.search(r"alloc pad\S*: .* in stack", str(s.func))
     (s,) = scheduled(TILED[name], Target.parse("x86-64-v3"))  # too few registers
     assert re.search(r"alloc pad\S*: .* in stack", str(s.func)) and "prefetch" not in str(s.func)
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
+def test_the_next_channel_is_asked_for(target: str) -> None:
+    """Where channels are copied one after the other, and lie so."""
+    one = TILED["every second, 5x5"]
+    (s,) = scheduled(one, Target.parse(target))
+    assert "prefetch x[0, " in str(s.func)
+    (s,) = scheduled(replace(one, images=(2, *one.images[1:])), Target.parse(target))
+    assert "prefetch" not in str(s.func)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])

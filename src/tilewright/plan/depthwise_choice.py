@@ -83,7 +83,8 @@ class Choice:
     """`rows` x `lanes` sums are a tile; its padded rows are `held` somewhere: copied as a whole channel or, `by_rows`,
     for a row of tiles, and where windows move by several columns in `planes`, the columns that a place meets together;
     the columns of a window are written out, or a loop; the epilogue runs inside a tile or, `epilogue_apart`, after the
-    sums of a channel; rows shorter than a vector are stored under a mask, or in two halves."""
+    sums of a channel; rows shorter than a vector are stored under a mask, or in two halves. While a channel that was
+    copied is summed up, the next one is asked for (`next_ahead`), an element of each cache `line`."""
 
     rows: int
     lanes: int
@@ -93,6 +94,8 @@ class Choice:
     unroll_columns: bool
     epilogue_apart: bool
     masked_stores: bool
+    next_ahead: bool
+    line: int
 
 
 def find_windows(function: Function, found: Contraction) -> Windows | None:
@@ -214,7 +217,10 @@ def choose(windows: Windows, target: Target) -> Choice:
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
     masked = target.has_masks and not windows.calls  # beside functions like exp, halves are no slower
-    return Choice(rows, lanes, not near, held, planes, unroll, apart, masked)
+    one_piece = sum(known(extent) > 1 for extent in windows.source.shape[:-2]) <= 1
+    ahead = held is Held.COPIED and near and one_piece and not unroll and windows.column_tap is not None
+    line = target.caches[0].line // size
+    return Choice(rows, lanes, not near, held, planes, unroll, apart, masked, ahead, line)
 
 
 def _are_tall(windows: Windows, rows: int, target: Target) -> bool:

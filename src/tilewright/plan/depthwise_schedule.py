@@ -91,6 +91,10 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
         _in_whole_vectors(s, whole, choice)
     if near is not None:
         _hold(s, w, choice, near, outer, tiles)
+    if near is not None and choice.next_ahead:
+        (places,) = column_taps(s, w)
+        for image in images:
+            s.prefetch(image, outer, 1, places, apart=choice.line)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
