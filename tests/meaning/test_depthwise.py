@@ -279,6 +279,16 @@ def test_sums_stay_in_registers(name: str, multiply_adds: int) -> None:
     assert loop.on_stack == [], loop
 
 
+def test_a_row_is_loaded_once_for_all_sums_that_meet_it() -> None:
+    """Fourteen rows of sums, two rows of the image apart, meet 31; each multiply-add would load one of 70."""
+    target = Target.parse("x86-64-v4")
+    text = assembly(lower(convolution(TILED["every second, 5x5"])[0], target).llvm, target)
+    (loop,) = (one for one in inner_loops(text) if one.multiply_adds)
+    rows, weights = 2 * 13 + 5, 5
+    assert loop.multiply_adds == 14 * 5
+    assert loop.reads <= rows + weights + 2
+
+
 @pytest.mark.parametrize(("name", "multiply_adds"), [("every second", 7 * 9), ("every second, long rows", 4 * 9)])
 def test_rows_are_held_in_registers(name: str, multiply_adds: int) -> None:
     """Where there are enough of them: each row of the image is loaded once for the tile, in three vectors at most, and

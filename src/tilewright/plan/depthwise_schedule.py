@@ -248,8 +248,8 @@ def _sum(s: Schedule, w: Windows, choice: Choice) -> None:
 
 def _by_steps(s: Schedule, rows: list[Var], step: int) -> list[Var]:
     """The loops over the rows of a window in an order in which neighbours of a tile meet the same rows of the image one
-    after the other: those that are as many rows apart as windows move."""
-    if step == 1 or not rows or extent(s, rows[-1]) <= step:
+    after the other: those that are as many rows apart as windows move. Of few rows there are registers for all."""
+    if step == 1 or not rows or extent(s, rows[-1]) <= 2 * step:
         return rows
     *others, last = rows
     return [*others, *reversed(s.split(last, step, tail="mask"))]
