@@ -111,6 +111,15 @@ def a_value_that_comes_too_late(s: tw.Schedule) -> object:
     return s.skew("i", "j")
 
 
+@wrong(
+    "func f(x: f32[4, 3, 3], y: f32[3, 3], n: f32[3]):\n  for k in 0..4, i in 0..3, j in 0..3:\n"
+    "    if n[i] < 1:\n      block sum(vi = i, vj = j, reduce vk = k):\n        init: y[vi, vj] = 0\n"
+    "        y[vi, vj] += x[vk, vi, vj]"
+)
+def an_init_outside_a_branch(s: tw.Schedule) -> object:
+    return s.skew("i", "j", 2)
+
+
 @wrong(POINTS)
 def lanes(s: tw.Schedule) -> object:
     s.vectorize("j")

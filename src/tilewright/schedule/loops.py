@@ -70,7 +70,7 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
     proof = f"{factor} divides {extent}"
     if not divides and tail == "mask":
         body = guarded(body, Lt(place, found.end))
-        _require_starts_inside(function, found, body, what)
+        require_starts_inside(function, found, body, what)
         proof = f"blocks run only where {place} < {found.end}"
     elif not divides and tail == "shift":
         proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
@@ -168,7 +168,7 @@ def _acts_in_blocks(stmt: Stmt) -> bool:
     return False
 
 
-def _require_starts_inside(function: Function, loop: For, body: Stmt, what: str) -> None:
+def require_starts_inside(function: Function, loop: For, body: Stmt, what: str) -> None:
     """Refuses to put a block under an `if` that its init, outside the loops it sums over, would not stand under."""
     inner = {s.var for s in statements(body) if isinstance(s, For)}
     for block in blocks(body) if isinstance(body, If) else ():

@@ -20,7 +20,7 @@ from tilewright.loops.edit import blocks, loops_around, replace, substitute_expr
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import access_text
-from tilewright.schedule.loops import guarded
+from tilewright.schedule.loops import guarded, require_starts_inside
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
@@ -51,6 +51,7 @@ def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
         body = guarded(guarded(body, Le(const(0), place)), Lt(place, rows))
     if taps.value % step:
         body = guarded(body, Lt(tap, taps))
+    require_starts_inside(function, first, body, what)
     values: dict[Expr, Expr] = {first.var: simplify(first.begin + place), second.var: simplify(second.begin + tap)}
     inside = second.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
     count = simplify((rows - 1) * step + taps)
