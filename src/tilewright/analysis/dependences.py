@@ -101,8 +101,8 @@ def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence
 
 
 def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
-    """Dimensions that are indexed by the quotient and the remainder of one number, x // 4 and x % 4, compared as that
-    number: an index is less than its extent, so both are equal where extent * quotient + remainder is."""
+    """Dimensions that are indexed by the digits of one number, x // 4 and x % 4 or x // 4, x // 2 % 2 and x % 2,
+    compared as that number: an index is less than its extent, so all are equal where the number is."""
     found: list[tuple[Expr, Expr]] = []
     shape = first.buffer.shape
     for n in range(1, len(shape)):

@@ -69,18 +69,18 @@ def _of_parts(node: Expr) -> Polynomial:
     """The polynomial of a sum, a difference, a product or a negation."""
     match node:
         case Add(a, b):
-            return _joined(plus(polynomial(a), polynomial(b)))
+            return joined(plus(polynomial(a), polynomial(b)))
         case Sub(a, b):
-            return _joined(plus(polynomial(a), polynomial(b), -1))
+            return joined(plus(polynomial(a), polynomial(b), -1))
         case Mul(a, b):
             one, two = polynomial(a), polynomial(b)
-            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else _joined(times(one, two))
+            return {(node,): 1} if _degree(one) + _degree(two) > HIGHEST_DEGREE else joined(times(one, two))
         case Call(_, (a,)):
             return plus({}, polynomial(a), -1)
     return _of_atom(node)
 
 
-def _joined(p: Polynomial) -> Polynomial:
+def joined(p: Polynomial) -> Polynomial:
     """The polynomial with quotients and remainders put together again: a//c*c + a%c = a."""
     rests = [m for m in p if len(m) == 1 and type(m[0]) is Mod]
     for monomial in rests:
@@ -93,7 +93,7 @@ def _joined(p: Polynomial) -> Polynomial:
             if p.get((whole,)) == factor * int(rest.b.value):
                 left = {m: c for m, c in p.items() if m not in (monomial, (whole,))}
                 p = plus(left, polynomial(rest.a), factor)
-                return _joined(p) if len(rests) > 1 else p
+                return joined(p) if len(rests) > 1 else p
     return p
 
 
@@ -223,13 +223,3 @@ def affine_in(p: Polynomial, var: Expr) -> tuple[Polynomial, Polynomial] | None:
         else:
             return None
     return coefficient, rest
-
-
-def joined(p: Polynomial) -> Polynomial:
-    """The polynomial with c*d*(x // d) + c*(x % d) as c*x."""
-    for monomial, c in p.items():
-        match monomial:
-            case (Mod(x, Const(d)),) if p.get((FloorDiv(x, const(int(d))),)) == c * d:
-                rest = {m: k for m, k in p.items() if m not in (monomial, (FloorDiv(x, const(int(d))),))}
-                return joined(plus(rest, polynomial(x), c))
-    return p

@@ -15,6 +15,13 @@ registers as they lie, zeros around them, and the columns of a place are shuffle
         q[rows, lanes and more] = the rows with their zeros, in registers
         for r, a, b: t[r] += q[row of r at a, every second from b] * w[c, a, b]
 
+Tall tiles of few weights need no copy, either: a row of the image is loaded for each column of the window, with its
+zeros, and serves all sums of the tile:
+
+      for tiles of R rows, vectors of columns:
+        for b: q[rows, lanes] = the rows from column b on, in registers
+          for a, r: t[r] += q[row of r at a] * w[c, a, b]
+
 Where f calls functions like exp, the sums of a channel go to the stack, and f runs over them as one row afterwards:
 then many of its vectors are under way at a time, two or four by instructions side by side, and each is full but for the
 last.
@@ -23,8 +30,6 @@ Where a loop is no multiple of its tile, the last tile is moved back: what it do
 """
 
 from __future__ import annotations
-
-from collections.abc import Collection
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
@@ -91,16 +96,12 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
         _in_whole_vectors(s, whole, choice)
     if near is not None:
         _hold(s, w, choice, near, outer, tiles)
-    if near is not None and choice.next_ahead:
-        (places,) = column_taps(s, w)
-        for image in images:
-            s.prefetch(image, outer, 1, places, apart=choice.line)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
+    for image in images:
+        _ask_ahead(s, w, choice, image, last, [outer, *tiles])
     if near is not None and choice.held is not Held.COPIED and len(tiles) > 1:
-        if choice.held is Held.COLUMN and extent(s, tiles[0]) > 1:
-            _ask_ahead(s, images, last, tiles[0])
         _apart_at_edges(s, tiles[-1])
     s.parallel(outer)
     return s
@@ -121,12 +122,17 @@ def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None],
     _bring_near(s, w, choice, pad, copy)
 
 
-def _ask_ahead(s: Schedule, images: Collection[str], last: str, tiles: Var) -> None:
-    """When a tile is stored, its share of what the next row of tiles meets is brought near: tall tiles read a little of
-    many rows, which processors do not foresee."""
-    row, lane = loop_of(s, last, -2), loop_of(s, last, -1)
-    s.reorder(row, lane)
-    for image in images:
+def _ask_ahead(s: Schedule, w: Windows, choice: Choice, image: str, last: str, loops: list[Var]) -> None:
+    """What comes next of an image is brought near: while a copied channel is summed up, the next one; when a tall tile
+    is stored, its share of what the next row of tiles meets, which is a little of many rows. `loops` are those over
+    channels, rows of tiles and tiles."""
+    channels, tiles = loops[:2]
+    if choice.next_ahead:
+        (places,) = column_taps(s, w)
+        s.prefetch(image, channels, 1, places, apart=choice.line)
+    elif choice.held is Held.COLUMN and len(loops) > 2 and extent(s, tiles) > 1:
+        row, lane = loop_of(s, last, -2), loop_of(s, last, -1)
+        s.reorder(row, lane)
         s.prefetch(image, tiles, 1, row)
 
 

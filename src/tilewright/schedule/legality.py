@@ -14,8 +14,12 @@ from tilewright.analysis.vectors import Meeting, meetings, stays_forward
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
+from tilewright.report.errors import UserError
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.step import refusal
+
+KEPT = "every two accesses that meet keep their order"
+"""Why loops may run in another order."""
 
 
 def require_independent(function: Function, loop: For, what: str, mend: str) -> tuple[str, ...]:
@@ -76,21 +80,22 @@ def require_reorder(function: Function, chain: Sequence[For], order: Sequence[in
             continue
         resummed[met.first.buffer.name] = None
         if not _accumulates(chain[0], met):
-            names = ", ".join(loop.var.name for loop in chain)
-            apart = ", ".join("any" if d is None else str(d) for d in met.distances)
-            raise refusal(
-                function,
-                what,
-                chain[0],
-                why=f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
-                "the later of the two would run first",
-                mend=f"keep the order of {names}",
-            )
-    kept = "every two accesses that meet keep their order"
+            raise turned_around(function, chain, met, what)
     if not resummed:
-        return (kept,)
+        return (KEPT,)
     names = ", ".join(resummed)
-    return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {kept}")
+    return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {KEPT}")
+
+
+def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: str) -> UserError:
+    """The error `what` for loops in another order: two accesses that meet would change theirs."""
+    names = ", ".join(loop.var.name for loop in chain)
+    apart = ", ".join("any" if d is None else str(d) for d in met.distances)
+    why = (
+        f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
+        "the later of the two would run first"
+    )
+    return refusal(function, what, chain[0], why=why, mend=f"keep the order of {names}")
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:

@@ -117,7 +117,7 @@ def _clip(r: Range, extent: Expr) -> Range:
 def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
     """The boxes that the places which load or store the buffer touch in one iteration, each once."""
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
-    boxes = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer]
+    boxes = [_inside(access_region(a, fixed), buffer) for a in accesses(loop.body) if a.buffer is buffer]
     return list({box.ranges: box for box in boxes}.values())
 
 

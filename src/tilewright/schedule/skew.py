@@ -19,7 +19,7 @@ from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import blocks, loops_around, replace, substitute_expressions
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.legality import access_text
+from tilewright.schedule.legality import KEPT, turned_around
 from tilewright.schedule.loops import guarded, require_starts_inside
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
@@ -79,16 +79,11 @@ def _require_pair(function: Function, first: For, second: For, what: str) -> Non
 
 def _require_order(function: Function, first: For, second: For, step: int, what: str) -> tuple[str, ...]:
     """The evidence that accesses that meet keep their order."""
-    for met in meetings(first, [first, second], loops_around(function.body, first)):
+    chain = [first, second]
+    for met in meetings(first, chain, loops_around(function.body, first)):
         if not _stays_forward(met.distances, step):
-            apart = ", ".join("any" if d is None else str(d) for d in met.distances)
-            names = f"{first.var.name}, {second.var.name}"
-            why = (
-                f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
-                "the later of the two would run first"
-            )
-            raise refusal(function, what, first, why=why, mend=f"keep the order of {names}")
-    return ("every two accesses that meet keep their order",)
+            raise turned_around(function, chain, met, what)
+    return (KEPT,)
 
 
 def _stays_forward(distances: Vector, step: int) -> bool:
