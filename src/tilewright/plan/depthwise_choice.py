@@ -43,6 +43,10 @@ WRITTEN_OUT = 128
 """The most multiply-adds that the body of the innermost loop holds; half as many beside functions like exp, whose
 chains of instructions shall be near."""
 
+FEW_VECTORS = 2
+"""Tall tiles of rows of more vectors have three programs, two of them for the edges: there the columns of a window stay
+a loop, which is as fast, and compiled in two thirds of the time."""
+
 TALL = 14
 """Tiles of so many rows load few rows of the image that the next one loads again: less than copying all would take."""
 
@@ -210,9 +214,11 @@ def choose(windows: Windows, target: Target) -> Choice:
         tiles = -(-windows.height // most)
     rows = -(-windows.height // tiles)
     most_written = WRITTEN_OUT // 2 if windows.calls else WRITTEN_OUT
-    unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= most_written
     planes = windows.steps[1] > 1
     direct = not planes and ((tiles == 1 and windows.width <= lanes) or (near and _are_tall(windows, rows, target)))
+    unroll = in_rows or rows * windows.taps[0] * windows.taps[1] <= most_written
+    if direct and windows.width > FEW_VECTORS * lanes:
+        unroll = False
     held = Held.ROWS if in_rows else Held.COLUMN if direct else Held.COPIED
     sums = windows.height * windows.width * size
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
