@@ -112,6 +112,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
     seconds = time.perf_counter() - start
     kernel = Kernel(program_of(compiled, machine), lambda: inside, seconds=seconds, threads=threads)
     kernel.outputs_at = len(function.params) - function.outputs
+    kernel.finite = tuple(n for n, p in enumerate(function.params) if p.finite)
     return kernel
 
 

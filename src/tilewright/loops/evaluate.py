@@ -24,6 +24,7 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.emit_python import Compiled, compile_function
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.report.errors import InternalError, UserError
+from tilewright.types.finite import require_finite
 from tilewright.types.scopes import Scope
 
 Array = np.ndarray[Any, Any]
@@ -48,6 +49,9 @@ def evaluate(
     if len(given) != len(function.params):
         raise UserError(f"{function.name} takes {len(function.params)} arrays, not {len(given)}")
     bound = bind_symbols(function, given, symbols or {})
+    for n, param in enumerate(function.params):
+        if param.finite:
+            require_finite(given[n], param.name)
     machine = _Machine(module or {}, constants or {})
     with np.errstate(all="ignore"):
         while True:

@@ -114,14 +114,14 @@ class NameParser(ExprParser):
                 least = sign * self.tokens.integer("a least value")
         return token, Var(token.text, dtypes.index, least)
 
-    def _buffer(self, scope: Scope) -> Callable[[Scope | None], Buffer]:
-        """NAME: TYPE; the buffer is made when its scope is known."""
+    def _buffer(self, scope: Scope) -> Callable[..., Buffer]:
+        """NAME: TYPE; the buffer is made when its scope, and whether it is finite, are known."""
         token = self.tokens.name("a buffer")
         self.tokens.expect(":", f"write the type: {token}: f32[…]")
         dtype, shape = self.dtype(), self.shape()
 
-        def make(given: Scope | None) -> Buffer:
-            buffer = Buffer(token.text, dtype, shape, given or scope)
+        def make(given: Scope | None, finite: bool = False) -> Buffer:
+            buffer = Buffer(token.text, dtype, shape, given or scope, finite)
             self._define(token, buffer)
             return buffer
 

@@ -26,12 +26,14 @@ from tilewright.types.scopes import Scope
 
 
 class Buffer(Node):
-    """A dense row-major array of `dtype` and `shape` in a memory `scope`. Told apart by identity."""
+    """A dense row-major array of `dtype` and `shape` in a memory `scope`. Told apart by identity. One that is `finite`
+    holds no infinity and no NaN: a parameter of which that is known."""
 
     name: str
     dtype: DType
     shape: tuple[Expr, ...]
     scope: Scope = Scope.ARGUMENT
+    finite: bool = False
 
 
 class Load(Expr):

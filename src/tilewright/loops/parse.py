@@ -52,7 +52,7 @@ class FunctionParser(StatementParser):
             moded = self.tokens.at("out", "inout") and self.tokens.ahead(1).kind == "name"
             modes.append(self.tokens.take() if moded else None)
             make = self._buffer(Scope.ARGUMENT)
-            params.append(make(self._scope()))
+            params.append(make(self._scope(), self.tokens.accept("finite") is not None))
             over += [(*found, len(params) - 1) for found in self._over(params)]
             if not self.tokens.accept(","):
                 break

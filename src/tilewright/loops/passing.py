@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
+from tilewright.loops.edit import statements
 from tilewright.loops.faults import Fault
-from tilewright.loops.nodes import Buffer, CallFunction, Function
+from tilewright.loops.nodes import Buffer, CallFunction, Function, Store
 from tilewright.types.scopes import Scope
 
 
@@ -30,6 +31,17 @@ def check_over(f: Function) -> None:
         if below.dtype is not above.dtype or simplify(size_of(below) - size_of(above)) is not const(0):
             have, want = (f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in (above, below))
             raise Fault(f, f"{above.name} over {below.name}", part=above.name, why=f"{have} is not as large as {want}")
+
+
+def check_finite(f: Function) -> None:
+    """What is known to be finite is a parameter of floats that the function only reads."""
+    known = [p for p in f.params if p.finite]
+    for param in known:
+        if not param.dtype.is_float:
+            raise Fault(f, f"{param.name} is finite", part=param.name, why=f"every {param.dtype} is")
+    for s in statements(f.body) if known else ():
+        if isinstance(s, Store) and s.buffer in known:
+            raise Fault(s, f"{s.buffer.name} is finite and stored to", part=s.buffer.name, why="it may be anything then")
 
 
 def check_call(

@@ -72,5 +72,5 @@ class _Matching:
                 return [(x.type, y.type), (x.least, y.least)]
             case Buffer(), Buffer():
                 named = [(x.name, y.name)] if x.scope is Scope.CONSTANT else []
-                return [*named, (x.dtype, y.dtype), (x.shape, y.shape), (x.scope, y.scope)]
+                return [*named, (x.dtype, y.dtype), (x.shape, y.shape), (x.scope, y.scope), (x.finite, y.finite)]
         return list(zip(x.field_values(), y.field_values(), strict=True))

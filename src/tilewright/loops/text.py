@@ -1,8 +1,8 @@
 """Prints loops functions; parse.py reads the text back as the same function.
 
     function  := func NAME[SYMBOLS](PARAMS): BODY            a symbol is `n`, or `n >= 1` when its least value is not 0
-    param     := [out | inout] NAME: TYPE [in SCOPE] [over NAME [or NAME …]]
-                 out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
+    param     := [out | inout] NAME: TYPE [in SCOPE] [finite] [over NAME [or NAME …]]
+                 finite: holds no infinity and no NaN; out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
                | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations
@@ -178,7 +178,8 @@ class _Writer:
 
     def param(self, p: Buffer, mode: str) -> str:
         scope = "" if p.scope is Scope.ARGUMENT else f" in {p.scope.value}"
-        return f"{mode}{self.name(p)}: {self.type(p)}{scope}"
+        finite = " finite" if p.finite else ""
+        return f"{mode}{self.name(p)}: {self.type(p)}{scope}{finite}"
 
     def over(self, f: Function, index: int) -> str:
         """The inputs whose memory a parameter may be."""

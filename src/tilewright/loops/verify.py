@@ -46,7 +46,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.loops.passing import check_call, check_over, size_of
+from tilewright.loops.passing import check_call, check_finite, check_over, size_of
 from tilewright.loops.sums import check_accumulates, check_init, check_place
 from tilewright.report.errors import InternalError, TilewrightError
 from tilewright.types.scopes import Scope
@@ -93,6 +93,7 @@ class _Verifier:
         if not 0 <= f.outputs <= len(f.params):
             raise Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
         check_over(f)
+        check_finite(f)
         self.statement(f.body)
 
     # names

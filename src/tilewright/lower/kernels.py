@@ -9,7 +9,7 @@ Kernels that come to the same program share one function.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import nodes_in, preorder
@@ -25,7 +25,12 @@ from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Le
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Plan
+from tilewright.types.finite import is_finite
 from tilewright.types.scopes import Scope
+
+MOST_LOOKED_AT = 1 << 16
+"""Constants of so many elements are asked whether they are finite: filters of convolutions that keep channels apart,
+whose windows meet so few rows that those of zeros count."""
 
 
 def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Module:
@@ -35,11 +40,12 @@ def make_kernels(module: Module, choose: Callable[[GraphFunction], Plan]) -> Mod
 
 
 def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs) -> Module:
-    fixed = {v for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
+    constants = {v: node.attrs for node in graph.nodes if isinstance(node.attrs, Constant) for v in node.outputs}
     functions: dict[str, Function] = {}
     calls: dict[Node, Node] = {}
     for kernel in plan.kernels:
         inputs, outputs = kernel.reads(), kernel.outputs
+        fixed = _fixed(module, kernel, constants)
         form = form_of_kernel(kernel, fixed)
         met = known.met(form)
         if met is None:
@@ -86,13 +92,13 @@ class _Programs:
 Form = tuple[object, ...]
 
 
-def form_of_kernel(kernel: Kernel, fixed: set[Value]) -> Form:
+def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
     """What a kernel shares with those that are the same up to names: for each value its type, for those read from
-    memory whether they are constants, for each node its operator, its attributes and which values it takes from
+    memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes from
     where. Kernels of one form have one program."""
     inputs = kernel.reads()
     numbers = {v: n for n, v in enumerate(inputs)}
-    rows: list[object] = [(v.type, v in fixed) for v in inputs]
+    rows: list[object] = [(v.type, fixed.get(v)) for v in inputs]
     for node in kernel.nodes:
         taken = tuple([(numbers[v], Reference(v, node) in kernel.inside) for v in node.inputs])
         made = tuple([(numbers.setdefault(v, len(numbers)), v.type) for v in node.outputs])
@@ -131,14 +137,28 @@ def _numbered(values: tuple[object, ...], numbers: dict[object, object]) -> tupl
     )
 
 
-def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: set[Value]) -> Function:
+def _fixed(module: Module, kernel: Kernel, constants: Mapping[Value, Constant]) -> dict[Value, bool]:
+    """The constants that a kernel reads, and whether they are known to be finite: small ones that are multiplied by
+    what was padded are looked at."""
+    padded = any(node.op.name == "pad" for node in kernel.nodes)
+    factors = {v for node in kernel.nodes if padded and node.op.name == "contract" for v in node.inputs}
+
+    def finite(v: Value) -> bool:
+        array = module.constants[constants[v].name]
+        return v.type.dtype.is_float and array.size <= MOST_LOOKED_AT and is_finite(array)
+
+    return {v: v in factors and finite(v) for v in kernel.reads() if v in constants}
+
+
+def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mapping[Value, bool]) -> Function:
     """The loops function of a kernel. Parameters that are constants of the module are in constant memory: a schedule
-    may compute from them what it likes, it costs the calls nothing (see hoist_constants.py)."""
+    may compute from them what it likes, it costs the calls nothing (see hoist_constants.py). Of those that are known to
+    be finite, the function says so."""
     outputs = kernel.outputs
     made = tuple(v for node in kernel.nodes for v in node.outputs)
     names = _unique_names((*inputs, *made))
     read = {
-        v: Buffer(n, v.type.dtype, v.type.shape, Scope.CONSTANT if v in fixed else Scope.ARGUMENT)
+        v: Buffer(n, v.type.dtype, v.type.shape, Scope.CONSTANT if v in fixed else Scope.ARGUMENT, fixed.get(v, False))
         for v, n in zip(inputs, names, strict=False)
     }
     own = {

@@ -12,6 +12,7 @@ from tilewright.expr.nodes import Call, Const, Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
+from tilewright.plan.block_loops import extent
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block
@@ -195,6 +196,16 @@ def row_taps(s: Schedule, w: Windows) -> list[Var]:
     columns = column_taps(s, w)
     found = [v for a in find_block(s.func, w.block).reduce for v in _loops_over(s, w, a)]
     return [v for v in found if v not in columns]
+
+
+def trim_rows(s: Schedule, w: Windows) -> None:
+    """Rows of zeros are left out of the sums, where weights are known to be finite: of a tile that is the whole image
+    the place of each is known."""
+    weights = [ld.buffer for ld in loads(find_block(s.func, w.block)) if ld.buffer not in (w.out, w.source)]
+    if all(buffer.finite for buffer in weights):
+        for tap in row_taps(s, w):
+            if extent(s, tap) > 1:
+                s.trim_sum(w.block, tap)
 
 
 def _loops_over(s: Schedule, w: Windows, axis: Axis) -> list[Var]:

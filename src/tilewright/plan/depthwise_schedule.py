@@ -37,7 +37,7 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.contraction import begun, plain_contraction
-from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, column_taps, find_windows, row_taps
+from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, column_taps, find_windows, row_taps, trim_rows
 from tilewright.plan.depthwise_together import apply_together, find_together
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
 from tilewright.plan.register_tiles import UNKNOWN
@@ -83,6 +83,8 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     near, images = None, set[str]()
     if w.source.scope is not Scope.ARGUMENT:
         pad = s.unite(w.source.name)
+        if choice.rows >= w.height and choice.held is Held.COLUMN:
+            trim_rows(s, w)
         images = {ld.buffer.name for ld in loads(find_block(s.func, pad))}
         if choice.planes and choice.held is Held.COPIED:
             _split_columns(s, w)
@@ -300,7 +302,8 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     row, column = loop_of(s, copy, -3 if choice.planes else -2), loop_of(s, copy, -1)
     columns = extent(s, column)
     planes = loops_of(s, copy, -2) if choice.planes else []
-    vectors, lane = s.split(column, choice.lanes, tail="shift")
+    width = choice.lanes // w.steps[1] if planes else choice.lanes
+    vectors, lane = s.split(column, width, tail="shift")
     if planes:
         s.reorder(vectors, *planes, lane)
     (between,) = {b.name for b in stored_buffers(find_block(s.func, pad))}
@@ -315,10 +318,10 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     found = find_block(s.func, pad)
     rows = inside(found, found.spatial[-3 if choice.planes else -2].var, 1)
     first, end = inside(found, found.spatial[-1].var, w.steps[1] if choice.planes else 1)
-    count = -(-columns // choice.lanes)
-    starts = [min(n * choice.lanes, columns - choice.lanes) for n in range(count)]
-    whole = [n for n, at in enumerate(starts) if first <= at and at + choice.lanes <= end]
-    written_out = count <= FEW if not choice.planes else not whole
+    count = -(-columns // width)
+    starts = [min(n * width, columns - width) for n in range(count)]
+    whole = [n for n, at in enumerate(starts) if first <= at and at + width <= end]
+    written_out = count <= FEW
     if written_out:
         s.unroll(vectors)
     for plane in planes:

@@ -29,7 +29,7 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_packing import pack
-from tilewright.plan.depthwise_choice import Windows, channel_axis, column_taps, is_the_same_all_over, row_taps
+from tilewright.plan.depthwise_choice import Windows, channel_axis, column_taps, is_the_same_all_over, row_taps, trim_rows
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
@@ -77,12 +77,14 @@ def apply_together(s: Schedule, found: Contraction, w: Windows, t: Together) -> 
     """The steps, for a convolution whose channels share vectors."""
     padded = w.source.scope is not Scope.ARGUMENT
     near = s.unite(w.source.name) if padded else s.cache_read(w.block, w.source.name)
+    rows = -(-w.height // -(-w.height // MOST_ROWS))
+    if padded and rows >= w.height:
+        trim_rows(s, w)
     last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
     apart = s.cache_write(last)
     pack(s, found, found.broadcast, t.axis, t.channels)
     outer, each = s.split(loop_of(s, apart, t.axis), t.channels)
     row, column = loop_of(s, apart, -2), loop_of(s, apart, -1)
-    rows = -(-w.height // -(-w.height // MOST_ROWS))
     tile, row = s.split(row, rows, tail="shift")
     around = [v for v in s.get_loops(apart) if v not in (outer, each, tile, row, column)]
     s.reorder(outer, *around, tile, row, each, column)

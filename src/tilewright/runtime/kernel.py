@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Array, Executable
+from tilewright.types.finite import require_finite
 
 
 class Kernel(Executable):
@@ -20,6 +21,8 @@ class Kernel(Executable):
     """
 
     outputs_at: int = 0
+    finite: tuple[int, ...] = ()
+    """The places of parameters that hold no infinity and no NaN."""
 
     def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
         """Runs the function on arrays in order; the written ones are changed in place."""
@@ -44,6 +47,8 @@ class Kernel(Executable):
                 )
             if n >= self.outputs_at:
                 self._check_written(n, array, given)
+            if n in self.finite:
+                require_finite(array, port.label)
         return super()._run(given, wanted)
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:

@@ -56,6 +56,7 @@ from tilewright.schedule import rfactor as factors
 from tilewright.schedule import skew as skewing
 from tilewright.schedule import stage as staging
 from tilewright.schedule import tensorize as tensors
+from tilewright.schedule import trim_sum as trimming
 from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
@@ -199,6 +200,7 @@ class Schedule:
     widen = primitive(widening.widen)
     pad = primitive(padding.pad)
     pad_sum = primitive(sums.pad_sum)
+    trim_sum = primitive(trimming.trim_sum)
     compute_at = primitive(producers.compute_at)
     pull_producers = primitive(local_buffers.pull_producers)
     reverse_compute_at = primitive(consumers.reverse_compute_at)
