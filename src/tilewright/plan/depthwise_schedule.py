@@ -46,7 +46,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-ROWS_APART = (16, 8)
+ROWS_APART = (16, 0)
 """Rows of every second column lie so many elements more than a multiple apart: their vectors begin where a store is one
 piece, and those of two neighbours are in different halves of a cache line."""
 
