@@ -129,5 +129,16 @@ func rows(x: f32[7, 11], y: f32[7]):
     block y(vi = i) where i < 6:
       y[vi] = s[0] * 2
 """,
+    """
+func padded(x: f32[5, 7], w: f32[3, 4] finite, y: f32[3, 6]):
+  alloc q: f32[8, 9] in arena
+  for p in 0..8, r in 0..9:
+    block q(v = p, u = r):
+      q[v, u] = select(2 <= v and v < 7 and 1 <= u and u < 8, x[min(max(v, 2), 6) - 2, min(max(u, 1), 7) - 1], 0)
+  for i in 0..3, j in 0..6, a in 0..3, b in 0..4:
+    block sum(vi = i, vj = j, reduce va = a, reduce vb = b):
+      init: y[vi, vj] = 0
+      y[vi, vj] += q[vi*2 + va, vj + vb] * w[va, vb]
+""",
 )
 PROGRAMS: tuple[Function, ...] = tuple(parse(text) for text in TEXTS)

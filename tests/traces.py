@@ -228,6 +228,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "unroll": _lanes,
     "pad": _masked,
     "pad_sum": _masked,
+    "trim_sum": _summed,
     "compute_at": lambda draw, f: _moved(draw, f, True),
     "reverse_compute_at": lambda draw, f: _moved(draw, f, False),
     **dict.fromkeys(("vectorize_points", "sum_in_lanes", "tile_registers"), _nest),
@@ -320,6 +321,12 @@ def _skewed_sum(draw: Draw, s: Schedule) -> None:
     s.skew(row, inner, pick(draw, (1, 2, 3)))
 
 
+def _trimmed(draw: Draw, s: Schedule) -> None:
+    """A sum without terms that are zero: the first of them, too, with which it would begin."""
+    for loop in ("a", "b") if pick(draw, (True, False)) else ("a",):
+        s.trim_sum(s.get_block("sum"), loop)
+
+
 def _instructions(draw: Draw, s: Schedule) -> None:
     """Pairs of terms, packed for an instruction."""
     s.cache_read("dot", "w")
@@ -335,6 +342,7 @@ RECIPES: tuple[Callable[[Draw, Schedule], None], ...] = (
     _packed,
     _lanes_of_a_sum,
     _skewed_sum,
+    _trimmed,
     _instructions,
 )
 """Steps that belong together, of the kind that plans are made of. They raise UserError where a step is refused, and

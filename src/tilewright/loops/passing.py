@@ -41,7 +41,9 @@ def check_finite(f: Function) -> None:
             raise Fault(f, f"{param.name} is finite", part=param.name, why=f"every {param.dtype} is")
     for s in statements(f.body) if known else ():
         if isinstance(s, Store) and s.buffer in known:
-            raise Fault(s, f"{s.buffer.name} is finite and stored to", part=s.buffer.name, why="it may be anything then")
+            raise Fault(
+                s, f"{s.buffer.name} is finite and stored to", part=s.buffer.name, why="it may be anything then"
+            )
 
 
 def check_call(

@@ -2,7 +2,8 @@
 
     function  := func NAME[SYMBOLS](PARAMS): BODY            a symbol is `n`, or `n >= 1` when its least value is not 0
     param     := [out | inout] NAME: TYPE [in SCOPE] [finite] [over NAME [or NAME …]]
-                 finite: holds no infinity and no NaN; out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
+                 out: the caller reads it; inout: written, but no output; over: may be the memory of one of these inputs
+                 finite: holds no infinity and no NaN
     TYPE      := f32[n, 64]
     statement := for | parallel | vectorize | unroll  i in 0..n [, j in 0..m]: BODY
                | parallel i in 0..n grain 4: BODY            a thread runs at least 4 iterations

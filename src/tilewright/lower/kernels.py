@@ -94,8 +94,8 @@ Form = tuple[object, ...]
 
 def form_of_kernel(kernel: Kernel, fixed: Mapping[Value, bool]) -> Form:
     """What a kernel shares with those that are the same up to names: for each value its type, for those read from
-    memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes from
-    where. Kernels of one form have one program."""
+    memory whether they are constants, and finite, for each node its operator, its attributes and which values it takes
+    from where. Kernels of one form have one program."""
     inputs = kernel.reads()
     numbers = {v: n for n, v in enumerate(inputs)}
     rows: list[object] = [(v.type, fixed.get(v)) for v in inputs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 
@@ -17,6 +18,7 @@ from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import Refused
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -47,6 +49,10 @@ chains of instructions shall be near."""
 FEW_VECTORS = 2
 """Tall tiles of rows of more vectors have three programs, two of them for the edges: there the columns of a window stay
 a loop, which is as fast, and compiled in two thirds of the time."""
+
+HALVES = 2
+"""Machines with masks copy so many planes in parts of a vector each: what goes to one is then permuted out of one
+register. Permuting it out of two takes an instruction of three operands, which waits for stores."""
 
 TALL = 14
 """Tiles of so many rows load few rows of the image that the next one loads again: less than copying all would take."""
@@ -87,15 +93,17 @@ class Held(Enum):
 class Choice:
     """`rows` x `lanes` sums are a tile; its padded rows are `held` somewhere: copied as a whole channel or, `by_rows`,
     for a row of tiles, and where windows move by several columns in `planes`, the columns that a place meets together;
-    the columns of a window are written out, or a loop; the epilogue runs inside a tile or, `epilogue_apart`, after the
-    sums of a channel; rows shorter than a vector are stored under a mask, or in two halves. While a channel that was
-    copied is summed up, the next one is asked for (`next_ahead`), an element of each cache `line`."""
+    so many elements of a row, or of a plane, are `copied` at a time; the columns of a window are written out, or a
+    loop; the epilogue runs inside a tile or, `epilogue_apart`, after the sums of a channel; rows shorter than a vector
+    are stored under a mask, or in two halves. While a channel that was copied is summed up, the next one is asked for
+    (`next_ahead`), an element of each cache `line`."""
 
     rows: int
     lanes: int
     by_rows: bool
     held: Held
     planes: bool
+    copied: int
     unroll_columns: bool
     epilogue_apart: bool
     masked_stores: bool
@@ -200,12 +208,12 @@ def row_taps(s: Schedule, w: Windows) -> list[Var]:
 
 def trim_rows(s: Schedule, w: Windows) -> None:
     """Rows of zeros are left out of the sums, where weights are known to be finite: of a tile that is the whole image
-    the place of each is known."""
+    the place of each is known. There are none where something else is around the image, or no row is."""
     weights = [ld.buffer for ld in loads(find_block(s.func, w.block)) if ld.buffer not in (w.out, w.source)]
-    if all(buffer.finite for buffer in weights):
-        for tap in row_taps(s, w):
-            if extent(s, tap) > 1:
-                s.trim_sum(w.block, tap)
+    taps = [tap for tap in row_taps(s, w) if extent(s, tap) > 1]
+    for tap in taps if all(buffer.finite for buffer in weights) else ():
+        with suppress(Refused):
+            s.trim_sum(w.block, tap)
 
 
 def _loops_over(s: Schedule, w: Windows, axis: Axis) -> list[Var]:
@@ -235,9 +243,10 @@ def choose(windows: Windows, target: Target) -> Choice:
     apart = windows.calls and windows.width >= lanes and sums <= target.caches[1].bytes // NEAR_SHARE
     masked = target.has_masks and not windows.calls  # beside functions like exp, halves are no slower
     one_piece = sum(known(extent) > 1 for extent in windows.source.shape[:-2]) <= 1
+    copied = lanes // HALVES if windows.steps[1] == HALVES and target.has_masks else lanes
     ahead = held is Held.COPIED and near and one_piece and not unroll and windows.column_tap is not None
     line = target.caches[0].line // size
-    return Choice(rows, lanes, not near, held, planes, unroll, apart, masked, ahead, line)
+    return Choice(rows, lanes, not near, held, planes, copied, unroll, apart, masked, ahead, line)
 
 
 def _are_tall(windows: Windows, rows: int, target: Target) -> bool:

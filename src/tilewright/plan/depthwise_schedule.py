@@ -37,7 +37,16 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, loops_of, parts
 from tilewright.plan.contraction import begun, plain_contraction
-from tilewright.plan.depthwise_choice import Choice, Held, Windows, choose, column_taps, find_windows, row_taps, trim_rows
+from tilewright.plan.depthwise_choice import (
+    Choice,
+    Held,
+    Windows,
+    choose,
+    column_taps,
+    find_windows,
+    row_taps,
+    trim_rows,
+)
 from tilewright.plan.depthwise_together import apply_together, find_together
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
 from tilewright.plan.register_tiles import UNKNOWN
@@ -45,10 +54,6 @@ from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
-
-ROWS_APART = (16, 0)
-"""Rows of every second column lie so many elements more than a multiple apart: their vectors begin where a store is one
-piece, and those of two neighbours are in different halves of a cache line."""
 
 TOGETHER = {1: 1.0, 2: 0.95, 4: 0.9}
 """What a vector of a function like exp takes, measured, where so many are computed an instruction of each at a time:
@@ -119,8 +124,8 @@ def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None],
     s.compute_at(copy, tiles[0] if choice.by_rows else outer)
     s.compact(w.source.name)
     s.set_scope(w.source.name, "stack")
-    if choice.planes:
-        s.storage_align(w.source.name, len(w.source.shape) - 1, *ROWS_APART)
+    if choice.planes:  # rows begin where cache lines do
+        s.storage_align(w.source.name, len(w.source.shape) - 1, choice.line, 0)
     _bring_near(s, w, choice, pad, copy)
 
 
@@ -302,7 +307,7 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     row, column = loop_of(s, copy, -3 if choice.planes else -2), loop_of(s, copy, -1)
     columns = extent(s, column)
     planes = loops_of(s, copy, -2) if choice.planes else []
-    width = choice.lanes // w.steps[1] if planes else choice.lanes
+    width = choice.copied
     vectors, lane = s.split(column, width, tail="shift")
     if planes:
         s.reorder(vectors, *planes, lane)

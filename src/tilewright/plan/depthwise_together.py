@@ -29,7 +29,14 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_packing import pack
-from tilewright.plan.depthwise_choice import Windows, channel_axis, column_taps, is_the_same_all_over, row_taps, trim_rows
+from tilewright.plan.depthwise_choice import (
+    Windows,
+    channel_axis,
+    column_taps,
+    is_the_same_all_over,
+    row_taps,
+    trim_rows,
+)
 from tilewright.plan.register_tiles import known
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule

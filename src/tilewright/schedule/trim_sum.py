@@ -8,8 +8,8 @@ for i in 0..7, a in 0..3:                                 for i in 0..7, a in 0.
     y[vi] += q[vi + va] * w[va]                               init: y[vi] = 0.0
                                                               y[vi] += q[vi + va] * w[va]
 
-The inverse of pad_sum. Zero times a number is a zero of one sign or the other, unless the number is infinite or NaN, and
-to add one to a sum that began with zero changes nothing: such a sum is never -0.
+The inverse of pad_sum. Zero times a number is a zero of one sign or the other, unless the number is infinite or NaN,
+and to add one to a sum that began with zero changes nothing: such a sum is never -0.
 """
 
 from __future__ import annotations
@@ -59,11 +59,13 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
             raise refusal(function, what, found, why=why, mend=mend, part=other)
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
-    made = [c for c in made if c not in conjuncts(found.where)]
+    told = conjuncts(found.where)
+    if made and all(c in told for c in made):
+        raise refusal(function, what, found, why="it runs only where they are not zero already", part=found.where)
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
         raise refusal(function, what, found, why=why, mend="unite the nests that fill it first", part=found.name)
-    trimmed = found.replace(where=conjunction([*conjuncts(found.where), *made]))
+    trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
     return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
 
 
@@ -96,16 +98,20 @@ def _nonzero(function: Function, block: Block, factor: Expr, over: Var) -> list[
     return [c for c in found if over in variables_of(resolved(block, c) or c)]
 
 
-def _is_finite(function: Function, factor: Expr) -> bool:
-    """Whether a factor is a finite number: an integer, or loaded from where only finite ones are, as such or through a
-    copy. Conversions between floats may overflow; those to wider ones do not."""
-    match factor:
+def _is_finite(function: Function, value: Expr) -> bool:
+    """Whether a value is a finite number: an integer, or loaded from where only finite ones are, as such or through a
+    copy that is filled up with some. Conversions between floats may overflow; those to wider ones do not."""
+    if not value.dtype.is_float:
+        return True
+    match value:
+        case Const(number):
+            return math.isfinite(number)
+        case Select(_, a, b):
+            return _is_finite(function, a) and _is_finite(function, b)
         case Cast(a):
-            wide = factor.dtype.is_float and factor.dtype.bits >= WIDE
-            return _is_finite(function, a) and wide and (a.dtype.is_int or a.dtype.bits <= factor.dtype.bits)
-        case Load(buffer) if buffer.finite:
-            return True
+            fits = not a.dtype.is_float or a.dtype.bits <= value.dtype.bits
+            return value.dtype.bits >= WIDE and fits and _is_finite(function, a)
         case Load(buffer):
-            filling = filling_of(function, buffer)
-            return factor.dtype.is_int or (filling is not None and _is_finite(function, filling.store.value))
-    return factor.dtype.is_int
+            filling = None if buffer.finite else filling_of(function, buffer)
+            return buffer.finite or (filling is not None and _is_finite(function, filling.store.value))
+    return False

@@ -21,6 +21,6 @@ def require_finite(array: np.ndarray[Any, Any], name: str) -> None:
     place = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
     raise UserError(
         f"parameter {name} is not finite",
-        why=f"{array[place]} is at {list(place)}, and the function leaves out products that are zero with finite numbers",
+        why=f"{array[place]} is at {list(place)}, and the function leaves out products that are zero of finite numbers",
         mend=f"pass numbers without infinities and NaN, or declare {name} without finite",
     )
