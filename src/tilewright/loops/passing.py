@@ -38,7 +38,8 @@ def check_finite(f: Function) -> None:
     known = [p for p in f.params if p.finite]
     for param in known:
         if not param.dtype.is_float:
-            raise Fault(f, f"{param.name} is finite", part=param.name, why=f"every {param.dtype} is")
+            mend = f"leave finite out: every {param.dtype} is"
+            raise Fault(param, f"the parameter {param.name} is finite", part=param.name, mend=mend)
     for s in statements(f.body) if known else ():
         if isinstance(s, Store) and s.buffer in known:
             raise Fault(
