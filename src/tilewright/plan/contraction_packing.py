@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations, blocks
-from tilewright.loops.nodes import Store
+from tilewright.loops.nodes import LoopKind, Store
 from tilewright.plan.contraction import Contraction, Operand
 from tilewright.plan.register_tiles import known
-from tilewright.schedule.find import find_block, stored_buffers
+from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
 
 STACK_BYTES = 256 * 1024
@@ -51,8 +53,9 @@ def _lay_in_panels(s: Schedule, name: str, found: Contraction, operand: Operand,
     s.transform_layout(name, f"{', '.join(words)} -> {layout}", pad=0.0)
 
 
-def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
-    """Panels of an operand that only the call knows are packed right before their tiles, and stay in cache for them."""
+def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
+    """Panels of an operand that only the call knows are packed right before their tiles, and stay in cache for them.
+    Returns the blocks that pack them."""
     s.compute_at(panel, loop)
     keep_near(s, panel)
     panels, terms = s.get_loops(panel)[-3:-1]
@@ -65,6 +68,15 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> None:
         copies += [b.name for b in blocks(s.func.body) if b.name not in before]
     for copy in copies:
         s.vectorize(s.get_loops(copy)[-1])
+    return copies
+
+
+def share_packing(s: Schedule, copies: Sequence[str], loop: Var) -> None:
+    """Threads share what is packed in an iteration of a loop that they do not share."""
+    for copy in copies:
+        loops = s.get_loops(copy)
+        if not any(find_loop(s.func, v).kind is LoopKind.PARALLEL for v in loops):
+            s.parallel(loops[loops.index(loop) + 1])
 
 
 def keep_near(s: Schedule, name: str) -> None:

@@ -22,7 +22,7 @@ from tilewright.plan.contraction_ahead import prefetch_constant, prefetch_result
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
-from tilewright.plan.contraction_packing import keep_near, pack, panels_in_cache
+from tilewright.plan.contraction_packing import keep_near, pack, panels_in_cache, share_packing
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
@@ -93,8 +93,9 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     s.compact(sums)
     s.set_scope(sums, "register")
     together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
+    copies: list[str] = []
     if packed and not found.vector.is_constant and together is not None:
-        panels_in_cache(s, packed[0], together)
+        copies = panels_in_cache(s, packed[0], together)
     vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     vectors[dot] = nest.vectors
     tails = without_dead_vectors(s, found, choice, nest, vectors)
@@ -108,6 +109,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
         _share_tails(s, found, nest, tails)
+    if together is not None:
+        share_packing(s, copies, together)
     return s
 
 
