@@ -204,8 +204,10 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
 
 
 def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """196 panels are fourteen groups: two threads share seven of twice the size less evenly."""
+    """196 panels are fourteen groups, where the first tile does not pack them: two threads share seven of twice the
+    size less evenly."""
     monkeypatch.undo()
+    monkeypatch.setattr(contraction_choice, "first_tile_packs", lambda *_: False)
     found = find_contraction(all_inlined(Case(160, 3136, 72, False, near=True, cut=False).function()))
     assert found is not None
     choice = choose(found, Target.parse("x86-64-v3"))
@@ -226,7 +228,8 @@ def as_it_lies(m: int, n: int, k: int) -> Case:
         (as_it_lies(16, 1000, 3000), False, None),
         (as_it_lies(128, 1000, 3000), False, None),
         (as_it_lies(16, 1024, 768), False, 256),
-        (as_it_lies(64, 1024, 768), False, 256),
+        (as_it_lies(32, 1024, 768), False, 256),
+        (as_it_lies(64, 1024, 768), True, None),  # rows of 4096 bytes begin in one set of the first cache
         (as_it_lies(160, 1024, 768), True, None),
     ],
 )
@@ -237,6 +240,47 @@ def test_few_rows_read_panels_as_they_lie(
     caches = (Cache(1, 32 << 10, 8, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
     choice = choose(of(case), dataclasses.replace(Target.parse("x86-64-v3"), caches=caches))
     assert choice is not None and (choice.pack_vector, choice.block_terms) == (packed, terms)
+
+
+@pytest.mark.parametrize(
+    ("case", "packs"),
+    [
+        (as_it_lies(128, 3072, 768), True),
+        (as_it_lies(256, 768, 768), True),
+        (as_it_lies(128, 768, 768), False),
+        (as_it_lies(32, 1024, 768), False),
+        (as_it_lies(128, 1024, 4096), False),  # a panel fills the second cache
+        (as_it_lies(4096, 1024, 2048), False),  # rows fill the last one
+        (as_it_lies(256, 1000, 768), False),  # panels are not whole
+        (as_it_lies(256, 64, 768), False),  # few panels
+        (Case("m", 1024, 768, False, near=False, cut=False), False),  # perhaps no tile
+        (Case(256, 1024, 768, True, near=False, cut=False), False),
+    ],
+)
+def test_the_first_tile_packs(monkeypatch: pytest.MonkeyPatch, case: Case, packs: bool) -> None:
+    monkeypatch.undo()
+    caches = (Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
+    choice = choose(of(case), dataclasses.replace(Target.parse("x86-64-v4"), caches=caches))
+    assert choice is not None and choice.first_packs == packs
+
+
+@pytest.mark.parametrize("rows", [48, 50])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_panel_is_packed_while_it_is_first_read(monkeypatch: pytest.MonkeyPatch, rows: int, threads: int) -> None:
+    """Term by term in the first tile of rows, and read by the others; also where the last tile is not whole."""
+    monkeypatch.undo()
+    function = Case(rows, 1024, 40, False, near=False, cut=False).function()
+    s = schedule_contraction(function, Target.parse("native"))
+    assert s is not None
+    loops = [v.name for v in s.get_loops("w.cache")]
+    dots = [b.name for b in blocks(s.func.body) if b.reduce]
+    assert len(dots) == 2 and set(s.get_loops("dot")) & set(s.get_loops("w.cache")) != set()
+    assert [v.name for v in s.get_loops("dot")][: len(loops) - 2] == loops[:-2]
+    kernel, rng = tw.build(s.func, threads=threads), np.random.default_rng(5)
+    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((rows, 40), (40, 1024), (1024,)))
+    y = np.full((rows, 1024), np.nan, np.float32)
+    kernel(x, w, b, y)
+    np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
 
 
 def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:

@@ -140,7 +140,9 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
         assert loop.on_stack == [], loop
         terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
         if CASES[name].spec in (MATMUL, SIDE_BY_SIDE) and rest == 0:
-            assert loop.reads == terms * (tile.rows + tile.vectors), loop
+            read = terms * (tile.rows + tile.vectors)
+            packed = terms * tile.vectors if "stack" in str(scheduled) else 0  # by the first tile, as it reads them
+            assert loop.reads in (read, read + packed), loop
 
 
 @pytest.mark.parametrize(("target", "rows"), [(t, rows) for t in TARGETS for rows in (128, 197)])

@@ -51,6 +51,8 @@ func softmax[m](x: f32[m, 7], y: f32[m, 7]):
     block y(vi = i3, vj = j3):
       y[vi, vj] = e[vi, vj] + total[vi]
 """
+TEN_ROWS = MATMUL.replace("[m]", "").replace("[m,", "[10,").replace("0..m", "0..10")
+FIVE_ROWS = SOFTMAX.replace("[m]", "", 1).replace("[m,", "[5,").replace("0..m", "0..5").replace("f32[m]", "f32[5]")
 BLUR = """
 func blur[m](x: f32[m + 2], y: f32[m]):
   alloc t: f32[m + 2] in arena
@@ -151,6 +153,22 @@ def compute_at(s: tw.Schedule) -> None:
         s.compute_at(name, i)
     for name in ("top", "e", "total"):
         s.compact(name)
+
+
+@case("compute-at-the-first-reader", SOFTMAX)
+def compute_at_the_first_reader(s: tw.Schedule) -> None:
+    """Whoever reads it later reads what was computed there."""
+    s.compute_at("e", "i2")
+
+
+@case("compute-at-the-first-tile", TEN_ROWS)
+def compute_at_the_first_tile(s: tw.Schedule) -> None:
+    """The first tile of rows packs what the others read."""
+    s.cache_read("dot", "w")
+    io, ii = s.split("i", 4, tail="mask")
+    s.reorder(io, "k", ii, "j")
+    s.partition(io, 1)
+    s.compute_at("w.cache", s.get_loops("dot")[1])
 
 
 @case("compute-at-tiles", BLUR)
@@ -287,7 +305,15 @@ def an_argument(s: tw.Schedule) -> object:
 
 @wrong(SOFTMAX)
 def other_readers(s: tw.Schedule) -> object:
-    return s.compute_at("e", "i2")
+    """One that comes before."""
+    return s.compute_at("e", "i3")
+
+
+@wrong(FIVE_ROWS)
+def later_readers_of_more(s: tw.Schedule) -> object:
+    """What the first reader needs is less than the others."""
+    s.partition("i2", 1)
+    return s.compute_at("e", s.get_loops("total")[0])
 
 
 @wrong(BLUR)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_operands import (
     FEW_ROWS,
+    first_tile_packs,
     least_cycles,
     line_elements,
     packing_pays,
@@ -77,7 +78,8 @@ class Choice:
     second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once.
     What a constant holds is brought near while the panel or the tile of rows before is computed, `ahead` elements at a
     time, which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
-    divisor of so many, the taps of windows among them."""
+    divisor of so many, the taps of windows among them. Panels that a call packs are packed before their tiles, or
+    (`first_packs`) by the first of these as it reads them."""
 
     tile: RegisterTile
     block_tiles: int
@@ -89,6 +91,7 @@ class Choice:
     streams: int = 1
     ahead: int = 0
     terms: int = 1
+    first_packs: bool = False
 
     @property
     def panel_columns(self) -> int:
@@ -115,6 +118,11 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     pack_vector = found.vector.is_plain() and packing_pays(found, rows, step, target)
     if not pack_vector and step not in (1, 2):
         return None
+    if step == 1 and found.vector.is_plain() and found.rows is not None:
+        tile = _choose_tile(found, True, tile_registers(target), lanes, target, least_cycles(found, target))
+        if first_tile_packs(found, rows, tile.columns, pack_vector, target):
+            constant = found.broadcast.is_plain() and found.broadcast.is_constant
+            return Choice(tile, -(-rows // tile.rows), None, True, constant, rows_stay=False, first_packs=True)
     registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
     tile = _choose_tile(found, pack_vector, registers, lanes, target)
     pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
@@ -136,8 +144,11 @@ def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
     return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
 
 
-def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: int, target: Target) -> RegisterTile:
-    """The register tile, for so many registers of so many lanes."""
+def _choose_tile(
+    found: Contraction, pack_vector: bool, registers: int, lanes: int, target: Target, least: float = 0.0
+) -> RegisterTile:
+    """The register tile, for so many registers of so many lanes, where a term of a packed panel takes `least` cycles at
+    least."""
     rows = known(found.extents[found.rows]) if found.rows is not None else 1
     columns, depth = known(found.extents[found.columns]), found.depth
     if found.rows is None and pack_vector:
@@ -146,7 +157,7 @@ def _choose_tile(found: Contraction, pack_vector: bool, registers: int, lanes: i
         near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
         return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
     grouped = pack_vector and (not found.vector.is_constant or bool(found.own_batches))
-    least = 0.0 if pack_vector else least_cycles(found, target)
+    least = least if pack_vector else least_cycles(found, target)
     tall = min(tallest(found, target), _most_places(found, target))
     traffic = DIFFERENCE if found.own_batches else 0.0
     return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic)

@@ -6,6 +6,7 @@ first cache, 1024 apart in one. What of a panel does not find room there is read
 
 from __future__ import annotations
 
+from tilewright.expr.nodes import Const
 from tilewright.loops.nodes import Buffer
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.register_tiles import TALLEST, known
@@ -18,6 +19,19 @@ FEW_ROWS = 144
 ROWS_OF_SPREAD, ROWS_OF_VECTORS = 16, 12
 """From so many rows on, packing an operand that only a call knows is paid back by them: one whose vectors are spread in
 memory; and one that lies in vectors already, far apart, if reading it so is slow at all."""
+
+ROWS_OF_SETS = 48
+"""From so many rows on, packing pays for an operand whose rows begin in one set of the first cache, if the first tile
+packs it."""
+
+PANEL_SHARE = 1 / 4
+"""A panel that the first tile packs takes this part of the second cache at most: rows pass by it."""
+
+LEAST_PANELS = 8
+"""So many panels are shared evenly by a few threads."""
+
+LAST_SHARE = 1 / 4
+"""Rows that pass by each panel take this part of the last cache at most."""
 
 FEW_SHORT_ROWS, SHORT_BYTES = 96, 2048
 """The most rows that read panels of rows of fewer bytes as they lie, where vectors lie across two lines."""
@@ -69,10 +83,33 @@ def tallest(found: Contraction, target: Target) -> int:
     return max(min(int(_room(found.broadcast.buffer, target.caches[0]) * ROWS_OF_WAYS), TALLEST), 1)
 
 
+def first_tile_packs(found: Contraction, rows: int, columns: int, packed: bool, target: Target) -> bool:
+    """Whether the first tile of rows packs a panel of so many columns, term by term as it needs them, for those that
+    follow: of an operand that only a call knows, which is `packed` anyway or whose rows begin in one set of the first
+    cache. Its panels are whole, stay in the second cache, and are enough for threads to share; and all rows, which pass
+    by each panel, come from the last cache at most."""
+    if found.rows is None or not all(isinstance(found.extents[n], Const) for n in (found.rows, found.columns)):
+        return False
+    if rows < ROWS_OF_SETS or not (packed or _begin_in_one_set(found, target)) or len(found.reduce) != 1:
+        return False
+    plain = found.out.dtype.is_float and found.out.dtype is found.vector.buffer.dtype
+    if found.vector.is_constant or not plain or any(known(found.extents[n]) > 1 for n in found.batch):
+        return False
+    size, wide = found.vector.buffer.dtype.bytes, known(found.extents[found.columns])
+    fits = columns * found.depth * size <= target.cache(2).bytes * PANEL_SHARE
+    near = rows * found.depth * size <= target.caches[-1].bytes * LAST_SHARE
+    return fits and near and wide % columns == 0 and wide // columns >= LEAST_PANELS
+
+
 def least_cycles(found: Contraction, target: Target) -> float:
     """The least cycles of a term by any tile that reads the vector operand as it lies."""
+    return SET_CYCLES if _begin_in_one_set(found, target) else 0.0
+
+
+def _begin_in_one_set(found: Contraction, target: Target) -> bool:
+    """Whether all rows of the vector operand begin in one set of the first cache."""
     first = target.caches[0]
-    return SET_CYCLES if found.vector.is_plain() and _room(found.vector.buffer, first) <= first.ways else 0.0
+    return found.vector.is_plain() and _room(found.vector.buffer, first) <= first.ways
 
 
 def line_elements(found: Contraction, target: Target) -> int:

@@ -79,6 +79,17 @@ def share_packing(s: Schedule, copies: Sequence[str], loop: Var) -> None:
             s.parallel(loops[loops.index(loop) + 1])
 
 
+def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:
+    """The first tile of rows packs a panel, a term when it reads it, for the tiles that follow: so it waits for the
+    operand, which lies apart, while it multiplies."""
+    s.partition(tiles, 1)
+    loops = s.get_loops(block)
+    s.compute_at(panel, loops[loops.index(row) - 1])
+    vectors, lane = s.split(s.get_loops(panel)[-1], lanes)
+    s.unroll(vectors)
+    s.vectorize(lane)
+
+
 def keep_near(s: Schedule, name: str) -> None:
     """A buffer that an iteration fills and reads takes no more room than it needs, on the stack if that is small."""
     s.compact(name)

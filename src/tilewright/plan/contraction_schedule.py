@@ -22,7 +22,7 @@ from tilewright.plan.contraction_ahead import prefetch_constant, prefetch_result
 from tilewright.plan.contraction_choice import MANY, Choice, choose
 from tilewright.plan.contraction_edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.contraction_nest import Nest, tile_loops, write_out
-from tilewright.plan.contraction_packing import keep_near, pack, panels_in_cache, share_packing
+from tilewright.plan.contraction_packing import keep_near, pack, pack_in_first_tile, panels_in_cache, share_packing
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
@@ -94,7 +94,10 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     s.set_scope(sums, "register")
     together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
     copies: list[str] = []
-    if packed and not found.vector.is_constant and together is not None:
+    if choice.first_packs:
+        s.compute_at(packed[0], nest.panels)
+        keep_near(s, packed[0])
+    elif packed and not found.vector.is_constant and together is not None:
         copies = panels_in_cache(s, packed[0], together)
     vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     vectors[dot] = nest.vectors
@@ -111,6 +114,8 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         _share_tails(s, found, nest, tails)
     if together is not None:
         share_packing(s, copies, together)
+    if choice.first_packs and nest.row is not None:
+        pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
 
 

@@ -18,10 +18,12 @@ from tilewright.expr.linear import affine_in, expression, polynomial
 from tilewright.expr.nodes import Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, Load, LoopKind, Store, seq
+from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.report.errors import UserError
 from tilewright.schedule.compact import defined_inside
 from tilewright.schedule.domain import nest_over, own_accesses, touched, unclipped, within
 from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.freshness import covers
 from tilewright.schedule.place import Memory, Place, in_sequence, own_loads, place, require_only_writer, single_store
 from tilewright.schedule.step import Step, refusal
 
@@ -34,8 +36,9 @@ def compute_at(function: Function, block: str, loop: Var) -> Step:
     iteration reads. Its loops are made anew: one for each spatial axis, called like it, and inside them those of its
     reduce axes. Points that several iterations read are computed by each of them.
 
-    Legal where everything that reads the block's buffer is in the loop, and nothing in between changes what the block
-    reads. The buffer stays as it is: compact makes it as small as the box.
+    Legal where everything that reads the block's buffer is in the loop, or comes after it and reads what its iterations
+    have computed, and nothing in between changes what the block reads. The buffer stays as it is: compact makes it as
+    small as the box.
     """
     return computed_at(function, find_block(function, block), find_loop(function, loop))
 
@@ -52,7 +55,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, mend=f'reverse_compute_at("{block}", {name})')
-    _require_readers(function, found, buffer, what)
+    later = _readers_outside(function, found, buffer, what)
     _require_unchanged(function, found, what)
     _require_path(function, found, what)
     box = _needed(found, buffer)
@@ -60,23 +63,44 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = in_sequence(function, found.parent, {found.nest: (), found.other: (fresh,)})
     _require_no_race(function, made, found, buffer, what)
+    _require_computed(function, made, later, buffer, name, what)
+    others = "what reads it later reads what was computed" if later else "nothing else reads it"
     evidence = (
-        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and nothing else reads it",
+        f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
         f"nothing in between stores what {block} reads",
     )
     return Step(made, None, evidence)
 
 
-def _require_readers(function: Function, found: Place, buffer: Buffer, what: str) -> None:
-    """All that reads the buffer is in the loop."""
+def _readers_outside(function: Function, found: Place, buffer: Buffer, what: str) -> list[Stmt]:
+    """What reads the buffer and is not in the loop, but comes after all of it."""
     inside = {*statements(found.loop.body), *statements(found.block)}
-    name = found.loop.var.name
+    outside, begun = list[Stmt](), False
     for s in statements(function.body):
+        begun = begun or s is found.loop
         if s not in inside and any(load.buffer is buffer for load in own_loads(s)):
-            why = f"{buffer.name} is read here, outside loop {name}"
-            raise refusal(function, what, s, why=why, mend=f"move this into {name} first, or take a loop around both")
+            if not begun:
+                raise _read_outside(function, s, buffer, found.loop.var.name, what)
+            outside.append(s)
     if not any(load.buffer is buffer for load in loads(found.loop.body)):
-        raise refusal(function, what, found.loop, why=f"nothing in loop {name} reads {buffer.name}")
+        raise refusal(function, what, found.loop, why=f"nothing in loop {found.loop.var.name} reads {buffer.name}")
+    return outside
+
+
+def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: str) -> UserError:
+    why = f"{buffer.name} is read here, outside loop {name}"
+    return refusal(function, what, s, why=why, mend=f"move this into {name} first, or take a loop around both")
+
+
+def _require_computed(
+    function: Function, made: Function, later: Sequence[Stmt], buffer: Buffer, name: str, what: str
+) -> None:
+    """What reads the buffer after the loop reads what iterations of it have stored."""
+    touching = [a for a in accesses(made.body) if a.buffer is buffer] if later else []
+    stores = [a for a in touching if a.is_store]
+    for load in touching:
+        if not load.is_store and load.statement in later and not any(covers(made, store, load) for store in stores):
+            raise _read_outside(function, load.statement, buffer, name, what)
 
 
 def _require_unchanged(function: Function, found: Place, what: str) -> None:
