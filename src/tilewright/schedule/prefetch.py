@@ -37,7 +37,7 @@ def prefetch(
     asks for the first element that it touches then itself.
 
     With `apart` it asks for an element in so many of all that is touched, which must lie in one piece, or in one for
-    each place that touches it, or in pieces of one length, a row each: as many as a cache line holds bring all of it.
+    each place that touches it: as many as a cache line holds bring all of it.
 
     for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
     """
@@ -60,16 +60,14 @@ def prefetch(
     later = {found.var: simplify(found.var + distance)}
     asked = []
     for begins, parts in _elements(function, found, inside, target, box, apart, what):
-        places = [simplify(substitute(begin, later)) for begin in begins]
-        for part in parts:
-            indices = [simplify(a + b) for a, b in zip(places[-len(part) :], part, strict=True)]
-            asked.append(Prefetch(Load(target, (*places[: -len(part)], *indices))))
+        *outer, last = (simplify(substitute(begin, later)) for begin in begins)
+        asked += [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
     made = place.replace(body=seq(*asked, place.body))
     return Step(function.replace(body=replace(function.body, place, made)), None, ("it changes no result",))
 
 
-Elements = tuple[Sequence[Expr], Sequence[tuple[Expr, ...]]]
-"""The indices of an element, and how far behind it, in the last dimensions, the elements lie that are asked for."""
+Elements = tuple[Sequence[Expr], Sequence[Expr]]
+"""The indices of an element, and how far behind it in its row the elements lie that are asked for."""
 
 
 def _elements(
@@ -80,12 +78,10 @@ def _elements(
     if (inside or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
         moving = [piece for piece in pieces if any(mentions(r.begin, (loop.var,)) for r in piece.ranges)]
         return [([r.begin for r in p.ranges], _parts(function, loop, inside, p, apart, what)) for p in moving]
-    if apart is not None and _are_rows(box):
-        return [([r.begin for r in box.ranges], _parts_of_rows(function, loop, inside, box, apart, what))]
     if apart is not None:
         raise _no_piece(function, loop, buffer, box, what)
     begins = _own_begins(function, inside[-1], buffer, box, what) if inside else [r.begin for r in box.ranges]
-    return [(begins, [(const(0),)])]
+    return [(begins, [const(0)])]
 
 
 def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
@@ -148,29 +144,8 @@ def _no_piece(function: Function, loop: For, buffer: Buffer, box: Region, what: 
 
 def _parts(
     function: Function, loop: For, inside: Sequence[For], box: Region, apart: int | None, what: str
-) -> list[tuple[Expr, ...]]:
+) -> list[Expr]:
     """Which elements of its piece an iteration of the innermost loop asks for, counted from the first."""
-    turn, count = _turns(function, loop, inside, what)
-    assert isinstance(box.size, Const)
-    share = max(-(-int(box.size.value) // count), 1)
-    return [(turn * share + n,) for n in range(0, share, apart or share)]
-
-
-def _parts_of_rows(
-    function: Function, loop: For, inside: Sequence[For], box: Region, apart: int, what: str
-) -> list[tuple[Expr, ...]]:
-    """The same of pieces that are a row each: which row, and which element of it. More iterations than there are
-    pieces ask for the last row again."""
-    turn, count = _turns(function, loop, inside, what)
-    rows, columns = (int(r.extent.value) for r in box.ranges[-2:] if isinstance(r.extent, Const))
-    each = -(-columns // apart)
-    share = -(-rows * each // count)
-    numbers = [turn * share + n for n in range(share)]
-    return [(Min(n // const(each), const(rows - 1)), n % const(each) * apart) for n in numbers]
-
-
-def _turns(function: Function, loop: For, inside: Sequence[For], what: str) -> tuple[Expr, int]:
-    """The number of an iteration of the innermost loop in one of the outer, and how many there are at most."""
     around = [*loops_around(function.body, loop), loop]
     counts = []
     for n, each in enumerate(inside):
@@ -182,7 +157,9 @@ def _turns(function: Function, loop: For, inside: Sequence[For], what: str) -> t
     turn: Expr = const(0)
     for each, most in zip(inside, counts, strict=True):
         turn = turn * most + (each.var - each.begin)
-    return turn, math.prod(counts)
+    assert isinstance(box.size, Const)
+    share = max(-(-int(box.size.value) // math.prod(counts)), 1)
+    return [turn * share + n for n in range(0, share, apart or share)]
 
 
 def _most(loop: For, around: Sequence[For]) -> int | None:
@@ -193,12 +170,6 @@ def _most(loop: For, around: Sequence[For]) -> int | None:
     sides = (bounds.high.a, bounds.high.b) if isinstance(bounds.high, Min) else (bounds.high,)
     known = [int(side.value) for side in sides if isinstance(side, Const)]
     return max(min(known), 1) if known else None
-
-
-def _are_rows(box: Region) -> bool:
-    """Whether the box is a part of several rows, as many as the compiler knows: of one place of what is around them."""
-    *outer, rows, columns = (r.extent for r in (Range(const(0), const(1)), *box.ranges))
-    return isinstance(rows, Const) and isinstance(columns, Const) and all(extent is const(1) for extent in outer)
 
 
 def _is_one_piece(box: Region, buffer: Buffer) -> bool:
