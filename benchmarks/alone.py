@@ -14,7 +14,7 @@ import llvmlite.binding as llvm
 
 import tilewright as tw
 from benchmarks.engines import checked
-from benchmarks.limits import Limit
+from benchmarks.limits import Limit, loaded
 from benchmarks.problems import Problem
 from tilewright.report.errors import InternalError
 from tilewright.target import native
@@ -70,9 +70,6 @@ def _repeat(calls: int, entry: int, record: int) -> int:
 
 @cache
 def _engine() -> tuple[llvm.ExecutionEngine, ctypes._FuncPointer]:  # type: ignore[name-defined]
-    module = llvm.parse_assembly(_REPEAT)
-    module.verify()
-    engine = llvm.create_mcjit_compiler(module, native().create_machine(jit=True))
-    engine.finalize_object()
+    engine = loaded(_REPEAT, native())
     prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
     return engine, prototype(engine.get_function_address("repeat"))

@@ -94,8 +94,13 @@ def on_cores(make: Callable[[], Limit], work: float, cores: int) -> Limit:
 @cache
 def _probes() -> tuple[llvm.ExecutionEngine, Target]:
     target = native()
-    module = llvm.parse_assembly(print_probes(target))
+    return loaded(print_probes(target), target), target
+
+
+def loaded(text: str, target: Target) -> llvm.ExecutionEngine:
+    """Machine code of LLVM IR, which lives as long as the engine."""
+    module = llvm.parse_assembly(text)
     module.verify()
     engine = llvm.create_mcjit_compiler(module, target.create_machine(jit=True))
     engine.finalize_object()
-    return engine, target
+    return engine
