@@ -65,26 +65,16 @@ def programs(text: str) -> tuple[Callable[[], object], Callable[[], object]]:
 
 
 class NativeCall:
-    """The entry point of an executable without constants, with arguments that are made once and kept."""
+    """The entry point of an executable with the record of a call that was made once, and what that refers to."""
 
     def __init__(self, exe: tw.Executable, arrays: list[np.ndarray]) -> None:
-        self.arrays = (*arrays, *exe(*arrays))
-        self.arena = np.empty(1 << 16, np.uint8)
-        self.code = exe._native
-        self.arguments = (
-            (ctypes.c_void_p * len(self.arrays))(*(a.ctypes.data for a in self.arrays)),
-            None,
-            (ctypes.c_int64 * max(len(exe.interface.symbols), 1))(SIZE),
-            self.arena.ctypes.data,
-            self.arena.nbytes,
-            (ctypes.c_int64 * 16)(),
-            1,
-            None,
-        )
+        self.held = (exe, arrays, exe(*arrays))
+        entry, self.record = exe.native_call()
+        self.entry = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(entry)
         assert self() == 0
 
     def __call__(self) -> int:
-        status: int = self.code.entry(*self.arguments)
+        status: int = self.entry(self.record)
         return status
 
 

@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 import pytest
 from benchmarks.alone import open_alone
+from benchmarks.overhead import MODELS, programs
 from benchmarks.problems import WrongResult, matmul
 
 import tilewright as tw
@@ -25,6 +26,14 @@ def test_the_last_call_may_be_repeated() -> None:
     assert y.tolist() == [0, 2, 4, 6, 8]
     assert run(record) == 0
     assert y.tolist() == [2, 4, 6, 8, 10]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_entry_is_called_beside_the_executable(name: str) -> None:
+    """What a call costs over its kernel is measured so."""
+    whole, native = programs(MODELS[name])
+    whole()
+    assert native() == 0
 
 
 def test_a_problem_is_run_without_python() -> None:
