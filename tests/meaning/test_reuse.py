@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.report.errors import RuntimeFault, UserError
-from tilewright.runtime.reuse import LEAST, MOST
+from tilewright.runtime.reuse import BESIDE, LEAST, LINE, MOST, PAGE
 
 Array = np.ndarray[Any, Any]
 COLUMNS = 1024
@@ -50,6 +50,14 @@ def filled(value: float, rows: int = ROWS) -> Array:
 
 def place(array: Array) -> int:
     return array.ctypes.data
+
+
+@pytest.mark.parametrize("apart", [0, 16, 1000, 4092])
+def test_a_result_begins_where_its_stores_meet_no_loads_of_the_input(exe: tw.Executable, apart: int) -> None:
+    memory = np.zeros(ROWS * COLUMNS + PAGE, np.float32)
+    given = memory[apart // 4 : apart // 4 + ROWS * COLUMNS].reshape(ROWS, COLUMNS)
+    for result in exe(given):
+        assert (place(result) - place(given) // LINE * LINE) % PAGE == BESIDE
 
 
 def test_results_are_ordinary_arrays(exe: tw.Executable) -> None:

@@ -8,11 +8,11 @@ frequent, and a loop over arrays costs more than what is done for each.
         if wanted is None: wanted = nothing
         else: check_results(outputs, wanted, shapes, (a0,))
         w0, = wanted
+        pointers[0] = address of a0
         try:
             o0 = w0 if w0 is not None else empty(shapes[0], type_o0) if size < least else \\
-                places[0].empty(shapes[0], type_o0)
+                places[0].empty(shapes[0], type_o0, pointers[0])
         except (ValueError, MemoryError) as error: raise no_room(shapes) from error
-        pointers[0] = address of a0
         pointers[1] = address of o0
         return symbols, (o0,), (a0,)
 """
@@ -71,15 +71,16 @@ def _source(interface: Interface) -> str:
     lines.append(f"symbols, shapes, size = bind({_tuple([f'{a}.shape' for a in arrays])})")
     lines += ["if wanted is None: wanted = nothing", f"else: check_results(outputs, wanted, shapes, {_tuple(arrays)})"]
     lines.append(f"{_tuple([f'w{n}' for n in range(len(results))])} = wanted")
+    lines += [f"pointers[{n}] = {ADDRESS.format(a)}" for n, a in enumerate(arrays)]
     lines.append("try:")
     for n, o in enumerate(results):
-        like = f"(shapes[{n}], type_{o})"
-        fresh = f"w{n} if w{n} is not None else empty{like} if size < least else places[{n}].empty{like}"
+        like = f"shapes[{n}], type_{o}"
+        beside = ", pointers[0]" if arrays else ""
+        fresh = f"w{n} if w{n} is not None else empty({like}) if size < least else places[{n}].empty({like}{beside})"
         lines.append(f"    {o} = {'None' if dynamic[n] else fresh}")
     lines += ["    pass", "except (ValueError, MemoryError) as error: raise no_room(shapes) from error"]
-    held = arrays + [o for o, late in zip(results, dynamic, strict=True) if not late]
-    for n, x in enumerate((*arrays, *results)):
-        lines.append(f"pointers[{n}] = {ADDRESS.format(x) if x in held else None}")
+    for n, (o, late) in enumerate(zip(results, dynamic, strict=True), len(arrays)):
+        lines.append(f"pointers[{n}] = {None if late else ADDRESS.format(o)}")
     lines.append(f"return symbols, {_tuple(results)}, {_tuple(arrays)}")
     return "\n    ".join(["def prepare(given, wanted, places, pointers):", *lines])
 

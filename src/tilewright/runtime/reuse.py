@@ -21,6 +21,13 @@ of memory that it keeps."""
 MOST = 1 << 26
 """Bytes of a result beyond which its memory is given back at once, not kept for another one."""
 
+PAGE, LINE = 4096, 64
+BESIDE = 3328
+"""So many bytes after the first input a result begins, counted modulo PAGE. A load waits for a store under way where
+the last twelve bits of their addresses are the same: whether they are of the same memory is looked at later. Stores of
+a result run behind loads of an input, and so far apart they meet none of these. (Windows of each channel of 14 x 14:
+up to a fifth of their time; docs/findings.md.)"""
+
 STEPS = 8
 """Sizes between a power of two and the next: memory of the same one is used again, for results that grow, too."""
 
@@ -53,9 +60,9 @@ class Output:
         self.dtype: np.dtype[Any] | None = None
         self.interface: dict[str, Any] = {}
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-        """An array as of np.empty, aligned to a cache line where it is large, which nothing else lies in. Raises what
-        np.empty raises."""
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], beside: int | None = None) -> Array:
+        """An array as of np.empty, aligned to a cache line where it is large, which nothing else lies in. Where memory
+        has to be allocated for it, that suits an input at the address `beside`. Raises what np.empty raises."""
         # Any thread may give memory back meanwhile; only this one takes it.
         memory = self.spare
         if memory is None or memory is not self.memory or self.dtype is not dtype or self.shape != shape:
@@ -63,17 +70,17 @@ class Output:
             if not LEAST <= size <= MOST:
                 return np.empty(shape, dtype)
             step = (1 << size.bit_length()) // (2 * STEPS)
-            memory = self._remember(-(-size // step) * step, shape, dtype)
+            memory = self._remember(-(-size // step) * step, shape, dtype, beside or 0)
         self.spare = None
         array = np.asarray(Lease(self, memory, self.interface))
         return array if array.dtype is dtype else np.ndarray(shape, dtype, array)
 
-    def _remember(self, room: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    def _remember(self, room: int, shape: tuple[int, ...], dtype: np.dtype[Any], beside: int) -> Array:
         """Memory of so many bytes, described as an array of this shape; as its bytes where NumPy has no name for the
         type."""
         memory = self.spare
         if memory is None or memory.nbytes != room:
-            memory = _allocate(room)
+            memory = _allocate(room, beside)
         self.memory, self.shape, self.dtype = memory, shape, dtype
         self.interface = memory.__array_interface__
         if dtype.isbuiltin == 1:
@@ -81,7 +88,7 @@ class Output:
         return memory
 
 
-def _allocate(size: int) -> Array:
-    whole = np.empty(size + 64, np.uint8)
-    start = -whole.ctypes.data % 64
+def _allocate(size: int, beside: int) -> Array:
+    whole = np.empty(size + PAGE, np.uint8)
+    start = (beside // LINE * LINE + BESIDE - whole.ctypes.data) % PAGE
     return whole[start : start + size]
