@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start clean
+	bench-memory bench-start bench-pools clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -48,6 +48,10 @@ bench: $(PEER)
 # Minutes. ARGS passes options: make bench-contractions ARGS=--quick
 bench-contractions: $(PEER)
 	$(BIN)/python -m benchmarks.contractions $(ARGS)
+
+# A minute. Pools of well-known networks, each alone: make bench-pools ARGS='--only VGG --threads 1'
+bench-pools: $(PEER)
+	$(BIN)/python -m benchmarks.pools $(ARGS)
 
 # Minutes. Models are made in a temporary directory, or kept: make bench-networks ARGS='--models build/networks'
 bench-networks: $(PEER)

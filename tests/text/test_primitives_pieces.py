@@ -46,6 +46,19 @@ func over_all(x: f32[6], y: f32[9]):
       y[vi] = p[vi] * 2.0
 """
 APART = OVER_ALL.replace("1.0", "0.0").replace("5 - vi", "vi")
+ANY_COUNT = """
+func any_count[n](x: f32[n, 6], y: f32[n, 9]):
+  alloc p: f32[n, 9] in arena
+  for i in 0..n, j in 0..3:
+    block fill(vi = i, vj = j):
+      p[vi, vj] = 1.0
+  for i in 0..n, j in 0..6:
+    block copy(vi = i, vj = j):
+      p[vi, vj + 3] = x[vi, vj]
+  for i in 0..n, j in 0..9:
+    block y(vi = i, vj = j):
+      y[vi, vj] = p[vi, vj]
+"""
 IN_A_LOOP = """
 func in_a_loop(x: f32[4, 6], y: f32[4, 9]):
   for i in 0..4:
@@ -149,6 +162,12 @@ def unite_and_move(s: tw.Schedule) -> None:
 def guard_selections(s: tw.Schedule) -> None:
     """Of both selections, and no condition twice."""
     s.guard("y")
+
+
+@case("unite-any-count", ANY_COUNT)
+def unite_any_count(s: tw.Schedule) -> None:
+    """Pieces without points: where there are none, there is nothing to fill."""
+    s.unite("p")
 
 
 @case("unite-in-a-loop", IN_A_LOOP)

@@ -32,6 +32,7 @@ from tilewright.plan.dot_schedule import schedule_dots
 from tilewright.plan.dot_windows import schedule_dot_windows
 from tilewright.plan.partial_sums import sum_long_in_parts
 from tilewright.plan.pieces import in_pieces
+from tilewright.plan.pool_schedule import schedule_pool
 from tilewright.plan.strassen_schedule import schedule_strassen
 from tilewright.plan.tiles import narrower, tile_for
 from tilewright.plan.winograd_schedule import schedule_winograd
@@ -84,6 +85,7 @@ def schedule(function: Function, target: Target) -> tuple[Schedule, Decision]:
         _Template("strassen", lambda: schedule_strassen(function, target), whole=True),
         _Template("depthwise", lambda: schedule_depthwise(function, target)),
         _Template("depthwise inner", lambda: schedule_depthwise_inner(function, target)),
+        _Template("pool", lambda: schedule_pool(function, target)),
         _Template("dot windows", lambda: schedule_dot_windows(function, target)),
         _Template("dots", lambda: schedule_dots(function, target)),
         _Template("contraction", lambda: schedule_contraction(function, target, attempts)),

@@ -102,7 +102,7 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     if whole is not None:
         _in_whole_vectors(s, whole, choice)
     if near is not None:
-        _hold(s, w, choice, near, outer, tiles)
+        hold(s, w, choice, near, outer, tiles)
     _write_out(s, last, choice)
     if choice.epilogue_apart:
         _in_one_row(s, w.last, choice)
@@ -114,12 +114,12 @@ def apply_choice(s: Schedule, w: Windows, choice: Choice) -> Schedule:
     return s
 
 
-def _hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None], outer: Var, tiles: list[Var]) -> None:
+def hold(s: Schedule, w: Windows, choice: Choice, near: tuple[str, str | None], outer: Var, tiles: list[Var]) -> None:
     """Puts the rows with their zeros where the sums read them."""
     pad, copy = near
     if copy is None:
-        hold = _load_rows if choice.held is Held.ROWS else _load_padded
-        hold(s, w, choice, pad, tiles[-1])
+        load = _load_rows if choice.held is Held.ROWS else _load_padded
+        load(s, w, choice, pad, tiles[-1])
         return
     s.compute_at(copy, tiles[0] if choice.by_rows else outer)
     s.compact(w.source.name)

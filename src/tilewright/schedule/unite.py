@@ -109,9 +109,6 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
         raise refusal(function, what, block, why=f"{block.name} stores no plain box of {buffer.name}")
     made = domain.block.body
     assert isinstance(made, Store)
-    empty = next((r.extent for r in domain.box.values() if not Facts().at_least_zero(polynomial(r.extent - 1))), None)
-    if empty is not None:
-        raise refusal(function, what, block, why=f"{block.name} may have no points: {empty} may be 0")
     singles: dict[Expr, Expr] = {v: r.begin for v, r in domain.box.items() if is_one(r.extent)}
     box, axes, offsets = [], [], []
     for index in (simplify(substitute(i, singles)) for i in made.indices):
@@ -125,8 +122,17 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     moving = {v for v, r in domain.box.items() if not is_one(r.extent)}
     if set(axes) - {None} != moving or len(moving) != len([a for a in axes if a is not None]):
         raise refusal(function, what, store, why=f"{block.name} stores an element several times")
+    empty = next((r.extent for r, e in zip(box, buffer.shape, strict=True) if _may_be_empty(r, e)), None)
+    if empty is not None:
+        raise refusal(function, what, block, why=f"{block.name} may have no points: {empty} may be 0")
     value = substitute(made.value, singles)
     return _Piece(block, nest, tuple(box), tuple(axes), tuple(offsets), value)
+
+
+def _may_be_empty(part: Range, extent: Expr) -> bool:
+    """Whether part of a dimension may have no elements where the dimension has some."""
+    whole = part.begin is const(0) and simplify(part.extent - extent) is const(0)
+    return not whole and not Facts().at_least_zero(polynomial(part.extent - 1))
 
 
 def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer, what: str) -> Seq:

@@ -3,7 +3,8 @@ result.
 
     y[o, i, j] = sum_cab x[c, i + a, j + b] * f[o, c, a, b]      then      z[o, i, j] = relu(y[o, i, j] + b[o])
 
-A padding that only one convolution reads is computed in its kernel, a few rows at a time where the schedule can.
+A padding that only one convolution or pool reads is computed in its kernel, a few rows at a time where the schedule
+can.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from tilewright.plan.fusion.template import OTHER_PARTS, Anchored, Entry, Fused,
 
 WINDOWS = frozenset({"window_reduce", "winograd_input", "winograd_output", "strassen_input", "strassen_output"})
 
+PADDED = frozenset({"contract", "window_reduce"})
+"""Operators whose kernels take in a padding of what they read."""
+
 
 class Window(Anchored):
     """A reduction over windows of its input."""
@@ -23,7 +27,8 @@ class Window(Anchored):
 
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
         if node.op.name in WINDOWS:
-            return "{op} reads each element several times, and computes none itself" if fused else None
+            padded = node.op.name in PADDED and all(_padded(e) for e in fused.values())
+            return None if padded or not fused else "{op} reads each element several times, and computes none itself"
         if node.op.name != "contract" or not (fused or has_windows(node)):
             return "{op} reads no windows"
         if len(fused) > 1 or not all(node.inputs.count(v) == 1 and _padded(e) for v, e in fused.items()):
@@ -36,8 +41,8 @@ class Window(Anchored):
                 return OTHER_PARTS
             (out,) = node.outputs
             readers = [reader.op.name for reader in flow.readers_of(out)]
-            alone = readers == ["contract"] and out not in flow.results
-            return Entry(self.name) if alone else "what {op} makes is not for one convolution alone"
+            alone = len(readers) == 1 and readers[0] in PADDED and out not in flow.results
+            return Entry(self.name) if alone else "what {op} makes is not for one convolution or pool alone"
         return super().take(node, fused, flow)
 
 
