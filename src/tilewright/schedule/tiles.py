@@ -145,7 +145,7 @@ def _rest(loop: For, tile: Tile, lanes: int) -> Stmt:
     if tile.vectors > 1:
         return _columns(loop, single, lanes)
     extent = extent_of(loop)
-    if lanes > NARROWEST and isinstance(extent, Const) and extent.value >= lanes // 2:
+    if lanes > NARROWEST and (not isinstance(extent, Const) or extent.value >= lanes // 2):
         return _columns(loop, single, lanes // 2)
     return loop.replace(body=_rows(loop.body, tile))
 
