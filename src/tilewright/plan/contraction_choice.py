@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from tilewright.expr.nodes import Const
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_operands import (
     FEW_ROWS,
@@ -160,7 +161,8 @@ def _choose_tile(
     least = least if pack_vector else least_cycles(found, target)
     tall = min(tallest(found, target), _most_places(found, target))
     traffic = DIFFERENCE if found.own_batches else 0.0
-    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic)
+    any_rows = found.rows is not None and not isinstance(found.extents[found.rows], Const)
+    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic, any_rows)
 
 
 def _most_places(found: Contraction, target: Target) -> int:
