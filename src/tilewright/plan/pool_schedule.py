@@ -8,8 +8,8 @@
         y[…] = f(t)
 
 Where nothing is around an image, its rows are read where they lie. Where columns are no multiple of a vector, or rows
-of a tile, the last one is moved back: what it does again, it does alike. Rows shorter than
-a vector, of windows that move column by column, are one under a mask.
+of a tile, the last one is moved back: what it does again, it does alike. Rows shorter than a vector, of windows that
+move column by column, are one under a mask.
 """
 
 from __future__ import annotations
