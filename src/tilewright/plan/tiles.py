@@ -8,6 +8,7 @@ from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import For, Stmt
+from tilewright.plan.depthwise_choice import calls_functions
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.rows import reduces_contiguously
@@ -55,7 +56,8 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
-    vectors = _vectors(columns, lanes, most=2 if rows is not None else 8)
+    few = rows is not None or any(calls_functions(b) for b in blocks(body))
+    vectors = _vectors(columns, lanes, most=2 if few else 8)
     if all(_is_one(loop) for loop in loops if loop is not columns):
         vectors = _shared_vectors(columns, lanes, vectors)
     budget = (target.vector_registers - 1 - vectors) // vectors
@@ -98,7 +100,8 @@ def _is_one(loop: For) -> bool:
 
 
 def _vectors(columns: For, lanes: int, most: int) -> int:
-    """How many vectors of columns a tile has: at most two beside rows, up to `most` where they are all there is."""
+    """How many vectors of columns a tile has: at most two beside rows, or beside functions like exp, which take many
+    instructions; up to `most` where they are all there is."""
     extent = extent_of(columns)
     if not isinstance(extent, Const):
         return most
