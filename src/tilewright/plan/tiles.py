@@ -56,7 +56,8 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
         return None
     columns = best[1]
     rows = _row_loop(loops, columns, inner)
-    few = rows is not None or any(calls_functions(b) for b in blocks(body))
+    any_number = not isinstance(extent_of(columns), Const)
+    few = rows is not None or (any_number and any(calls_functions(b) for b in blocks(body)))
     vectors = _vectors(columns, lanes, most=2 if few else 8)
     if all(_is_one(loop) for loop in loops if loop is not columns):
         vectors = _shared_vectors(columns, lanes, vectors)
@@ -100,8 +101,8 @@ def _is_one(loop: For) -> bool:
 
 
 def _vectors(columns: For, lanes: int, most: int) -> int:
-    """How many vectors of columns a tile has: at most two beside rows, or beside functions like exp, which take many
-    instructions; up to `most` where they are all there is."""
+    """How many vectors of columns a tile has: at most two beside rows, or where only a call knows how many columns are
+    there and functions like exp take many instructions for each; up to `most` where they are all there is."""
     extent = extent_of(columns)
     if not isinstance(extent, Const):
         return most
