@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from tilewright.compiler import apart, constants, pipeline
 from tilewright.graph.nodes import Module
-from tilewright.lower.check_memory import check_memory
+from tilewright.lower.memory.check_memory import check_memory
 
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())

@@ -26,7 +26,7 @@ from benchmarks.plan_costs import measure_network, rank_correlation, report_temp
 from benchmarks.timing import Samples
 
 import tilewright as tw
-from tilewright.lower.reduce_precision import reduce_precision
+from tilewright.lower.graph.reduce_precision import reduce_precision
 
 BY_NAME = {network.name: network for network in NETWORKS}
 

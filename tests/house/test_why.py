@@ -16,8 +16,8 @@ from tilewright.explain.program import PlannedGraph
 from tilewright.explain.why import explainer
 from tilewright.loops.same import same
 from tilewright.plan import defaults
+from tilewright.plan.attention.pieces import products
 from tilewright.plan.fusion.memo import TEMPLATES, refusals, take
-from tilewright.plan.pieces import products
 from tilewright.target.host import current_host
 
 NET = """

@@ -15,11 +15,11 @@ from tilewright.codegen.module import generate
 from tilewright.expr.dtypes import DType, from_numpy
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Store
-from tilewright.lower.expand_math import expand_math
-from tilewright.lower.promote_halves import promote_halves
-from tilewright.lower.simplify_indices import simplify_indices
-from tilewright.lower.unroll import unroll
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.loops.expand_math import expand_math
+from tilewright.lower.loops.promote_halves import promote_halves
+from tilewright.lower.loops.simplify_indices import simplify_indices
+from tilewright.lower.loops.unroll import unroll
+from tilewright.lower.loops.vectorize import vectorize
 from tilewright.runtime.native import NativeCode
 from tilewright.target import native
 

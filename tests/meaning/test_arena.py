@@ -13,9 +13,9 @@ from tilewright.expr.nodes import const
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse_all
-from tilewright.lower import bufferize
-from tilewright.lower.check_memory import check_memory
-from tilewright.lower.plan_memory import Layout
+from tilewright.lower.memory import bufferize
+from tilewright.lower.memory.check_memory import check_memory
+from tilewright.lower.memory.plan_memory import Layout
 from tilewright.report.errors import InternalError, UserError
 
 KERNELS = """

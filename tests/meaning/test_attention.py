@@ -15,11 +15,12 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan import attention, defaults
-from tilewright.plan.attention import attentions
+from tilewright.plan import defaults
+from tilewright.plan.attention.pieces import products
+from tilewright.plan.attention.recognise import attentions
+from tilewright.plan.attention.recognise import recognise as attention
 from tilewright.plan.fusion import planner
-from tilewright.plan.fusion.cost import KernelCost
-from tilewright.plan.pieces import products
+from tilewright.plan.price.kernels import KernelCost
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.schedule import Schedule

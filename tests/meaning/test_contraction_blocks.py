@@ -15,11 +15,12 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, LoopKind, Prefetch, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.plan import contraction_choice, contraction_operands
-from tilewright.plan.contraction import Contraction, find_contraction
-from tilewright.plan.contraction_choice import Choice, choose
-from tilewright.plan.contraction_schedule import schedule_contraction
-from tilewright.plan.register_tiles import choose_register_tile
+from tilewright.plan.facts.contraction import Contraction, find_contraction
+from tilewright.plan.gemm import choice as contraction_choice
+from tilewright.plan.gemm import operands as contraction_operands
+from tilewright.plan.gemm.choice import Choice, choose
+from tilewright.plan.gemm.schedule import schedule_contraction
+from tilewright.plan.tile.registers import choose_register_tile
 from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target, native
 from tilewright.target.host import Cache

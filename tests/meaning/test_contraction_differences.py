@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.plan.contraction import find_contraction
+from tilewright.plan.facts.contraction import find_contraction
 from tilewright.schedule.inline import all_inlined
 
 CASES = {

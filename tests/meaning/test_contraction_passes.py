@@ -14,10 +14,10 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.graph.symbolic import Call
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.hoist_constants import Array, Task, hoist_constants
-from tilewright.lower.merge_positions import merge_positions
-from tilewright.lower.widen_padding import widen_padding
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.merge_positions import merge_positions
+from tilewright.lower.graph.widen_padding import widen_padding
+from tilewright.lower.kernels.hoist_constants import Array, Task, hoist_constants
 from tilewright.target import Target
 
 POINTWISE = """

@@ -15,8 +15,8 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
-from tilewright.plan.contraction import find_contraction
-from tilewright.plan.contraction_phases import in_phases
+from tilewright.plan.facts.contraction import find_contraction
+from tilewright.plan.gemm.phases import in_phases
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -16,10 +16,10 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan import contraction_turned
-from tilewright.plan.contraction import find_contraction
-from tilewright.plan.contraction_schedule import schedule_contraction
-from tilewright.plan.contraction_turned import turn
+from tilewright.plan.facts.contraction import find_contraction
+from tilewright.plan.gemm import transposed as contraction_turned
+from tilewright.plan.gemm.schedule import schedule_contraction
+from tilewright.plan.gemm.transposed import turn
 from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

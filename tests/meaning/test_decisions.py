@@ -9,9 +9,9 @@ from tilewright.compiler import compile_module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.plan.contraction import find_contraction
 from tilewright.plan.decision import Attempts, Decision, Refusal
 from tilewright.plan.defaults import default_schedule, scheduled
+from tilewright.plan.facts.contraction import find_contraction
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -22,7 +22,7 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.plan import defaults
-from tilewright.plan.depthwise_schedule import schedule_depthwise
+from tilewright.plan.window.depthwise import schedule_depthwise
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -21,7 +21,7 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.plan import defaults
-from tilewright.plan.depthwise_inner_schedule import schedule_depthwise_inner
+from tilewright.plan.window.channels_last import schedule_depthwise_inner
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native

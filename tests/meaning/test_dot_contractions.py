@@ -29,10 +29,10 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.shift_signs import shift_signs
+from tilewright.lower.graph.shift_signs import shift_signs
 from tilewright.plan.defaults import default_schedule
-from tilewright.plan.dot_choice import choose_dot
-from tilewright.plan.dot_schedule import schedule_dots
+from tilewright.plan.dot.instruction import choose_dot
+from tilewright.plan.dot.products import schedule_dots
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 

@@ -15,7 +15,7 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.plan.defaults import scheduled
-from tilewright.plan.dot_windows import schedule_dot_windows
+from tilewright.plan.dot.windows import schedule_dot_windows
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]

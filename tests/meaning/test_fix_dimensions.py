@@ -13,7 +13,7 @@ import tilewright as tw
 from cli_models import invoke, save_affine
 from graph_strategies import Program, agree, programs
 from tilewright.expr.nodes import Var
-from tilewright.lower.fix_dimensions import fix_dimensions
+from tilewright.lower.graph.fix_dimensions import fix_dimensions
 
 ordinary = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 

@@ -17,13 +17,13 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
-from tilewright.lower.eliminate_common import eliminate_common
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.fold_constants import fold_constants
-from tilewright.lower.multiply_reciprocals import multiply_reciprocals
-from tilewright.lower.orient_constants import orient_constants
-from tilewright.lower.read_in_place import read_in_place
-from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.lower.graph.eliminate_common import eliminate_common
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.fold_constants import fold_constants
+from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
+from tilewright.lower.graph.orient_constants import orient_constants
+from tilewright.lower.graph.read_in_place import read_in_place
+from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.types.tensor import TensorType
 
 ordinary = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))

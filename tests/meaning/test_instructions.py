@@ -21,10 +21,10 @@ from tilewright.loops.nodes import For, Function, Instruct, Prefetch, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.flatten_buffers import flatten_buffers
-from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.select_instructions import select_instructions
-from tilewright.lower.simplify_indices import simplify_indices
+from tilewright.lower.loops.flatten_buffers import flatten_buffers
+from tilewright.lower.loops.lower_blocks import lower_blocks
+from tilewright.lower.loops.select_instructions import select_instructions
+from tilewright.lower.loops.simplify_indices import simplify_indices
 from tilewright.report.errors import UserError
 from tilewright.target import Target, native
 from tilewright.target.instructions import INSTRUCTIONS, Instruction, Register

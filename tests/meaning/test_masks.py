@@ -21,10 +21,10 @@ from tilewright.loops.nodes import For, Function, If
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.full_masks import full_masks
-from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.simplify_indices import simplify_indices
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.loops.full_masks import full_masks
+from tilewright.lower.loops.lower_blocks import lower_blocks
+from tilewright.lower.loops.simplify_indices import simplify_indices
+from tilewright.lower.loops.vectorize import vectorize
 
 Array = np.ndarray[Any, Any]
 LONG = settings.get_current_profile_name() == "long"

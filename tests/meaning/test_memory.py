@@ -15,8 +15,8 @@ from tilewright.expr import dtypes
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var, as_expr, const
 from tilewright.loops.nodes import Buffer
-from tilewright.lower.place_buffers import Span, most_alive, place_buffers
-from tilewright.lower.plan_memory import ALIGNMENT, Layout, Life, plan_memory, size_in_bytes
+from tilewright.lower.memory.place_buffers import Span, most_alive, place_buffers
+from tilewright.lower.memory.plan_memory import ALIGNMENT, Layout, Life, plan_memory, size_in_bytes
 from tilewright.types.scopes import Scope
 
 N, M, LATE, LATER = Var("n"), Var("m"), Var("late"), Var("later")

@@ -25,8 +25,8 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.loops.parse import parse, parse_all
 from tilewright.loops.verify import verify
-from tilewright.lower.check_memory import check_memory
-from tilewright.lower.overwrite import overwrite
+from tilewright.lower.kernels.overwrite import overwrite
+from tilewright.lower.memory.check_memory import check_memory
 from tilewright.report.errors import InternalError, UserError
 from tilewright.target import Target
 

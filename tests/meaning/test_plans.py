@@ -15,9 +15,8 @@ import tilewright.ops
 from graph_strategies import Program, programs
 from tilewright.graph.nodes import GraphFunction
 from tilewright.graph.parse import parse
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.own_results import own_results
-from tilewright.plan.fusion.cost import CostModel
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.own_results import own_results
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.enumeration import FUSE_ALL, NO_REDUNDANCY, UNFUSED, select
 from tilewright.plan.fusion.kernels import Kernels
@@ -25,6 +24,7 @@ from tilewright.plan.fusion.memo import explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.planner import Plan, choose
 from tilewright.plan.fusion.prune import KERNEL_NODES, within_size
+from tilewright.plan.price.kernels import CostModel
 from tilewright.target import Target
 
 TARGET = Target.parse("x86-64-v3")

@@ -18,7 +18,7 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
-from tilewright.plan.pool_schedule import schedule_pool
+from tilewright.plan.window.pool import schedule_pool
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 

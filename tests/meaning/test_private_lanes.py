@@ -8,7 +8,7 @@ import tilewright as tw
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.loops.vectorize import vectorize
 
 TWICE = """
 func twice[n](x: f32[n], y: f32[n]):

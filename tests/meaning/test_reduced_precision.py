@@ -29,10 +29,10 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module, Node
 from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
-from tilewright.lower.reduce_precision import reduce_precision
-from tilewright.lower.winograd import winograd
-from tilewright.plan import precision_choice
+from tilewright.lower.graph.reduce_precision import reduce_precision
+from tilewright.lower.graph.winograd import winograd
 from tilewright.plan.decision import Choices
+from tilewright.plan.rewrite import precision as precision_choice
 from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]

@@ -15,12 +15,12 @@ from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Reserve
-from tilewright.lower.eliminate_common import eliminate_common
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.fold_constants import fold_constants
-from tilewright.lower.own_results import own_results
-from tilewright.lower.simplify_graph import simplify_graph
-from tilewright.lower.sink_constants import sink_constants
+from tilewright.lower.graph.eliminate_common import eliminate_common
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.fold_constants import fold_constants
+from tilewright.lower.graph.own_results import own_results
+from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.lower.graph.sink_constants import sink_constants
 from tilewright.report.errors import RuntimeFault
 
 LONG = settings.get_current_profile_name() == "long"

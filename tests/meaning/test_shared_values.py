@@ -26,8 +26,8 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Store
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.flatten_buffers import flatten_buffers
-from tilewright.lower.lower_blocks import lower_blocks
+from tilewright.lower.loops.flatten_buffers import flatten_buffers
+from tilewright.lower.loops.lower_blocks import lower_blocks
 
 COUNT = 16
 I, N = Var("i"), Var("n")  # noqa: E741

@@ -15,10 +15,10 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
-from tilewright.lower import strassen as rewriting
-from tilewright.lower.strassen import strassen
-from tilewright.lower.strassen_choice import LARGEST_ERROR, Sizes, error_bound, half_columns, pays
+from tilewright.lower.graph import strassen as rewriting
+from tilewright.lower.graph.strassen import strassen
 from tilewright.ops.strassen import transform_factor
+from tilewright.plan.rewrite.strassen import LARGEST_ERROR, Sizes, error_bound, half_columns, pays
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType

@@ -28,10 +28,10 @@ from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import CallFunction, For, LoopKind
-from tilewright.lower.outline_parallel import outline_parallel
-from tilewright.lower.private_buffers import give_private_buffers
-from tilewright.lower.share_out import share_out
-from tilewright.lower.wrap import wrap
+from tilewright.lower.kernels.share_out import share_out
+from tilewright.lower.loops.outline_parallel import outline_parallel
+from tilewright.lower.loops.private_buffers import give_private_buffers
+from tilewright.lower.loops.wrap import wrap
 from tilewright.plan.defaults import default_schedule
 from tilewright.schedule.nests import extent_of
 from tilewright.target import Target, native

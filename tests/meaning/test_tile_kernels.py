@@ -22,14 +22,14 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
-from tilewright.lower import strassen as rewriting
-from tilewright.lower.wrap import wrap
-from tilewright.plan.contraction import Contraction, find_contraction
-from tilewright.plan.contraction_choice import Choice, choose, terms_at_once
-from tilewright.plan.contraction_phases import in_phases
-from tilewright.plan.contraction_schedule import apply_choice
-from tilewright.plan.contraction_turned import turn
-from tilewright.plan.register_tiles import RegisterTile, candidates, tile_registers
+from tilewright.lower.graph import strassen as rewriting
+from tilewright.lower.loops.wrap import wrap
+from tilewright.plan.facts.contraction import Contraction, find_contraction
+from tilewright.plan.gemm.choice import Choice, choose, terms_at_once
+from tilewright.plan.gemm.phases import in_phases
+from tilewright.plan.gemm.schedule import apply_choice
+from tilewright.plan.gemm.transposed import turn
+from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -8,7 +8,7 @@ from tilewright.loops.edit import statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import If, Store
 from tilewright.loops.parse import parse
-from tilewright.lower.unroll import unroll
+from tilewright.lower.loops.unroll import unroll
 
 PROGRAM = """
 func corners(x: f32[4, 4], n: f32[1], y: f32[4, 4]):

@@ -17,8 +17,8 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Call, Expr, Var, call, const
 from tilewright.loops.nodes import Function, Load, Store
-from tilewright.lower.expand_math import IN_DOUBLE, NATIVE, expand_math
-from tilewright.lower.fuse_multiply_add import fuse_multiply_add
+from tilewright.lower.loops.expand_math import IN_DOUBLE, NATIVE, expand_math
+from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 
 NAMES = [*NATIVE, *IN_DOUBLE]
 BOUND = {dtypes.f32: 2.0, dtypes.f64: 4.0}

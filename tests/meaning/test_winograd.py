@@ -15,10 +15,10 @@ from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
-from tilewright.lower import winograd as rewriting
-from tilewright.lower.winograd import winograd
-from tilewright.lower.winograd_choice import LARGEST_ERROR, Sizes, Tiles, choose_tiles, error_bound
-from tilewright.plan.winograd_schedule import CHANNELS
+from tilewright.lower.graph import winograd as rewriting
+from tilewright.lower.graph.winograd import winograd
+from tilewright.plan.rewrite.winograd import LARGEST_ERROR, Sizes, Tiles, choose_tiles, error_bound
+from tilewright.plan.transforms.winograd import CHANNELS
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 

@@ -20,9 +20,11 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
-from tilewright.lower import winograd as rewriting
-from tilewright.lower.winograd import winograd
-from tilewright.lower.winograd_choice import (
+from tilewright.lower.graph import winograd as rewriting
+from tilewright.lower.graph.winograd import winograd
+from tilewright.plan.defaults import schedule
+from tilewright.plan.rewrite.precision import pairs_of
+from tilewright.plan.rewrite.winograd import (
     LARGEST_ERROR,
     LARGEST_GROWTH,
     Sizes,
@@ -31,8 +33,6 @@ from tilewright.lower.winograd_choice import (
     error_bound,
     growth,
 )
-from tilewright.plan.defaults import schedule
-from tilewright.plan.precision_choice import pairs_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -14,7 +14,7 @@ from tilewright.compiler.pipeline import pipeline
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.symbolic import Call
-from tilewright.lower.fix_dimensions import fix_dimensions
+from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.target import native
 
 onnxruntime = pytest.importorskip("onnxruntime")

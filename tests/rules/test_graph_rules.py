@@ -17,9 +17,9 @@ from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.graph_rules import RULES, Rule
-from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.graph_rules import RULES, Rule
+from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.elementwise import ROWS
 from tilewright.types.tensor import TensorType
 

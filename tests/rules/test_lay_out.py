@@ -13,10 +13,10 @@ import tilewright as tw
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.lay_out import lay_out, store_last
-from tilewright.lower.layout_islands import Images
-from tilewright.lower.simplify_graph import simplify_graph
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.lay_out import lay_out, store_last
+from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.plan.rewrite.islands import Images
 from tilewright.target import Target
 
 BLOCK = """

@@ -11,8 +11,8 @@ from tilewright.expr.nodes import Var
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify
-from tilewright.lower.eliminate_dead import eliminate_dead
-from tilewright.lower.read_in_place import read_in_place
+from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.read_in_place import read_in_place
 
 TRANSPOSED = """
 graph main(q: f32[6, 1, 5], k: f32[6, 9, 5]) -> s:

@@ -6,7 +6,7 @@ import pytest
 from golden_files import check, check_folder
 
 from tilewright.loops.parse import parse
-from tilewright.plan.depthwise_inner_schedule import schedule_depthwise_inner
+from tilewright.plan.window.channels_last import schedule_depthwise_inner
 from tilewright.target import Target
 
 SMOOTH = """

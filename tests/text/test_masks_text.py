@@ -6,10 +6,10 @@ import pytest
 from golden_files import check, check_folder
 
 from tilewright.loops.parse import parse
-from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.simplify_indices import simplify_indices
-from tilewright.lower.unroll import unroll
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.loops.lower_blocks import lower_blocks
+from tilewright.lower.loops.simplify_indices import simplify_indices
+from tilewright.lower.loops.unroll import unroll
+from tilewright.lower.loops.vectorize import vectorize
 
 PROGRAMS = {
     "edge": """

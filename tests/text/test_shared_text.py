@@ -24,7 +24,7 @@ from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Seq, S
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.expand_math import IN_DOUBLE, NATIVE, expand_math
+from tilewright.lower.loops.expand_math import IN_DOUBLE, NATIVE, expand_math
 from tilewright.report.errors import InternalError, UserError
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType

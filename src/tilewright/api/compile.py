@@ -46,7 +46,7 @@ def compile(
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
     to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
-    products to bf16 where that is faster (`lower/reduce_precision.py`); sums and all else stay f32.
+    products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     start = time.perf_counter()

@@ -25,7 +25,7 @@ from tilewright.loops.edit import statements
 from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.loops.verify import verify as verify_function
-from tilewright.lower.fix_dimensions import fix_dimensions
+from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside

@@ -10,7 +10,7 @@ from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
 from tilewright.compiler.pipeline import lower
 from tilewright.frontends.onnx import open_model, read, value_names
-from tilewright.lower.fix_dimensions import fix_dimensions
+from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Origin

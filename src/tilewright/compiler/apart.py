@@ -18,10 +18,10 @@ from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
-from tilewright.lower.bufferize import bufferize, lift_temporaries
-from tilewright.lower.hoist_constants import Hoisted, hoist_heads, split_head
-from tilewright.lower.overwrite import overwrite
-from tilewright.lower.share_out import share_out
+from tilewright.lower.kernels.hoist_constants import Hoisted, hoist_heads, split_head
+from tilewright.lower.kernels.overwrite import overwrite
+from tilewright.lower.kernels.share_out import share_out
+from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
 from tilewright.report import settings

@@ -19,8 +19,8 @@ from tilewright.compiler.processes import most_processes
 from tilewright.graph.nodes import Module
 from tilewright.loops.evaluate_copies import evaluate_copies
 from tilewright.loops.nodes import Buffer
-from tilewright.lower.hoist_constants import Array, Task
-from tilewright.lower.wrap import wrap
+from tilewright.lower.kernels.hoist_constants import Array, Task
+from tilewright.lower.loops.wrap import wrap
 from tilewright.report.settings import Show
 from tilewright.runtime.interface import Interface, Port
 from tilewright.store import Store

@@ -9,18 +9,18 @@ from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.nodes import Function
-from tilewright.lower.check_memory import check_memory
-from tilewright.lower.expand_math import expand_math
-from tilewright.lower.flatten_buffers import flatten_buffers
-from tilewright.lower.full_masks import full_masks
-from tilewright.lower.fuse_multiply_add import fuse_multiply_add
-from tilewright.lower.lower_blocks import lower_blocks
-from tilewright.lower.outline_parallel import outline_parallel
-from tilewright.lower.promote_halves import promote_halves
-from tilewright.lower.select_instructions import select_instructions
-from tilewright.lower.simplify_indices import simplify_indices
-from tilewright.lower.unroll import unroll
-from tilewright.lower.vectorize import vectorize
+from tilewright.lower.loops.expand_math import expand_math
+from tilewright.lower.loops.flatten_buffers import flatten_buffers
+from tilewright.lower.loops.full_masks import full_masks
+from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
+from tilewright.lower.loops.lower_blocks import lower_blocks
+from tilewright.lower.loops.outline_parallel import outline_parallel
+from tilewright.lower.loops.promote_halves import promote_halves
+from tilewright.lower.loops.select_instructions import select_instructions
+from tilewright.lower.loops.simplify_indices import simplify_indices
+from tilewright.lower.loops.unroll import unroll
+from tilewright.lower.loops.vectorize import vectorize
+from tilewright.lower.memory.check_memory import check_memory
 from tilewright.target import Target
 
 

@@ -19,11 +19,11 @@ from tilewright.explain.reasons import why_apart, why_joined
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.cost import START
 from tilewright.plan.fusion.dataflow import is_free
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Part
+from tilewright.plan.price.kernels import START
 
 UNSCHEDULED = "nothing: schedules are switched off"
 

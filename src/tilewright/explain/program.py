@@ -19,13 +19,13 @@ from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import schedule
-from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.whole import WHOLE
+from tilewright.plan.price.kernels import CostModel
 from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.schedule.schedule import Schedule

@@ -10,7 +10,7 @@ the least value that a variable declares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -72,6 +72,14 @@ def simplify(root: Expr, facts: Facts | None = None) -> Expr:
     if type(root) is Const or type(root) is Var:
         return root
     return _of_itself(root) if facts is None else _simplify(root, facts)
+
+
+def product_of(factors: Iterable[Expr]) -> Expr:
+    """The product of expressions, simplified; 1 of none."""
+    total: Expr = const(1)
+    for factor in factors:
+        total = total * factor
+    return simplify(total)
 
 
 @lru_cache(maxsize=1 << 12)

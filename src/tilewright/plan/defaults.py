@@ -23,19 +23,19 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Stmt, Store
-from tilewright.plan.attention_schedule import schedule_attention
-from tilewright.plan.contraction_schedule import schedule_contraction
+from tilewright.plan.attention.pieces import in_pieces
+from tilewright.plan.attention.schedule import schedule_attention
 from tilewright.plan.decision import Attempts, Decision
-from tilewright.plan.depthwise_inner_schedule import schedule_depthwise_inner
-from tilewright.plan.depthwise_schedule import schedule_depthwise
-from tilewright.plan.dot_schedule import schedule_dots
-from tilewright.plan.dot_windows import schedule_dot_windows
-from tilewright.plan.partial_sums import sum_long_in_parts
-from tilewright.plan.pieces import in_pieces
-from tilewright.plan.pool_schedule import schedule_pool
-from tilewright.plan.strassen_schedule import schedule_strassen
-from tilewright.plan.tiles import narrower, tile_for
-from tilewright.plan.winograd_schedule import schedule_winograd
+from tilewright.plan.dot.products import schedule_dots
+from tilewright.plan.dot.windows import schedule_dot_windows
+from tilewright.plan.gemm.schedule import schedule_contraction
+from tilewright.plan.nests.partial_sums import sum_long_in_parts
+from tilewright.plan.nests.tiles import narrower, tile_for
+from tilewright.plan.transforms.strassen import schedule_strassen
+from tilewright.plan.transforms.winograd import schedule_winograd
+from tilewright.plan.window.channels_last import schedule_depthwise_inner
+from tilewright.plan.window.depthwise import schedule_depthwise
+from tilewright.plan.window.pool import schedule_pool
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.merge import merge_neighbours

@@ -22,11 +22,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.cost import PARTIAL, START, CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernels import Cut, Kernels
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.partitions import Partition
+from tilewright.plan.price.kernels import PARTIAL, START, CostModel
 
 MOST_POINTS = 14
 """Of more points, the assignments are not enumerated."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.cost import KernelCost
 from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.price.kernels import KernelCost
 
 
 @dataclass(frozen=True, slots=True)

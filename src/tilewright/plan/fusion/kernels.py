@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection, Sequence
 
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference, take
@@ -19,6 +18,7 @@ from tilewright.plan.fusion.multi_aggregate import Together
 from tilewright.plan.fusion.partitions import Partition
 from tilewright.plan.fusion.prune import KERNEL_NODES
 from tilewright.plan.fusion.template import Entries
+from tilewright.plan.price.kernels import CostModel
 
 Cut = int
 """References of a partition, bit n for the n-th."""

@@ -17,10 +17,10 @@ from collections.abc import Hashable, Iterable, Sequence
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.prune import KERNEL_NODES
+from tilewright.plan.price.kernels import CostModel
 
 MULTI_AGGREGATE = "multi aggregate"
 

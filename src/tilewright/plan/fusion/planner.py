@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.graph.edit import in_order
 from tilewright.graph.nodes import GraphFunction, Value
-from tilewright.plan.attention import attentions
-from tilewright.plan.fusion.cost import CostModel
+from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.enumeration import MOST_POINTS, UNFUSED, Selection, select
 from tilewright.plan.fusion.kernel import Kernel
@@ -21,6 +20,7 @@ from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.partitions import Partition, split
 from tilewright.plan.fusion.prune import prune, within_size
 from tilewright.plan.fusion.whole import PIECES, WHOLE, apart, as_function, whole_kernel
+from tilewright.plan.price.kernels import CostModel
 from tilewright.target import Target
 
 

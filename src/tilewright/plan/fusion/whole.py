@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from tilewright.graph.nodes import GraphFunction, Node
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.cost import CostModel
 from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.price.kernels import CostModel
 
 ATTENTION, WHOLE, PIECES = "attention", "whole", "by templates"
 """The template, and what its price and that of the best plan without it are called among the alternatives."""

@@ -18,8 +18,8 @@ from tilewright.graph.op import Pattern, TypeContext
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.fusion.cost import PARTIAL
 from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.price.kernels import PARTIAL
 
 _PLAIN = frozenset({"sqrt", "floor", "ceil", "trunc", "round", "neg", "abs", "sign", "fma"})
 """Functions that are one operation."""

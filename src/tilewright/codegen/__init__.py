@@ -1,0 +1,3 @@
+"""LLVM IR text of legalised loops, object code of that, one linked image."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Passes from graph to graph, before the plan."""
+
+from __future__ import annotations

@@ -1,0 +1,43 @@
+"""Quotients by numbers known while compiling become products with their reciprocals.
+
+    c: f32[] = full(value=1.4142135)                  r: f32[] = full(value=0.70710677)
+    y: f32[m, n] = div(x, c)                =>        y: f32[m, n] = mul(x, r)
+
+A division keeps a core's divider busy for as long as some ten multiply-adds take. The reciprocal is rounded once and
+the product once more, so a result is off by less than one and a half units in the last place in place of a half; by
+powers of two it is exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import const
+from tilewright.graph.nodes import Module, Node, Value
+from tilewright.lower.graph.graph_rules import Graph
+from tilewright.lower.graph.simplify_graph import simplify_graph
+
+LEAST_EXPONENT = {dtypes.f32: -126, dtypes.f64: -1022}
+"""The exponents of the least normal numbers: reciprocals below them would lose digits."""
+
+
+def multiply_reciprocals(module: Module) -> Module:
+    """The module with such quotients of f32 and f64 replaced."""
+    return simplify_graph(module, ((divide_by_number, ("div",)),))
+
+
+def divide_by_number(node: Node, graph: Graph) -> Value | None:
+    """x / c  =>  x * (1 / c)        of finite c whose reciprocal is a normal number"""
+    x, divisor = node.inputs
+    c = graph.uniform(divisor)
+    if c is None or c.dtype not in LEAST_EXPONENT or not math.isfinite(c.value) or c.value == 0:
+        return None
+    with np.errstate(over="ignore"):
+        reciprocal = float(np.reciprocal(np.array(c.value, c.dtype.numpy)))
+    if not math.isfinite(reciprocal) or abs(reciprocal) < 2.0 ** LEAST_EXPONENT[c.dtype]:
+        return None
+    factor = graph.make("full", value=const(reciprocal, c.dtype), shape=divisor.type.shape)
+    return None if factor is None else graph.make("mul", x, factor)

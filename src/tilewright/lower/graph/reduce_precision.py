@@ -1,0 +1,153 @@
+"""Rounds factors of f32 products to bf16 where that is faster; sums, and all else, stay f32.
+
+    y: f32[n, m] = contract(x, w, spec="ik,kj->ij")                      x: f32[n, k], w: f32[k, m] a constant
+    =>
+    h: bf16[n, k] = cast(x, dtype=bf16)
+    y: f32[n, m] = contract(h, v, spec="ik,kj->ij", dtype=f32)           v: bf16[k, m], w rounded
+
+Roundings are ordinary casts, to nearest even, so the graph after the pass says exactly what is computed: products of
+bf16 numbers are exact in f32, and sums are f32's. A cast stands where the factor is computed, ahead of whatever moves
+its elements, unless somebody else reads it on the way: so it can be part of what stores the factor, and half as many
+bytes are moved. Which factors gain is the choice of plan/rewrite/precision.py. Left alone are Winograd's products,
+whose factors have been rounded when tiles were chosen or make too much of errors, and those of attentions, which stay
+in registers and caches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import ml_dtypes
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import const
+from tilewright.graph.edit import Edit, over_graphs
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.movement import PadAttributes, PadMode
+from tilewright.ops.symbolic import Full
+from tilewright.plan.attention.recognise import attentions
+from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.price.kernels import CostModel
+from tilewright.plan.rewrite.precision import choose_rounded
+from tilewright.target import Target
+
+MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
+"""Operators that give elements other places: a cast moves through them."""
+
+
+def reduce_precision(module: Module, target: Target) -> Module:
+    """The module with factors rounded where the target computes their products faster then."""
+    return over_graphs(module, lambda m, f: _reduce(m, f, target))
+
+
+def _reduce(module: Module, function: GraphFunction, target: Target) -> Module:
+    chosen = _choose(function, target)
+    if not chosen:
+        return module
+    edit = _Rounding(module, function, _movements(function, chosen))
+    for node in function.nodes:
+        places = chosen.get(node, ())
+        made = edit.rounded(node, places) if places else None
+        if made is None or not edit.replace(node, edit.add(made).outputs):
+            edit.keep(node)
+    return edit.finish()
+
+
+def _choose(function: GraphFunction, target: Target) -> dict[Node, tuple[int, ...]]:
+    """The contractions whose factors are rounded, and which of these."""
+    flow = Dataflow(function)
+    model = CostModel(flow, target)
+    apart = {node for nodes in attentions(function) for node in nodes}
+    chosen: dict[Node, tuple[int, ...]] = {}
+    for node in function.nodes:
+        if isinstance(node.attrs, ContractAttributes) and node not in apart and not _is_of_tiles(node, flow):
+            places = choose_rounded(node, flow, model, target)
+            if places:
+                chosen[node] = places
+    return chosen
+
+
+def _is_of_tiles(node: Node, flow: Dataflow) -> bool:
+    """Whether a contraction is the product of Winograd's tiles."""
+    makers = [flow.makers[v] for v in node.inputs if v in flow.makers]
+    return any(maker.op.name == "winograd_input" for maker in makers)
+
+
+def _movements(function: GraphFunction, chosen: dict[Node, tuple[int, ...]]) -> frozenset[Node]:
+    """The nodes that move elements of rounded factors and of nothing else: they are rounded before."""
+    readers: defaultdict[Value, list[tuple[Node, int]]] = defaultdict(list)
+    for node in function.nodes:
+        for place, value in enumerate(node.inputs):
+            readers[value].append((node, place))
+    moved: set[Node] = set()
+    for node in reversed(function.nodes):
+        if not _moves(node) or node.outputs[0] in function.results:
+            continue
+        uses = readers[node.outputs[0]]
+        if uses and all((reader in moved and place == 0) or place in chosen.get(reader, ()) for reader, place in uses):
+            moved.add(node)
+    return frozenset(moved)
+
+
+def _moves(node: Node) -> bool:
+    padded = isinstance(node.attrs, PadAttributes) and node.attrs.mode is not PadMode.CONSTANT
+    return node.op.name in MOVES and not padded
+
+
+class _Rounding(Edit):
+    """A function while its factors are rounded; `moved` are the nodes that casts move through."""
+
+    def __init__(self, module: Module, function: GraphFunction, moved: frozenset[Node]) -> None:
+        super().__init__(module, function)
+        self._moved = {node.outputs[0]: node for node in moved}
+        self._halves: dict[Value, Value] = {}
+
+    def rounded(self, node: Node, places: tuple[int, ...]) -> Node | None:
+        """The contraction over rounded operands, which are added before it."""
+        attrs = node.attrs
+        assert isinstance(attrs, ContractAttributes)
+        self.source = node.source
+        inputs = [self._half(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
+        fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": node.outputs[0].type.dtype}
+        return self.typed("contract", tuple(inputs), fields, node.outputs[0].name)
+
+    def _half(self, value: Value) -> Value:
+        """A value of the old function, rounded."""
+        chain: list[Node] = []
+        while value in self._moved and value not in self._halves:
+            chain.append(self._moved[value])
+            value = self._moved[value].inputs[0]
+        made = self._cast(value)
+        for node in reversed(chain):
+            made = self._move(node, made)
+        return made
+
+    def _move(self, node: Node, half: Value) -> Value:
+        """What a node gives over the rounded elements."""
+        (out,) = node.outputs
+        fields = dict(zip(type(node.attrs)._fields, node.attrs.field_values(), strict=True))
+        inputs = (half, *(self._cast(v) for v in node.inputs[1:]))
+        made = self.typed(node.op.name, inputs, fields, out.name)
+        self._halves[out] = self._cast(out) if made is None else self.add(made).outputs[0]
+        return self._halves[out]
+
+    def _cast(self, old: Value) -> Value:
+        """A value of the old function, rounded where it stands: constants here and now, others by a cast."""
+        if old not in self._halves:
+            value = self.resolve(old)
+            array, node = self.array(value), self.producer(value)
+            if array is not None:
+                self._halves[old] = self.constant(array.astype(ml_dtypes.bfloat16), old.name)
+            elif node is not None and isinstance(node.attrs, Full):
+                number = ml_dtypes.bfloat16(node.attrs.value.value)
+                fields = {"value": const(float(number), dtypes.bf16), "shape": node.attrs.shape}
+                self._halves[old] = self._made("full", (), fields, old.name)
+            else:
+                self._halves[old] = self._made("cast", (value,), {"dtype": dtypes.bf16}, old.name)
+        return self._halves[old]
+
+    def _made(self, op: str, inputs: tuple[Value, ...], fields: dict[str, object], name: str) -> Value:
+        node = self.typed(op, inputs, fields, name)
+        assert node is not None, f"{op} can always be typed"
+        return self.add(node).outputs[0]

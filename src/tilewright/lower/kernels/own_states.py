@@ -1,0 +1,86 @@
+"""The next state of a scan takes the place of the state that a step begins with, once nobody reads that any more.
+
+    graph cell(h: f32[4]) -> y:                              graph cell(h: f32[4]) -> y_1:
+      t: f32[4] = call(h, callee="tanh", …)            =>      t: f32[4] = call(h, callee="tanh", …)
+      y: f32[4] = call(h, t, callee="mul", …)                  y: f32[4] = call(h, t, callee="mul", …)
+                                                               y_1: f32[4] = call(y, callee="copy_state", …)
+
+A kernel that reads the state of its step, or runs before one that does, writes the next state elsewhere; a copy puts it
+in place at the end of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewright.graph.names import FreshNames
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.op import REGISTRY
+from tilewright.graph.symbolic import Call, Scan
+from tilewright.loops.build import Builder, load
+from tilewright.loops.nodes import Buffer, Function
+from tilewright.lower.kernels.make_kernels import free_symbols
+from tilewright.types.tensor import TensorType
+
+
+def own_states(module: Module) -> Module:
+    """The module with bodies that write each next state after the last use of the state before it."""
+    states: dict[str, int] = {}
+    for function in module.functions.values():
+        if isinstance(function, GraphFunction):
+            states.update((n.attrs.body, n.attrs.states) for n in function.nodes if isinstance(n.attrs, Scan))
+    kernels: dict[TensorType, Function] = {}
+    names = FreshNames(module.functions, "_")
+    for name, count in states.items():
+        body = module.functions[name]
+        assert isinstance(body, GraphFunction)
+        copied = [n for n in range(count) if not _is_in_place(body, n)]
+        if copied:
+            module = module.with_function(_with_copies(body, copied, kernels, names))
+    for kernel in kernels.values():
+        module = module.with_function(kernel)
+    return module
+
+
+def _is_in_place(body: GraphFunction, state: int) -> bool:
+    """Whether a call writes the next state, and all that read the state before it run earlier."""
+    made = {v: n for n, node in enumerate(body.nodes) for v in node.outputs}
+    base = body.results[state]
+    while base in made and body.nodes[made[base]].op.name == "reshape":
+        (base,) = body.nodes[made[base]].inputs
+    if base not in made or not isinstance(body.nodes[made[base]].attrs, Call):
+        return False
+    return max(_readers(body, body.params[state]), default=-1) < made[base]
+
+
+def _readers(body: GraphFunction, value: Value) -> Iterator[int]:
+    """The positions of the nodes that read a value, or a view of it."""
+    memory = {value}
+    for n, node in enumerate(body.nodes):
+        if memory.intersection(node.inputs):
+            yield n
+            if node.op.name == "reshape":
+                memory.update(node.outputs)
+
+
+def _with_copies(
+    body: GraphFunction, states: list[int], kernels: dict[TensorType, Function], names: FreshNames
+) -> GraphFunction:
+    nodes, results = list(body.nodes), list(body.results)
+    for n in states:
+        source = results[n]
+        if source.type not in kernels:
+            kernels[source.type] = _kernel(source.type, names.fresh("copy_state"))
+        kernel = kernels[source.type]
+        results[n] = Value(source.name, source.type)
+        attrs = Call(kernel.name, kernel.symbols, (source.type,))
+        nodes.append(Node(REGISTRY["call"], (source,), attrs, (results[n],)))
+    return body.replace(nodes=tuple(nodes), results=tuple(results))
+
+
+def _kernel(type: TensorType, name: str) -> Function:
+    x, y = (Buffer(n, type.dtype, type.shape) for n in ("x", "y"))
+    build = Builder()
+    build.compute("copy", y, lambda *at: load(x, *at))
+    body = build.body()
+    return Function(name, free_symbols(body, (x, y)), (x, y), body)

@@ -1,0 +1,64 @@
+"""When the buffers of a program with loops are alive.
+
+A buffer that a step of a loop makes is alive from its first use to its last within the step: the next step makes it
+anew. A buffer from outside of a loop that is used inside is alive during the whole loop.
+
+    alloc t, u, v                       t    alive from here
+    call f(t)
+    for step in 0..n:                        t and u are alive in all of the loop,
+      call g(t, v)                           v from g to h
+      call h(v, u)
+    call k(u)                           u    up to here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.nodes import Buffer, Stmt
+from tilewright.lower.memory.plan_memory import Life
+from tilewright.types.scopes import Scope
+
+
+@dataclass(slots=True)
+class Step:
+    """A statement of the main function before memory is planned, and the buffers it touches. `inside` are the variables
+    of the loops around it; a step without a statement `opens` a loop, or stands behind one."""
+
+    statement: Stmt | None
+    touches: tuple[Buffer, ...] = ()
+    binds: Var | None = None
+    inside: tuple[Var, ...] = ()
+    opens: tuple[Var, Expr] | None = None
+
+
+def lives_of(
+    steps: Sequence[Step], root: Mapping[Buffer, Buffer], home: Mapping[Buffer, tuple[Var, ...]]
+) -> list[Life]:
+    """The lives of all arena buffers. `root` is the buffer whose memory a buffer is, `home` the loops that it was made
+    in."""
+    spans = _spans(steps)
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
+    for n, step in enumerate(steps):
+        for buffer in step.touches:
+            own = root[buffer]
+            if own.scope is not Scope.ARENA:
+                continue
+            depth = len(home[own])
+            begin, end = spans[step.inside[depth]] if len(step.inside) > depth else (n, n)
+            first[own] = min(first.get(own, begin), begin)
+            last[own] = max(last.get(own, end), end)
+    return [Life(b, first[b], last[b]) for b in first]
+
+
+def _spans(steps: Sequence[Step]) -> dict[Var, tuple[int, int]]:
+    """The positions of the first and last step inside each loop."""
+    spans: dict[Var, tuple[int, int]] = {}
+    for n, step in enumerate(steps):
+        for loop in step.inside:
+            begin, _ = spans.get(loop, (n, n))
+            spans[loop] = (begin, n)
+    return spans

@@ -1,0 +1,136 @@
+"""Where each buffer of a call lies in the arena: buffers that are not alive at the same time share memory.
+
+Sizes may be expressions. Of each two buffers that are alive at the same time one lies above the other; which, a search
+decides for sizes as they may usually be (place_buffers.py). A buffer then begins where the highest of those below it
+ends, whatever the sizes are:
+
+    a: 0                        a and b are alive together, b and c, and d with both of these
+    b: size(a)
+    c: 0
+    d: max(size(a) + size(b), size(c))
+
+Sizes that follow from the inputs are laid out first. Buffers that depend on a size bound later come in stages, each
+above all that is alive with it and was laid out before, so that an offset is known when it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tilewright.analysis.arena import LINE
+from tilewright.core.walk import preorder
+from tilewright.expr.build import maximum
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.nodes import Buffer
+from tilewright.lower.memory.place_buffers import Span, place_buffers
+
+ALIGNMENT = LINE
+USUAL = 64
+"""What symbols are taken to be where layouts are compared: a batch, or a part of a sequence or an image's side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """A buffer and the first and last statement (by position) that touches it, inclusive."""
+
+    buffer: Buffer
+    first: int
+    last: int
+
+    def overlaps(self, other: Life) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The offset of each buffer, and the arena's total size up to and including each stage."""
+
+    offsets: Mapping[Buffer, Expr]
+    totals: tuple[Expr, ...]
+
+
+def size_in_bytes(buffer: Buffer) -> Expr:
+    """The size of a buffer, rounded up to whole cache lines; none where an extent is negative."""
+    total: Expr = const(buffer.dtype.bytes)
+    for extent in buffer.shape:
+        total = total * extent
+    total = simplify(maximum(total, const(0)))
+    if isinstance(total, Const):
+        return const(-(-int(total.value) // ALIGNMENT) * ALIGNMENT)
+    return simplify(FloorDiv(total + (ALIGNMENT - 1), const(ALIGNMENT)) * ALIGNMENT)
+
+
+def plan_memory(lives: Sequence[Life], bound_at: Mapping[Var, int]) -> Layout:
+    """The layout for buffers whose symbols are bound at stages `bound_at` (0, the call's start, where not named)."""
+    stages = max(bound_at.values(), default=0) + 1
+    grouped: list[list[Life]] = [[] for _ in range(stages)]
+    for life in lives:
+        grouped[_stage(life.buffer, bound_at)].append(life)
+    arena = _Arena()
+    totals: list[Expr] = []
+    for group in grouped:
+        arena.add(group)
+        totals.append(arena.total)
+    return Layout({place.life.buffer: place.begin for place in arena.places}, tuple(totals))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a buffer lies: for any sizes, and for usual ones. `under` are all that it lies above for certain."""
+
+    life: Life
+    begin: Expr
+    end: Expr
+    span: Span
+    at: int
+    under: frozenset[Life]
+
+
+class _Arena:
+    """The buffers that have a place, and the size of the arena that holds them."""
+
+    def __init__(self) -> None:
+        self.places: list[_Place] = []
+        self.total: Expr = const(0)
+
+    def add(self, lives: Sequence[Life]) -> None:
+        """Gives places to buffers, above those alive with them that have one."""
+        sizes = [size_in_bytes(life.buffer) for life in lives]
+        spans = [Span(_usual(size), life.first, life.last) for life, size in zip(lives, sizes, strict=True)]
+        found = place_buffers(spans, [(place.span, place.at) for place in self.places])
+        for n in sorted(range(len(lives)), key=lambda n: (found[n], n)):
+            self._put(lives[n], sizes[n], spans[n], found[n])
+        above = frozenset[Life]().union(*[place.under for place in self.places])
+        tops = [place.end for place in self.places if place.life not in above]
+        self.total = _largest([self.total, *tops])
+
+    def _put(self, life: Life, size: Expr, span: Span, at: int) -> None:
+        below = [place for place in self.places if place.life.overlaps(life)]
+        under = frozenset[Life]().union(*[place.under for place in below])
+        begin = _largest([place.end for place in below if place.life not in under])
+        lower = under | {place.life for place in below}
+        self.places.append(_Place(life, begin, simplify(begin + size), span, at, lower))
+
+
+def _stage(buffer: Buffer, bound_at: Mapping[Var, int]) -> int:
+    return max((bound_at.get(v, 0) for d in buffer.shape for v in preorder(d) if isinstance(v, Var)), default=0)
+
+
+def _usual(size: Expr) -> int:
+    """A size in bytes with usual values for its symbols."""
+    if isinstance(size, Const):
+        return int(size.value)
+    symbols = [v for v in preorder(size) if isinstance(v, Var)]
+    return max(int(evaluate(size, dict.fromkeys(symbols, USUAL))), ALIGNMENT)
+
+
+def _largest(ends: Sequence[Expr]) -> Expr:
+    """The largest of some ends, 0 where there are none. What can be proved never to be the largest is left out."""
+    known = max((int(e.value) for e in ends if isinstance(e, Const)), default=0)
+    found: Expr = const(known)
+    for end in dict.fromkeys(e for e in ends if not isinstance(e, Const)):
+        found = end if found is const(0) else simplify(maximum(found, end))
+    return found

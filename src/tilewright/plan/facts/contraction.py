@@ -1,0 +1,215 @@
+"""What a contraction is, seen in a loops function: a sum of products of two operands over reduce axes.
+
+    block dot(vi = i, vj = j, reduce vk = k):                    rows      vi: moves x, not w
+      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns   vj: the result's last axis; moves w, not x
+
+The *vector operand* moves along the columns, which become vector lanes; the *broadcast operand* moves along the rows,
+and each of its elements meets a whole vector. What both move along is a batch. Convolutions are the same with windowed
+indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the rows vo, the batch vi.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.core.walk import preorder
+from tilewright.expr.linear import affine_in, polynomial
+from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import blocks, loops_around
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.plan.tile.registers import known
+from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.schedule import Schedule
+from tilewright.types.scopes import Scope
+
+ENOUGH_ROWS = 32
+"""An axis of so many rows fills tiles whose number of rows is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One factor: its load, and for each axis of the block the dimensions that move with it. Of a difference of two
+    constants, the load of the first; the other one, `minus`, moves along no further axes."""
+
+    load: Load
+    minus: Load | None = None
+
+    @property
+    def parts(self) -> tuple[Operand, ...]:
+        """What it is made of: an operand for each buffer."""
+        if self.minus is None or self.minus.buffer is self.load.buffer:
+            return (self,)
+        return Operand(self.load), Operand(self.minus)
+
+    @property
+    def buffer(self) -> Buffer:
+        return self.load.buffer
+
+    @property
+    def is_constant(self) -> bool:
+        return self.buffer.scope is Scope.CONSTANT
+
+    def moves(self, axis: Var) -> bool:
+        return any(axis in variables_of(i) for i in self.load.indices)
+
+    def dimension(self, axis: Var) -> int | None:
+        """The dimension that is indexed by the axis alone; None where there is none, or the axis moves others, too."""
+        moving = [n for n, i in enumerate(self.load.indices) if axis in variables_of(i)]
+        return moving[0] if len(moving) == 1 and self.load.indices[moving[0]] is axis else None
+
+    def is_plain(self) -> bool:
+        """Whether every dimension is indexed by one axis, or by a constant: a tensor, not a window."""
+        return all(isinstance(i, Var) or not variables_of(i) for i in self.load.indices)
+
+    def step(self, axis: Var) -> int | None:
+        """How many elements the last dimension moves with the axis; None where others move, or it does so unevenly."""
+        if any(axis in variables_of(i) for i in self.load.indices[:-1]):
+            return None
+        parts = affine_in(polynomial(self.load.indices[-1]), axis)
+        if parts is None or any(m for m in parts[0]):
+            return None
+        return parts[0].get((), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """A block of a function as a contraction. Axes are places in `block.axes`."""
+
+    block: Block
+    out: Buffer
+    vector: Operand
+    broadcast: Operand
+    columns: int
+    rows: int | None
+    batch: tuple[int, ...]
+    reduce: tuple[int, ...]
+    extents: tuple[Expr, ...]
+
+    @property
+    def own_batches(self) -> tuple[int, ...]:
+        """The batches each of which has a constant of its own along the lanes. Threads share them evenly if they share
+        all panels, which are of one size then; and other kernels, which read differences of these constants, have tiles
+        of the same width, so that all read the same panels."""
+        if not self.vector.is_constant:
+            return ()
+        return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
+
+    @property
+    def depth(self) -> int:
+        """How many terms one element sums up."""
+        total = 1
+        for n in self.reduce:
+            total *= max(known(self.extents[n]), 1)
+        return total
+
+
+@lru_cache(maxsize=1 << 4)
+def plain_contraction(function: Function) -> tuple[Function, Contraction] | None:
+    """The function with what is defined point by point inlined, and its only accumulation, where that is a contraction
+    with columns to vectorize. The answer is kept: several templates begin with it."""
+    if sum(b.reduce != () for b in blocks(function.body)) != 1:
+        return None
+    plain = all_inlined(function)
+    found = find_contraction(plain)
+    return None if found is None else (plain, found)
+
+
+def begun(function: Function, plain: Function) -> Schedule:
+    """The schedule of a function that begins with what plain_contraction made of it."""
+    return Schedule.after(function, inline_all, inlined_step(function, plain))
+
+
+def find_contraction(function: Function) -> Contraction | None:
+    """The only accumulation of a function, where it is a contraction with columns to vectorize."""
+    reducing = [b for b in blocks(function.body) if b.reduce]
+    return contraction_of(function, reducing[0]) if len(reducing) == 1 else None
+
+
+def contraction_of(function: Function, block: Block) -> Contraction | None:
+    """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none."""
+    loops = loops_around(function.body, block)
+    if [a.binding for a in block.axes] != [loop.var for loop in loops]:
+        return None
+    return as_contraction(block, tuple(extent_of(loop) for loop in loops))
+
+
+def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | None:
+    """The block, its axes of these extents, as a contraction; None where it is none, or its last axis moves both
+    operands or none."""
+    store = block.body
+    if not isinstance(store, Store) or block.init is None or block.where is not None:
+        return None
+    spatial = tuple(a.var for a in block.spatial)
+    if store.indices != spatial or not spatial:
+        return None
+    factors = factors_of(store)
+    if factors is None:
+        return None
+    columns = spatial[-1]
+    moving = [f for f in factors if f.moves(columns)]
+    if len(moving) != 1:
+        return None
+    (vector,) = moving
+    broadcast = next(f for f in factors if f is not vector)
+    place = {a.var: n for n, a in enumerate(block.axes)}
+    rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
+    rows = [a for a in rows if known(extents[place[a.var]]) > 1]
+    row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)
+    batch = tuple(place[a.var] for a in block.spatial if a is not row and a.var is not columns)
+    reduce = tuple(place[a.var] for a in block.reduce)
+    return Contraction(
+        block,
+        store.buffer,
+        vector,
+        broadcast,
+        place[columns],
+        None if row is None else place[row.var],
+        batch,
+        reduce,
+        extents,
+    )
+
+
+def _rows_of(extent: Expr) -> tuple[bool, int]:
+    """What tells which axis is best for the rows of tiles: one that is long enough for certain, then the longest. Of an
+    extent that only a call knows, a batch say, tiles may have to compute many rows that are not there."""
+    return isinstance(extent, Const) and known(extent) >= ENOUGH_ROWS, known(extent)
+
+
+def factors_of(store: Store) -> tuple[Operand, Operand] | None:
+    """The two factors of own + a*b, each one load, converted at most."""
+    own = Load(store.buffer, store.indices)
+    match store.value:
+        case Add(a, Mul(p, q)) if a is own:
+            pass
+        case Add(Mul(p, q), a) if a is own:
+            pass
+        case _:
+            return None
+    found = [_operand(p), _operand(q)]
+    if found[0] is None or found[1] is None or found[0].buffer is found[1].buffer:
+        return None
+    return found[0], found[1]
+
+
+def _operand(e: Expr) -> Operand | None:
+    """A factor that is one load, or the difference of two constants the first of which moves along all axes."""
+    if not isinstance(e, Sub):
+        load = _only_load(e)
+        return None if load is None else Operand(load)
+    a, b = _only_load(e.a), _only_load(e.b)
+    if a is None or b is None or {a.buffer.scope, b.buffer.scope} != {Scope.CONSTANT}:
+        return None
+    axes = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in (a, b)]
+    return Operand(a, b) if axes[1] <= axes[0] else None
+
+
+def _only_load(e: Expr) -> Load | None:
+    while isinstance(e, Cast):
+        e = e.a
+    if not isinstance(e, Load) or any(isinstance(n, Load) for i in e.indices for n in preorder(i)):
+        return None
+    return e

@@ -1,0 +1,208 @@
+"""The schedule of contractions: packed panels, cache blocks, a tile of accumulators in registers, the epilogue on it.
+
+    for ic in blocks of rows (their operand stays in the second cache):
+      for jo in panels of columns:                                        the panel of the vector operand is contiguous
+        for io in tiles of rows:
+          t[R, V*lanes] = 0
+          for k: t += broadcast(x[io*R + r, k]) * w[jo, k, 0 .. V*lanes]     all in registers
+          y[…] = f(t)                                                        only here are edges looked at
+
+The loops are those of Goto's algorithm; every line of it is a primitive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.expr.nodes import Const, Var
+from tilewright.loops.edit import blocks, loads
+from tilewright.loops.nodes import Function, Store
+from tilewright.plan.decision import Attempts
+from tilewright.plan.facts.contraction import Contraction, begun, plain_contraction
+from tilewright.plan.gemm.choice import MANY, Choice, choose
+from tilewright.plan.gemm.phases import in_phases
+from tilewright.plan.gemm.transposed import schedule_turned, turn
+from tilewright.plan.tile.edges import settle_edges, whole_panels_apart, without_dead_vectors
+from tilewright.plan.tile.nest import Nest, tile_loops, write_out
+from tilewright.plan.tile.packing import keep_near, pack, pack_in_first_tile, panels_in_cache, share_packing
+from tilewright.plan.tile.prefetch import prefetch_constant, prefetch_results
+from tilewright.plan.tile.registers import known
+from tilewright.schedule.find import find_block
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+
+def schedule_contraction(function: Function, target: Target, attempts: Attempts | None = None) -> Schedule | None:
+    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles. Where the
+    contraction is better turned, `attempts` takes what became of that."""
+    start = plain_contraction(function)
+    if start is None or not _is_simple(*start):
+        return None
+    plain, contraction = start
+    turned = turn(contraction, target)
+    if turned is not None:
+        attempts = attempts or Attempts()
+        made = attempts.schedule("turned", lambda: schedule_turned(begun(function, plain), *turned, target))
+        if made is not None:  # an epilogue may not be movable: it may be tiled as it lies all the same
+            return made
+    s = begun(function, plain)
+    found = in_phases(s, contraction, target)
+    choice = choose(found, target) if found is not None else None
+    if found is None or choice is None:
+        return None
+    return _run(s, found, choice)
+
+
+def apply_choice(function: Function, found: Contraction, choice: Choice) -> Schedule:
+    """The steps that a choice stands for."""
+    return _run(Schedule(function), found, choice)
+
+
+def _run(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+
+
+def _is_simple(function: Function, found: Contraction) -> bool:
+    """Whether all other blocks read the contraction's result at their own points, if at all."""
+    for block in blocks(function.body):
+        if block is found.block:
+            continue
+        if block.reduce or block.where is not None or not isinstance(block.body, Store):
+            return False
+        points = tuple(a.var for a in block.axes)
+        if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
+            return False
+    return True
+
+
+def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
+    dot = found.block.name
+    sums = found.out.name
+    if found.out.scope is Scope.ARGUMENT:
+        write = s.cache_write(dot)
+        sums = next(loads(find_block(s.func, write))).buffer.name
+        results = [write]
+    else:
+        results = list(s.get_consumers(dot))
+    packed, rows = _pack_operands(s, found, choice)
+    nest = tile_loops(s, found, choice)
+    for block in results:
+        s.reverse_compute_at(block, nest.tiles)
+    s.compact(sums)
+    s.set_scope(sums, "register")
+    together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
+    copies: list[str] = []
+    if choice.first_packs:
+        s.compute_at(packed[0], nest.panels)
+        keep_near(s, packed[0])
+    elif packed and not found.vector.is_constant and together is not None:
+        copies = panels_in_cache(s, packed[0], together)
+    vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
+    vectors[dot] = nest.vectors
+    tails = without_dead_vectors(s, found, choice, nest, vectors)
+    for block in (dot, *tails):
+        settle_edges(s, found, choice, nest, block)
+    if choice.ahead > 0:
+        constants, loop = ([rows], nest.tiles) if rows is not None else (packed, nest.panels)
+        for constant in constants:
+            prefetch_constant(s, dot, constant, loop, nest.tiles, choice.ahead)
+    prefetch_results(s, found, results, nest.tiles)
+    if nest.outer is not nest.tiles or found.rows is None:
+        _share(s, found, choice, nest)
+        _share_tails(s, found, nest, tails)
+    if together is not None:
+        share_packing(s, copies, together)
+    if choice.first_packs and nest.row is not None:
+        pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
+    return s
+
+
+def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
+    """Panels beside the parallel loop have their tiles of rows shared."""
+    if not tails or nest.row is None or nest.outer is not nest.panels:
+        return
+    place = s.get_loops(found.block.name).index(nest.tiles)
+    for block in tails:
+        s.parallel(s.get_loops(block)[place])
+
+
+def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
+    """One loop is parallel. Blocks of rows share it with the groups of panels around them, which are few; where only a
+    call knows the number of rows, that would be a division in each iteration."""
+    if _may_be_one_block(found, choice, nest):
+        group, _ = s.split(nest.panels, known(found.extents[found.columns]) // choice.tile.columns // MANY, tail="clip")
+        s.parallel(nest.outer)
+        s.parallel(group)
+        s.fuse(nest.outer, group)
+        return
+    if nest.near is None or nest.blocks is None or nest.outer is not nest.near or not choice.rows_stay:
+        s.parallel(nest.outer)
+        return
+    s.parallel(nest.blocks)
+    if found.vector.is_constant and found.rows is not None and isinstance(found.extents[found.rows], Const):
+        s.parallel(nest.near)
+        s.fuse(nest.near, nest.blocks)
+
+
+def _may_be_one_block(found: Contraction, choice: Choice, nest: Nest) -> bool:
+    """Whether only a call knows if there are several blocks of rows to share, and whole groups of panels inside a block
+    can be shared as well."""
+    if found.rows is None or isinstance(found.extents[found.rows], Const) or nest.outer is not nest.blocks:
+        return False
+    columns = found.extents[found.columns]
+    whole = isinstance(columns, Const) and columns.value % choice.tile.columns == 0
+    return whole and known(columns) // choice.tile.columns >= 2 * MANY
+
+
+def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
+    dot = found.block.name
+    sums, results = found.out.name, list(s.get_consumers(dot))
+    packed, _ = _pack_operands(s, found, choice)
+    nest = tile_loops(s, found, choice)
+    assert nest.terms is not None
+    apart = _panel_around_terms(s, found, choice, nest)
+    if apart is not None and not results:
+        results = [s.cache_write(dot)]
+        sums = next(loads(find_block(s.func, results[0]))).buffer.name
+    s.decompose_reduction(dot, nest.terms)
+    s.stage(sums, nest.tiles, scope="register")
+    for block in (f"{sums}.load", f"{sums}.store"):
+        write_out(s, block, nest.tiles, choice.tile)
+    around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
+    for block in results:
+        s.reverse_compute_at(block, around)
+        *_, j = s.get_loops(block)
+        _, jl = s.split(j, choice.tile.lanes, tail="mask")
+        s.vectorize(jl)
+    if apart is not None:
+        keep_near(s, sums)
+    if packed and nest.near is not None and not choice.rows_stay:
+        panels_in_cache(s, packed[0], nest.terms)
+    for block in (dot, *whole_panels_apart(s, found, choice, nest)):
+        settle_edges(s, found, choice, nest, block)
+    if apart is None:
+        prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
+    s.parallel(nest.outer)
+    return s
+
+
+def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> Var | None:
+    """The loop right around the blocks of terms, where it goes over panels of an operand as it lies: rows of the result
+    would then lie in the same few sets of the caches as those of the panel, so its sums have a place of their own."""
+    loops = s.get_loops(found.block.name)
+    place = loops.index(nest.terms) if nest.terms is not None else 0
+    inside = found.rows is not None and not choice.pack_vector and nest.panels in loops[:place]
+    return loops[place - 1] if inside else None
+
+
+def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
+    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
+    of the other's tiles of rows."""
+    parts = found.vector.parts if choice.pack_vector else ()
+    packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
+    if not choice.pack_broadcast or found.rows is None:
+        return packed, None
+    return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)

@@ -1,0 +1,3 @@
+"""Kernels without a template: loop nest by loop nest."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What things cost on a target. In: shapes and a target. Out: cycles and seconds."""
+
+from __future__ import annotations

@@ -1,0 +1,128 @@
+"""Which images are stored with channels innermost, by price: cycles of vectors partly empty, and of moving data.
+
+A vector along the positions of an image of 7x7 or 14x14 is partly empty, or channels lie along the lanes and what a
+kernel reads and writes is turned on its way. With channels innermost in memory there is neither. Where an island ends,
+an image is transposed by a kernel of its own, unless the program transposes it there anyway.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.expr.nodes import Const, Expr
+from tilewright.graph.nodes import Node, Value
+from tilewright.ops.movement import TransposeAttributes
+from tilewright.plan.gemm.transposed import PACK_CYCLES, TURN_CYCLES
+from tilewright.plan.rewrite.islands import Images, Island, is_last, order
+from tilewright.plan.tile.registers import FMA_PORTS
+
+MOVE_CYCLES = 1.0
+"""Cycles to transpose an element of an image in a kernel of its own: a cache further away than its neighbours are."""
+
+
+def choose_islands(images: Images, lanes: int) -> list[Island]:
+    """The islands to store with channels innermost, for vectors of so many lanes: the cheaper of what two searches
+    find, from none and from all of them, which turn islands over as long as that pays."""
+    prices = _Prices(images, lanes)
+    found = [prices.improved(start) for start in (frozenset[Island](), frozenset(prices.islands))]
+    chosen = min(found, key=prices.total)
+    return [island for island in prices.islands if island in chosen]
+
+
+class _Prices:
+    """What a function takes, in cycles, where some islands are stored with channels innermost: what depends on that."""
+
+    def __init__(self, images: Images, lanes: int) -> None:
+        self.images, self.lanes = images, lanes
+        self.islands = images.islands()
+        self.of = {value: island for island in self.islands for value in island.axes}
+        self.nodes: dict[Island, list[Node]] = {island: [] for island in self.islands}
+        for node, channels in images.contractions.items():
+            around = {self.of.get(v) for v in (node.inputs[channels.image], node.outputs[0])}
+            for island in around - {None}:
+                self.nodes[island].append(node)  # type: ignore[index]
+        self.ends = {island: self._ends(island) for island in self.islands}
+
+    def improved(self, chosen: frozenset[Island]) -> frozenset[Island]:
+        """A choice that turning over no single island makes cheaper."""
+        waiting = list(self.islands)
+        while waiting:
+            island = waiting.pop()
+            other = chosen ^ {island}
+            if self._around(island, other) < self._around(island, chosen):
+                chosen = other
+                near = {self.of.get(v) for n in self.nodes[island] for v in (*n.inputs, *n.outputs)}
+                waiting += [i for i in self.islands if i in near and i is not island and i not in waiting]
+        return chosen
+
+    def total(self, chosen: frozenset[Island]) -> float:
+        nodes = sum(self._contraction(node, chosen) for node in self.images.contractions)
+        return nodes + sum(self.ends[island][island in chosen] for island in self.islands)
+
+    def _around(self, island: Island, chosen: frozenset[Island]) -> float:
+        return sum(self._contraction(n, chosen) for n in self.nodes[island]) + self.ends[island][island in chosen]
+
+    def _ends(self, island: Island) -> tuple[float, float]:
+        """What transposing takes where an island ends, as it was and with channels innermost."""
+        ends = {(value, _turns(node, value, island)) for node, value in island.borders}
+        ends |= {(v, False) for v in island.axes if v in self.images.results or v not in self.images.makers}
+        moved = [0.0, 0.0]
+        for value, turns in ends:
+            moved[not turns] += math.prod(map(_number, value.type.shape)) * MOVE_CYCLES
+        return moved[0], moved[1]
+
+    def _contraction(self, node: Node, chosen: frozenset[Island]) -> float:
+        channels = self.images.contractions[node]
+        image, out = node.inputs[channels.image], node.outputs[0]
+        made, read = _number(out.type.shape[channels.made]), _number(image.type.shape[channels.read])
+        points = math.prod(map(_number, out.type.shape)) // made
+        ends = [self._is_last(image, channels.read, chosen), self._is_last(out, channels.made, chosen)]
+        if channels.apart:
+            taps = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
+            columns = [_number(e) for n, e in enumerate(out.type.shape) if n != channels.made]
+            width = next((e for e in reversed(columns) if e > 1), 1)
+            return _apart(points, width, made, taps, self.lanes, ends[1])
+        return _pointwise(points, made, read, self.lanes, ends[0], ends[1])
+
+    def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:
+        return is_last(value, axis) or self.of.get(value) in chosen
+
+
+def _turns(node: Node, value: Value, island: Island) -> bool:
+    """Whether a node transposes a value to where channels are innermost, or from there."""
+    if not isinstance(node.attrs, TransposeAttributes):
+        return False
+    last = order(value.type.rank, island.axes[value])
+    perm = node.attrs.perm
+    return perm == last if value in node.inputs else tuple([perm.index(n) for n in range(len(perm))]) == last
+
+
+def _pointwise(points: int, made: int, read: int, lanes: int, image: bool, out: bool) -> float:
+    """Cycles of a contraction at each point, of `read` channels to `made`, by whether channels are innermost in its
+    image and in its result: positions or channels lie along the lanes, and what lies in another way is turned."""
+    each = read / (FMA_PORTS * lanes)
+    packed = points * read * PACK_CYCLES
+    turned = points * _whole(made, lanes) * each
+    turned += (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
+    return turned if out else min(turned, made * _whole(points, lanes) * each + (packed if image else 0))
+
+
+def _apart(points: int, width: int, made: int, taps: int, lanes: int, last: bool) -> float:
+    """Cycles of windows of each channel: channels lie along the lanes, or positions of a row."""
+    each = taps / (FMA_PORTS * lanes)
+    turned = points * _whole(made, lanes) * each
+    if last:
+        return turned
+    return min(
+        turned + points * made * (TURN_CYCLES + PACK_CYCLES), made * points // width * _whole(width, lanes) * each
+    )
+
+
+def _whole(extent: int, lanes: int) -> int:
+    """The lanes of the vectors that hold so many elements."""
+    return -(-extent // lanes) * lanes
+
+
+def _number(extent: Expr) -> int:
+    """A size, at least one; one that only a call knows, of a batch, counts as one."""
+    return max(int(extent.value), 1) if isinstance(extent, Const) else 1

@@ -1,0 +1,3 @@
+"""Register tiles and the steps around them that all templates share. In: a schedule and a tile. Out: more steps."""
+
+from __future__ import annotations

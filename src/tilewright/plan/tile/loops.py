@@ -1,0 +1,69 @@
+"""The loops of a block by the axes that they run over; loops cut in parts, at places or where an image ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.expr.linear import affine_in
+from tilewright.expr.nodes import Var
+from tilewright.expr.variables import variables_of
+from tilewright.loops.nodes import Block
+from tilewright.plan.tile.registers import UNKNOWN, known
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.predicates import bound, conjuncts
+from tilewright.schedule.schedule import Schedule
+
+
+def loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
+    """The loops that a spatial axis is bound to, innermost first: none where it has one value."""
+    used = variables_of(find_block(s.func, block).spatial[axis].binding)
+    return [v for v in reversed(s.get_loops(block)) if v in used]
+
+
+def loop_of(s: Schedule, block: str, axis: int) -> Var:
+    """The innermost loop that a spatial axis, of several values, is bound to."""
+    return loops_of(s, block, axis)[0]
+
+
+def extent(s: Schedule, loop: Var) -> int:
+    """The iterations of a loop, as a number."""
+    return known(extent_of(find_loop(s.func, loop)))
+
+
+def inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
+    """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
+    The axis counts by `step`, and what is between is counted by another one."""
+    first, end = 0, UNKNOWN
+    for cond in conjuncts(block.where):
+        p = bound(cond)
+        found = affine_in(p, axis) if p is not None else None
+        if found is None or set(found[0]) != {()}:
+            continue
+        number = found[1].get((), 0)
+        if found[0][()] == step:
+            first = max(first, -(number // step))
+        elif found[0][()] == -step:
+            end = min(end, (number + 1) // step)
+    return first, end
+
+
+def parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
+    """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
+    before, behind, end = None, None, extent(s, loop)
+    if places[0] > 0:
+        before, loop = s.partition(loop, places[0])
+    if places[1] < end:
+        loop, behind = s.partition(loop, places[1])
+    return before, loop, behind
+
+
+def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
+    """The loop cut at those of the places, in order, that lie inside it."""
+    made: list[Var] = []
+    end = extent(s, loop)
+    for place in places:
+        if 0 < place < end:
+            first, loop = s.partition(loop, place)
+            made.append(first)
+    return [*made, loop]

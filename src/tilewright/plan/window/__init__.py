@@ -1,0 +1,3 @@
+"""Windows of each channel: depthwise convolutions and pools."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Programs as bytes, in memory and called."""
+
+from __future__ import annotations
