@@ -28,7 +28,7 @@ from benchmarks.report import Report, show
 from benchmarks.timing import Samples, race
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.plan.defaults import default_schedule
+from tilewright.plan.choose import default_schedule
 from tilewright.target import native
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"

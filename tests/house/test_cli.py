@@ -22,7 +22,7 @@ from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
 from tilewright.cli.entry import SUMMARIES
 from tilewright.cli.rounds import take_turns
-from tilewright.plan import defaults
+from tilewright.plan.template import named
 from tilewright.schedule.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
@@ -229,7 +229,12 @@ def test_show_prints_one_kernel(tmp_path: Path) -> None:
 
 
 def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults, "schedule_dots", lambda function, target: Schedule(function).unroll("missing"))
+    dots = named("dots")
+    monkeypatch.setattr(dots, "recognise", lambda facts: facts)
+    monkeypatch.setattr(dots, "choices", lambda shape, target: [None])
+    monkeypatch.setattr(dots, "price", lambda choice, shape, target: 0.0)
+    monkeypatch.setattr(dots, "begin", lambda facts: Schedule(facts.function))
+    monkeypatch.setattr(dots, "apply", lambda s, shape, choice: s.unroll("missing"))
     model = save_affine(tmp_path)
     *_, kernel, refusal = invoke("show", model, "--stages").out.splitlines()
     assert kernel.endswith("  nests")

@@ -15,9 +15,8 @@ from tilewright.explain.answer import CHEAPER, CONSTANT, DEARER, INPUT, NO_TEMPL
 from tilewright.explain.program import PlannedGraph
 from tilewright.explain.why import explainer
 from tilewright.loops.same import same
-from tilewright.plan import defaults
-from tilewright.plan.attention.pieces import products
 from tilewright.plan.fusion.memo import TEMPLATES, refusals, take
+from tilewright.plan.template import named
 from tilewright.target.host import current_host
 
 NET = """
@@ -359,11 +358,10 @@ def test_a_schedule_replays_as_python_and_as_json(name: str) -> None:
 
 
 def test_pieces_replay(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(function: tw.Function, target: tw.Target) -> None:
-        if len(products(function)) > 1:
-            raise tw.UserError("cannot do it", why="a test")
+    def refuses(*arguments: object) -> None:
+        raise tw.UserError("cannot do it", why="a test")
 
-    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    monkeypatch.setattr(named("attention"), "apply", refuses)
     assert "pieces" in templates_that_replay(compiled(KERNELS["attention"]))
 
 

@@ -15,12 +15,11 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan import defaults
-from tilewright.plan.attention.pieces import products
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.attention.recognise import recognise as attention
 from tilewright.plan.fusion import planner
 from tilewright.plan.price.kernels import KernelCost
+from tilewright.plan.template import named
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.schedule import Schedule
@@ -229,20 +228,18 @@ def test_no_buffer_holds_all_scores() -> None:
 
 def test_without_the_template_all_scores_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above looks at is there to be seen."""
-    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    monkeypatch.setattr(named("attention"), "apply", refuses)
     compiled = lower(Case(256, 256, heads=4).module(), V3)
     assert max(buffers(compiled.record.after("bufferize").program)) == 4 * 256 * 256
 
 
-def refuses(function: Function, target: Target) -> Schedule | None:
-    if len(products(function)) < 2:
-        return None
+def refuses(*arguments: object) -> Schedule:
     raise UserError("cannot do it", why="a test")
 
 
 @pytest.mark.parametrize("name", ["odd", "grouped heads", "divided afterwards", "any length, causal"])
 def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    monkeypatch.setattr(named("attention"), "apply", refuses)
     case = CASES[name]
     module = case.module()
     exe = compile_module(module, V3)
@@ -253,7 +250,7 @@ def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypa
 
 
 def test_pieces_are_scheduled_like_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(defaults, "schedule_attention", refuses)
+    monkeypatch.setattr(named("attention"), "apply", refuses)
     functions = lower(Case(32, 32).module(), V3).record.after("schedule").program.functions
     (text,) = (str(f) for f in functions.values() if isinstance(f, Function))
     assert text.count("in register") >= 2 and text.count("parallel ") >= 5

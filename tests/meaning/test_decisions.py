@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
 import pytest
 
 import tilewright as tw
@@ -9,9 +14,11 @@ from tilewright.compiler import compile_module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.plan.decision import Attempts, Decision, Refusal
-from tilewright.plan.defaults import default_schedule, scheduled
+from tilewright.plan.choose import default_schedule, scheduled
+from tilewright.plan.decision import Decision, Refusal
 from tilewright.plan.facts.contraction import find_contraction
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import Template, register, unregister
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -40,12 +47,45 @@ def matmul() -> Function:
     return found
 
 
-def refuses(function: Function) -> Schedule:
-    """A template whose second step is not legal."""
-    s = Schedule(function)
-    s.unroll("j")
-    s.vectorize("k")
-    return s
+@dataclass(frozen=True, slots=True)
+class Take:
+    """The only choice of the template below."""
+
+    loop: str
+
+
+class Refusing(Template[Function, Take]):
+    """A template whose second step is not legal, cheaper than all others."""
+
+    choice = Take
+
+    def __init__(self, name: str, seconds: float) -> None:
+        self.name, self.seconds = name, seconds
+
+    def recognise(self, facts: Facts) -> Function | None:
+        return facts.function if facts.names == {"dot"} else None
+
+    def choices(self, shape: Function, target: Target) -> Iterator[Take]:
+        yield Take("k")
+
+    def price(self, choice: Take, shape: Function, target: Target) -> float:
+        return self.seconds
+
+    def apply(self, s: Schedule, shape: Function, choice: Take) -> Schedule:
+        s.unroll("j")
+        s.vectorize(choice.loop)
+        return s
+
+
+@pytest.fixture
+def refusing() -> Iterator[list[str]]:
+    """Two such templates, registered while a test runs: the dearer one first."""
+    names = ["second", "first"]
+    for n, name in enumerate(names):
+        register(Refusing(name, -1.0 - n))
+    yield names
+    for name in names:
+        unregister(name)
 
 
 def test_a_template_that_refuses_is_written_down_with_its_step_and_the_reason() -> None:
@@ -77,37 +117,44 @@ def test_the_function_is_that_of_the_default_schedule() -> None:
     assert decision == Decision("contraction") and str(made) == str(default_schedule(matmul(), V3))
 
 
-def test_a_template_inside_another_one_is_the_kernels_when_it_succeeds() -> None:
-    attempts = Attempts()
-    inner = Schedule(matmul())
-    assert attempts.schedule("outer", lambda: attempts.schedule("inner", lambda: inner)) is inner
-    assert attempts.decision("else") == Decision("inner")
-
-
-def test_refusals_are_kept_in_order_whatever_comes_after() -> None:
-    attempts = Attempts()
-
-    def outer() -> Schedule:
-        assert attempts.schedule("inner", lambda: refuses(matmul())) is None
-        return Schedule(matmul())
-
-    assert attempts.schedule("not for it", lambda: None) is None
-    assert attempts.schedule("first", lambda: refuses(matmul())) is None
-    assert attempts.schedule("second", outer) is not None
+def test_refusals_are_kept_in_the_order_of_prices_and_the_next_cheapest_is_taken(refusing: list[str]) -> None:
+    _, decision = scheduled(matmul(), V3)
     why = "different iterations of k store y[i, j]"
-    refusals = tuple(Refusal(t, "s.vectorize(k)", "cannot vectorize loop k", why) for t in ("first", "inner"))
-    assert attempts.decision("else") == Decision("second", refusals)
+    refusals = tuple(Refusal(t, "s.vectorize(k)", "cannot vectorize loop k", why) for t in ("first", "second"))
+    assert decision == Decision("contraction", refusals)
+    assert [a.template for a in decision.alternatives][:3] == ["first", "second", "contraction"]
+    assert decision.alternatives[0].record() == {"template": "first", "seconds": -2.0, "choice": {"loop": "k"}}
 
 
-def test_a_template_that_fails_after_an_inner_one_succeeded_has_made_nothing() -> None:
-    attempts = Attempts()
+def test_a_name_is_taken_once(refusing: list[str]) -> None:
+    class Other(Refusing):
+        pass
 
-    def outer() -> Schedule:
-        attempts.schedule("inner", lambda: Schedule(matmul()))
-        return refuses(matmul())
+    with pytest.raises(tw.UserError, match="there is a template 'first' for targets of kind cpu already"):
+        register(Other("first", 0.0))
 
-    assert attempts.schedule("outer", outer) is None
-    assert attempts.decision("else").template == "else"
+
+def test_a_choice_can_be_forced(refusing: list[str]) -> None:
+    made, decision = scheduled(matmul(), V3, {"template": "nests"})
+    assert decision.template == "nests" and decision.forced and decision.refusals == ()
+    again, _ = scheduled(matmul(), V3, {"template": "nests", "choice": decision.taken.choice})  # type: ignore[union-attr]
+    assert str(again) == str(made)
+
+
+@pytest.mark.parametrize(
+    ("forced", "text"),
+    [
+        ({"template": "none"}, "there is no template 'none'"),
+        ({"template": "attention"}, "template attention has no way to run it on x86-64-v3"),
+        ({"template": "first"}, "cannot vectorize loop k"),
+        ({"template": "first", "choice": {}}, "Take is no choice that this template knows"),
+        ({"template": "first", "choice": {"loop": 3}}, "Take.loop is 3"),
+        ({"template": "first", "choice": {"loop": "k", "l": 1}}, "there is no l"),
+    ],
+)
+def test_a_forced_choice_that_does_not_fit_is_refused(refusing: list[str], forced: dict[str, Any], text: str) -> None:
+    with pytest.raises(tw.UserError, match=re.escape(text)):
+        scheduled(matmul(), V3, forced)
 
 
 POOL = """

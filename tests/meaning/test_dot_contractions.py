@@ -30,7 +30,7 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.lower.graph.shift_signs import shift_signs
-from tilewright.plan.defaults import default_schedule
+from tilewright.plan.choose import default_schedule
 from tilewright.plan.dot.instruction import choose_dot
 from tilewright.plan.dot.products import schedule_dots
 from tilewright.schedule.schedule import Schedule

@@ -15,7 +15,7 @@ from tilewright.loops.nodes import Function, Prefetch
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.lower.kernels.hoist_constants import split_head
-from tilewright.plan.defaults import schedule
+from tilewright.plan.choose import schedule
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -14,7 +14,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.plan.defaults import scheduled
+from tilewright.plan.choose import scheduled
 from tilewright.plan.dot.windows import schedule_dot_windows
 from tilewright.target import Target
 

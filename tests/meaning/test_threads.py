@@ -32,7 +32,7 @@ from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.private_buffers import give_private_buffers
 from tilewright.lower.loops.wrap import wrap
-from tilewright.plan.defaults import default_schedule
+from tilewright.plan.choose import default_schedule
 from tilewright.schedule.nests import extent_of
 from tilewright.target import Target, native
 

@@ -22,7 +22,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
-from tilewright.plan.defaults import schedule
+from tilewright.plan.choose import schedule
 from tilewright.plan.rewrite.precision import pairs_of
 from tilewright.plan.rewrite.winograd import (
     LARGEST_ERROR,

@@ -11,7 +11,7 @@ import tilewright as tw
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.defaults import scheduled as default
+from tilewright.plan.choose import scheduled as default
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 

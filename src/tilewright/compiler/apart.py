@@ -22,8 +22,8 @@ from tilewright.lower.kernels.hoist_constants import Hoisted, hoist_heads, split
 from tilewright.lower.kernels.overwrite import overwrite
 from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
+from tilewright.plan.choose import scheduled
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.defaults import scheduled
 from tilewright.report import settings
 from tilewright.runtime.inside import Origin
 from tilewright.target import Target

@@ -43,8 +43,8 @@ from tilewright.lower.kernels.own_states import own_states
 from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize
+from tilewright.plan.choose import scheduled
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.defaults import scheduled
 from tilewright.plan.fusion.explain import report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.runtime.inside import Origin

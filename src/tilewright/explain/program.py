@@ -17,8 +17,8 @@ from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Call, Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
+from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.defaults import schedule
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.kernels import Kernels

@@ -1,34 +1,34 @@
-"""How a kernel came to its schedule: by which template, and which templates refused it before.
+"""How a kernel came to its schedule: the choice that was taken, what else was priced, and what was refused.
 
-A template schedules a whole kernel of some shape, by steps that prove what they need. A size that only a call knows can
-be any expression, so that a proof may fail where the template was meant for the kernel: then the next one is taken, and
-that is written down.
-
-    attempts = Attempts()
-    made = attempts.schedule("contraction", lambda: schedule_contraction(function, target, attempts))
-    attempts.decision("nests")      # contraction, or nests where no template made a schedule; and what was refused
+A step proves what it needs. A size that is dynamic can be any expression, so that a proof may fail where a choice was
+meant for the kernel: then the next cheapest choice is taken, and the refusal is written down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tilewright.plan.fusion.explain import PlanReport
 from tilewright.report.errors import UserError
-from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A template that refused a kernel: the step that could not be taken, as a trace writes it, what it would have
-    done, and why it could not. `step` is empty where the template gave up between two steps."""
+    """A choice that a kernel refused: the template, the step that could not be taken, as a trace writes it, what it
+    would have done, and why it could not. `step` is empty where the template gave up between two steps."""
 
     template: str
     step: str
     what: str
     why: str
+
+    @staticmethod
+    def of(template: str, error: UserError) -> Refusal:
+        """What a template's error says."""
+        step = error.step if isinstance(error, Refused) else ""
+        return Refusal(template, step, _line(error.what), _line(error.why or ""))
 
     def __str__(self) -> str:
         place = f" at {self.step}" if self.step else ""
@@ -36,11 +36,29 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Alternative:
+    """A way in which a kernel could run: a template, its choice as JSON says it, and the seconds that it should take on
+    one core."""
+
+    template: str
+    seconds: float
+    choice: Any
+
+    def record(self) -> dict[str, Any]:
+        """The row as JSON says it."""
+        return {"template": self.template, "seconds": self.seconds, "choice": self.choice}
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
-    """The template that scheduled a kernel, and those that had refused it, in the order they were tried."""
+    """The template that scheduled a kernel, the refusals of choices that were cheaper, in that order, and the cheapest
+    of all that were priced. `forced` says that the choice was asked for, not found."""
 
     template: str
     refusals: tuple[Refusal, ...] = ()
+    alternatives: tuple[Alternative, ...] = field(default=(), compare=False)
+    taken: Alternative | None = field(default=None, compare=False)
+    forced: bool = False
 
 
 @dataclass(slots=True)
@@ -50,41 +68,6 @@ class Choices:
 
     plan: PlanReport | None = None
     decisions: dict[str, Decision] = field(default_factory=dict)
-
-
-class Attempts:
-    """The templates that are tried for one kernel."""
-
-    def __init__(self) -> None:
-        self._template: str | None = None
-        self._refusals: list[Refusal] = []
-
-    def schedule(self, template: str, make: Callable[[], Schedule | None]) -> Schedule | None:
-        """The schedule that a template makes; None where the kernel is not of its shape, or a step is refused. One
-        template may try others: the innermost that succeeds is the kernel's."""
-        try:
-            made = make()
-        except UserError as error:
-            self.refuse(template, error)
-            self._template = None
-            return None
-        if made is not None and self._template is None:
-            self._template = template
-        return made
-
-    def refuse(self, template: str, error: UserError) -> None:
-        """Writes down that a template did not get to its schedule, or to all of it."""
-        step = error.step if isinstance(error, Refused) else ""
-        self._refusals.append(Refusal(template, step, _line(error.what), _line(error.why or "")))
-
-    @property
-    def refusals(self) -> tuple[Refusal, ...]:
-        """The templates that refused the kernel so far."""
-        return tuple(self._refusals)
-
-    def decision(self, otherwise: str) -> Decision:
-        """What was decided; `otherwise` is how kernels are scheduled for which no template made a schedule."""
-        return Decision(self._template or otherwise, self.refusals)
 
 
 def _line(text: str) -> str:

@@ -123,6 +123,20 @@ class Schedule:
         self._function = function
         self._steps: list[TraceStep] = []
         self._names: dict[Var, str] = {}
+        self._refused: list[UserError] = []
+
+    @property
+    def refused(self) -> tuple[UserError, ...]:
+        """The errors of steps that `attempt` could not take."""
+        return tuple(self._refused)
+
+    def attempt(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """What a step makes; None where it is refused, and then `refused` has the error: the program is as before."""
+        try:
+            return step(*arguments, **options)
+        except UserError as error:
+            self._refused.append(error)
+            return None
 
     @property
     def func(self) -> Function:

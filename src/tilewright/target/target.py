@@ -71,6 +71,11 @@ class Target:
         """`x86_64` or `aarch64`."""
         return architecture_of(self.triple)
 
+    @property
+    def kind(self) -> str:
+        """The kind of machine, by which templates are chosen: `cpu`."""
+        return "cpu"
+
     def has(self, feature: str) -> bool:
         """Whether the machine has the feature of this LLVM name."""
         return feature in self.features

@@ -8,20 +8,18 @@ would have as a kernel, and all that one piece makes for another in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt
-from tilewright.plan.decision import Decision, Refusal
+from tilewright.plan.cheapest import cheapest
 from tilewright.plan.facts.contraction import contraction_of
+from tilewright.plan.facts.kernel import Facts
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.pieces import piece_functions
 from tilewright.schedule.schedule import Schedule
-
-PIECES = "pieces"
-"""What decisions call such a kernel."""
+from tilewright.target import Target
 
 
 def products(function: Function) -> list[str]:
@@ -29,20 +27,16 @@ def products(function: Function) -> list[str]:
     return [b.name for b in blocks(function.body) if b.reduce and contraction_of(function, b) is not None]
 
 
-def in_pieces(
-    function: Function, refused: Sequence[Refusal], schedule: Callable[[Function], tuple[Schedule, Decision]]
-) -> tuple[Schedule, Decision]:
-    """The function with each piece scheduled by itself, and what was decided: who refused the whole, or a piece."""
+def schedule_pieces(function: Function, target: Target) -> Schedule | None:
+    """The function with each piece scheduled by itself; None where it has fewer than two products."""
+    if len(products(function)) < 2:
+        return None
     s = Schedule(function)
     _inline_numbers(s)
     pieces = [[b.name for nest in part for b in blocks(nest)] for part in _parts(s.func)]
-    refusals, traces = list(refused), []
-    for piece in piece_functions(s.func, pieces):
-        made, decision = schedule(piece)
-        traces.append(str(made.trace))
-        refusals += decision.refusals
+    traces = [str(cheapest(Facts(piece), target)[0].trace) for piece in piece_functions(s.func, pieces)]
     s.schedule_pieces(pieces, traces)
-    return s, Decision(PIECES, tuple(refusals))
+    return s
 
 
 def _inline_numbers(s: Schedule) -> None:

@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function, Store
-from tilewright.plan.decision import Attempts
 from tilewright.plan.facts.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.gemm.choice import MANY, Choice, choose
 from tilewright.plan.gemm.phases import in_phases
@@ -33,19 +32,23 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 
-def schedule_contraction(function: Function, target: Target, attempts: Attempts | None = None) -> Schedule | None:
-    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles. Where the
-    contraction is better turned, `attempts` takes what became of that."""
+def schedule_contraction(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one contraction whose rows lie along the lanes; None where it is none, or is better
+    as it lies."""
     start = plain_contraction(function)
     if start is None or not _is_simple(*start):
         return None
     plain, contraction = start
     turned = turn(contraction, target)
-    if turned is not None:
-        attempts = attempts or Attempts()
-        made = attempts.schedule("turned", lambda: schedule_turned(begun(function, plain), *turned, target))
-        if made is not None:  # an epilogue may not be movable: it may be tiled as it lies all the same
-            return made
+    return None if turned is None else schedule_turned(begun(function, plain), *turned, target)
+
+
+def schedule_as_it_lies(function: Function, target: Target) -> Schedule | None:
+    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles."""
+    start = plain_contraction(function)
+    if start is None or not _is_simple(*start):
+        return None
+    plain, contraction = start
     s = begun(function, plain)
     found = in_phases(s, contraction, target)
     choice = choose(found, target) if found is not None else None

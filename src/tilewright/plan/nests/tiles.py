@@ -13,14 +13,13 @@ from tilewright.schedule.nests import extent_of
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.rows import reduces_contiguously
 from tilewright.schedule.tiles import NARROWEST, Tile, flat_sums
-from tilewright.target import Target
 
 
-def tile_for(nest: Stmt, lanes: int, target: Target) -> dict[str, int] | None:
+def tile_for(nest: Stmt, lanes: int, registers: int) -> dict[str, int] | None:
     """The tile of a nest of sums as `tile_registers` takes it: the number of the loop that gives columns, vectors of
     them, and, where it has rows, the number of the loop that gives them, and how many. None where no tile suits it."""
     flat = flat_sums(nest)
-    tile = None if flat is None else choose_tile(*flat, lanes, target)
+    tile = None if flat is None else choose_tile(*flat, lanes, registers)
     if flat is None or tile is None:
         return None
     loops, _ = flat
@@ -33,7 +32,7 @@ def narrower(lanes: int) -> list[int]:
     return [lanes, *(n for n in (lanes // 2, lanes // 4) if n >= max(min(NARROWEST, lanes // 2), 2))]
 
 
-def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Tile | None:
+def choose_tile(loops: list[For], body: Stmt, lanes: int, registers: int) -> Tile | None:
     """The tile for spatial loops around an accumulation; None when no loop vectorizes well."""
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     found = moving_accesses(body)
@@ -61,7 +60,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, target: Target) -> Til
     vectors = _vectors(columns, lanes, most=2 if few else 8)
     if all(_is_one(loop) for loop in loops if loop is not columns):
         vectors = _shared_vectors(columns, lanes, vectors)
-    budget = (target.vector_registers - 1 - vectors) // vectors
+    budget = (registers - 1 - vectors) // vectors
     return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
 
 

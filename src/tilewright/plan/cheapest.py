@@ -1,0 +1,50 @@
+"""The cheapest choice of a kernel whose steps are all legal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright.plan.decision import Refusal
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.nests.beside import schedule_beside
+from tilewright.plan.template import Candidate, candidates
+from tilewright.report.errors import UserError
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+
+def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Refusal], list[Candidate]]:
+    """The schedule of a kernel, the choice that made it, the refusals on the way, and all that was priced, the cheapest
+    first."""
+    ranked = sorted(candidates(facts, target), key=lambda c: c.seconds)
+    refusals: list[Refusal] = []
+    made, taken = _first_legal(ranked, facts, target, refusals)
+    refusals += [Refusal.of(taken.template.name, error) for error in made.refused]
+    return made, taken, refusals, ranked
+
+
+def _first_legal(
+    ranked: Sequence[Candidate], facts: Facts, target: Target, refusals: list[Refusal]
+) -> tuple[Schedule, Candidate]:
+    """The cheapest candidate whose steps are all legal. A step that cannot be proved for a kernel rarely can with other
+    numbers, so each template is tried once; the refusals are appended."""
+    refused: set[str] = set()
+    for candidate in ranked:
+        if candidate.template.name not in refused:
+            try:
+                return finish(candidate, facts, target), candidate
+            except UserError as error:
+                refused.add(candidate.template.name)
+                refusals.append(Refusal.of(candidate.template.name, error))
+    raise UserError(
+        f"no template schedules {facts.function.name} for {target.name}",
+        why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",
+    )
+
+
+def finish(candidate: Candidate, facts: Facts, target: Target) -> Schedule:
+    """The candidate's schedule, with the nests beside its tiles scheduled, too."""
+    made = candidate.schedule(facts)
+    if not candidate.template.whole:
+        schedule_beside(made, target)
+    return made

@@ -1,0 +1,87 @@
+"""The schedule of a kernel: the cheapest choice of all templates that recognise it.
+
+    schedule(function, target)       the schedule, and how it was chosen
+    scheduled(function, target)      the scheduled function, and how it was chosen
+
+Whatever made it, a schedule is the trace of its steps: replayed on the kernel it gives the same program. A choice whose
+steps cannot be proved is written down, and the next cheapest one is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tilewright.plan.templates  # noqa: F401  (its table registers the package's own)
+from tilewright.loops.nodes import Function
+from tilewright.plan.cheapest import cheapest, finish
+from tilewright.plan.choice_record import choice_of, record_of
+from tilewright.plan.decision import Alternative, Decision, Refusal
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import Candidate, registered
+from tilewright.report.errors import UserError
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+SHOWN = 5
+"""How many of the cheapest choices a decision keeps for `why`: as many as a reader compares."""
+
+
+def default_schedule(function: Function, target: Target) -> Function:
+    """The function scheduled for `target`: it computes the same (sums may be added up in another order)."""
+    return schedule(function, target)[0].func
+
+
+def scheduled(function: Function, target: Target, forced: Forced | None = None) -> tuple[Function, Decision]:
+    """The function scheduled for `target`, and how it came to its schedule."""
+    made, decision = schedule(function, target, forced)
+    return made.func, decision
+
+
+Forced = dict[str, Any]
+"""A choice that is asked for, as JSON says it: {"template": name, "choice": fields}; the choice may be left out."""
+
+
+def schedule(function: Function, target: Target, forced: Forced | None = None) -> tuple[Schedule, Decision]:
+    """The schedule of a function for `target`, whose trace makes it of the function again, and how it was chosen.
+
+    With `forced`, that choice is applied; UserError where its template does not recognise the kernel, its fields are
+    wrong, or a step of it is refused."""
+    facts = Facts(function)
+    if forced is not None:
+        candidate = _forced(facts, target, forced)
+        return finish(candidate, facts, target), _decision(candidate, (), (candidate,), forced=True)
+    made, taken, refusals, ranked = cheapest(facts, target)
+    return made, _decision(taken, refusals, ranked[:SHOWN])
+
+
+def _forced(facts: Facts, target: Target, forced: Forced) -> Candidate:
+    """The candidate that is asked for."""
+    what = f"kernel {facts.function.name} cannot have the choice that is asked for"
+    templates = {t.name: t for t in registered(target.kind)}
+    template = templates.get(str(forced.get("template")))
+    if template is None:
+        raise UserError(
+            what, why=f"there is no template {forced.get('template')!r}", mend=f"take one of {', '.join(templates)}"
+        )
+    shape = template.recognise(facts)
+    if shape is None:
+        raise UserError(what, why=f"template {template.name} does not recognise the kernel")
+    if "choice" in forced:
+        choice = choice_of(template.choice, forced["choice"])
+        return Candidate(template, shape, choice, template.price(choice, shape, target))
+    priced = [Candidate(template, shape, c, template.price(c, shape, target)) for c in template.choices(shape, target)]
+    if not priced:
+        raise UserError(what, why=f"template {template.name} has no way to run it on {target.name}")
+    return min(priced, key=lambda c: c.seconds)
+
+
+def _decision(
+    taken: Candidate, refusals: Sequence[Refusal], shown: Sequence[Candidate], forced: bool = False
+) -> Decision:
+    rows = tuple(map(_alternative, shown))
+    return Decision(taken.template.name, tuple(refusals), rows, _alternative(taken), forced)
+
+
+def _alternative(candidate: Candidate) -> Alternative:
+    return Alternative(candidate.template.name, candidate.seconds, record_of(candidate.choice))

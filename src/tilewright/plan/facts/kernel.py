@@ -1,0 +1,62 @@
+"""What templates ask of a kernel, each answer computed once: its blocks, its only sum, the contraction that this is.
+
+facts = Facts(function)
+facts.contraction        the only sum as a contraction, maps inlined into it; None where it is none
+facts.begin_inlined()    a schedule that begins with that inlining
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from tilewright.loops.edit import blocks
+from tilewright.loops.nodes import Block, Function
+from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
+from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
+from tilewright.schedule.schedule import Schedule
+
+
+class Facts:
+    """A kernel, and what is known of it."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """All blocks, in program order."""
+        return tuple(blocks(self.function.body))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The names of all blocks."""
+        return frozenset(b.name for b in self.blocks)
+
+    @cached_property
+    def sums(self) -> tuple[Block, ...]:
+        """The blocks that reduce."""
+        return tuple([b for b in self.blocks if b.reduce])
+
+    @cached_property
+    def products(self) -> tuple[str, ...]:
+        """The blocks that are products of two tensors."""
+        return tuple([b.name for b in self.sums if contraction_of(self.function, b) is not None])
+
+    @cached_property
+    def inlined(self) -> Function:
+        """The kernel with what is defined point by point inlined where it is read."""
+        return all_inlined(self.function)
+
+    @cached_property
+    def inlined_once(self) -> Function:
+        """The same, but for what several blocks or terms of a sum would compute again."""
+        return all_inlined(self.function, once=True)
+
+    @cached_property
+    def contraction(self) -> Contraction | None:
+        """The only sum of the inlined kernel, where that is a contraction with columns to vectorize."""
+        return find_contraction(self.inlined) if len(self.sums) == 1 else None
+
+    def begin_inlined(self) -> Schedule:
+        """The schedule whose first step made `inlined`."""
+        return Schedule.after(self.function, inline_all, inlined_step(self.function, self.inlined))

@@ -1,0 +1,38 @@
+"""The templates of the package: a row each. Importing this module registers them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tilewright.plan.adapted import Adapted
+from tilewright.plan.attention.pieces import schedule_pieces
+from tilewright.plan.attention.schedule import schedule_attention
+from tilewright.plan.dot.products import schedule_dots
+from tilewright.plan.dot.windows import schedule_dot_windows
+from tilewright.plan.gemm.schedule import schedule_as_it_lies, schedule_contraction
+from tilewright.plan.nests.template import Nests
+from tilewright.plan.template import Template, register
+from tilewright.plan.transforms.strassen import schedule_strassen
+from tilewright.plan.transforms.winograd import schedule_winograd
+from tilewright.plan.window.channels_last import schedule_depthwise_inner
+from tilewright.plan.window.depthwise import schedule_depthwise
+from tilewright.plan.window.pool import schedule_pool
+
+TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
+    Adapted("attention", 1, schedule_attention, whole=True),
+    Adapted("pieces", 2, schedule_pieces, whole=True),
+    Adapted("winograd", 3, schedule_winograd, whole=True),
+    Adapted("strassen", 4, schedule_strassen, whole=True),
+    Adapted("depthwise", 5, schedule_depthwise),
+    Adapted("depthwise inner", 6, schedule_depthwise_inner),
+    Adapted("pool", 7, schedule_pool),
+    Adapted("dot windows", 8, schedule_dot_windows),
+    Adapted("dots", 9, schedule_dots),
+    Adapted("turned", 10, schedule_contraction),
+    Adapted("contraction", 11, schedule_as_it_lies),
+    Nests(),
+)
+"""Every kernel has a way to run: `nests` recognises all."""
+
+for _template in TEMPLATES:
+    register(_template)
