@@ -11,6 +11,8 @@ Sums in i32 wrap around, so both are the same for all numbers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.expr import dtypes
