@@ -30,7 +30,8 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.target import Target, measured, native
+from tilewright.runtime.machine import measured
+from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
 

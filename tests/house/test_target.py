@@ -482,13 +482,13 @@ def test_where_memory_is_short_nothing_is_measured(measuring: Store, monkeypatch
 
 @pytest.mark.parametrize(
     "content",
-    [b"nonsense", pack({}, {}), pack({"ghz": "3"}, {}), pack({"ghz": 10**400}, {}), pack({"ghz": [3.0]}, {})],
-    ids=range(5),
+    [b"nonsense", pack({"ghz": "3"}, {}), pack({"ghz": 10**400}, {}), pack({"ghz": [3.0]}, {})],
+    ids=range(4),
 )
 def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
     measuring: Store, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
-    key = calibrate._key(native(), current_host())
+    key = calibrate._key(calibrate.MACHINE, native(), current_host())
     measuring.put(key, content)
     calls = pretend(monkeypatch, {"ghz": 3.25})
     assert measured(native(), measuring).core.ghz == 3.25 and len(calls) == 1
@@ -499,7 +499,8 @@ def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
 
 def test_what_is_kept_is_read_without_llvm(measuring: Store, tmp_path: Path) -> None:
     measuring.put(
-        calibrate._key(native(), current_host()), pack({"gather_cycles": native().core.gather_cycles + 1}, {})
+        calibrate._key(calibrate.MACHINE, native(), current_host()),
+        pack({"gather_cycles": native().core.gather_cycles + 1}, {}),
     )
     program = "import sys; from tilewright.target import measured, native; machine = measured(native())\n"
     program += "assert machine.measured and 'llvmlite' not in sys.modules, machine.origins"

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.stored import Stored
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.machine import measured
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target, measured
+from tilewright.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto
