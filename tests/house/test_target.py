@@ -507,7 +507,7 @@ def test_what_is_kept_is_read_without_llvm(measuring: Store, tmp_path: Path) -> 
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
-V4 = Target.parse("x86-64-v4 +avx512bf16")
+V4 = dataclasses.replace(Target.parse("x86-64-v4 +avx512bf16"), family="Intel Skylake-X")
 BF16 = "dots.x86.avx512bf16.dot_bf16"
 
 
@@ -542,6 +542,12 @@ def test_a_figure_that_is_not_plausible_keeps_its_estimate(
         expected = V4.figures()[name] if name in unbelieved else value
         assert target.figures()[name] == pytest.approx(expected, rel=0.05), name
         assert target.origin(name) == (f"estimate: {unbelieved[name]}" if name in unbelieved else "measured")
+
+
+def test_a_generic_row_may_be_further_from_what_is_measured() -> None:
+    figures = {**V4.figures(), "add_cycles": 2.5}
+    assert put_into(V4, figures).core.add_cycles == 0.5
+    assert put_into(dataclasses.replace(V4, family="generic x86-64-v4"), figures).core.add_cycles == 2.5
 
 
 def test_cycles_are_not_believed_without_their_clock() -> None:
