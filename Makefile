@@ -11,7 +11,7 @@ TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-pools clean
+	bench-memory bench-start bench-machine bench-pools clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -76,6 +76,10 @@ bench-memory: $(PEER)
 # From the start of a process to the first result: make bench-start ARGS="--only 'BERT|ResNet'"
 bench-start: $(PEER)
 	$(BIN)/python -m benchmarks.start $(ARGS)
+
+# Seconds. How long measuring this machine takes, and how far its figures differ: make bench-machine ARGS='--rounds 10'
+bench-machine: $(PEER)
+	$(BIN)/python -m benchmarks.machine $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -69,10 +69,11 @@ class Core:
                       the target: all its lines, conversions of operands in registers included
     subnormal_cycles  what one multiply-add takes longer when an operand is subnormal
 
-    fork_seconds      starting and ending a parallel loop whose workers are awake
+    fork_seconds      starting and ending a parallel loop whose workers are awake: two threads meet in it
     wake_seconds      what it takes longer when they sleep
-    call_seconds      a call of an executable from Python, beside its kernels
-    kernel_seconds    the start of a kernel inside a program: call, set-up of its stack and loops, cold branches
+    call_seconds      a call of an executable from Python, beside its kernels, inputs and results
+    kernel_seconds    the start of a kernel inside a program: call, set-up of its stack and loops, cold branches; always
+                      the family's, for no program alone shows it
     """
 
     ghz: float
@@ -135,6 +136,9 @@ UNITS: Final[Mapping[str, str]] = {
 }
 """The unit of each field."""
 
+DOTS: Final = "dots."
+"""The name of an instruction's rate among all figures begins so, and then comes the instruction's."""
+
 _MAY_BE_ZERO: Final = ("subnormal_cycles",)
 
 
@@ -181,6 +185,6 @@ def flatten(record: Mapping[str, Any]) -> dict[str, float]:
     return out
 
 
-def rounded(number: float) -> float:
-    """Three digits: more would be noise, and these numbers are part of the key of compiled code."""
-    return float(f"{number:.3g}")
+def rounded(number: float, digits: int = 3) -> float:
+    """A few digits: more would be noise, and these numbers are part of the key of compiled code."""
+    return float(f"{number:.{digits}g}")

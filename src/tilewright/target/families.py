@@ -133,8 +133,9 @@ FAMILIES: Final[tuple[Family, ...]] = (
             divide=6, chain=1.2, memory=(20, 12, 100)),
     _ZEN4,
     replace(_ZEN4, name="AMD Zen 5", source="[amd1a]; [here]", ghz=3.8, fma=0.5, add=0.5, load=0.5, store=1,
-            broadcast=0.5, gather=16, divide=8, sqrt=10, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0}, reads=(60, 24, 8),
-            writes=(32, 16, 8), memory=(35, 18, 200), narrow={}),
+            broadcast=0.5, shuffle=0.5, shuffle2=0.5, gather=13, divide=2.5, sqrt=4.5, chain=1, subnormal=0,
+            dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.3, reads=(50, 25, 8), writes=(50, 25, 8),
+            memory=(38, 20, 300), narrow={"store": 0.5, "gather": 7, "divide": 2.5, "sqrt": 4.5}),
     replace(_ZEN4, name="AMD Zen 5 client", source="[amd1a]: 512 bits in two halves", ghz=4.2, memory=(30, 16, 60)),
     _NEOVERSE,
     replace(_NEOVERSE, name="Arm Neoverse V1", source="[v1]", fma=0.25, add=0.25, load=0.33, broadcast=0.33, store=0.5,
@@ -199,6 +200,11 @@ _PROCESSORS: Final[tuple[tuple[str, str, int, frozenset[int], str], ...]] = (
 def generic_family(architecture: str, bits: int) -> str:
     """The name of the row for what is known by its vector width alone."""
     return _GENERIC_OF[architecture, bits]
+
+
+def is_generic(family: str) -> bool:
+    """Whether a row is for what is known by its vector width alone."""
+    return family in _GENERIC_OF.values()
 
 
 def find_family(processor: Processor, architecture: str, features: frozenset[str], bits: int) -> str:
