@@ -89,8 +89,8 @@ def _write_list(folder: Path, seed: int, drawn: list[Drawn]) -> None:
 
 
 def draw(families: dict[str, list[str]], seed: int, had: list[Drawn]) -> Iterator[tuple[str, str]]:
-    """(family, name) in the order of the seed, going on after what was `had`. What is passed over has the reason that
-    its predecessor of the same turn had none: whoever iterates puts every outcome into `had`."""
+    """(family, name) in the order of the seed, without those that `had` holds. Whoever iterates appends what came of
+    each to `had` before asking for the next: a family's turn ends with the first architecture that has a file."""
     order = random.Random(seed)
     names = {family: order.sample(members, len(members)) for family, members in sorted(families.items())}
     turns = order.sample(sorted(names), len(names))

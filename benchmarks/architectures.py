@@ -1,7 +1,7 @@
 """Random architectures for images against other runtimes: drawn out of timm, random weights, one image, f32.
 
     python -m benchmarks.architectures [--seed 0] [--count 24] [--only REGEX] [--threads 1,2] [--rounds N] [--json]
-                                       [--models DIR] [--write PAGE]
+                                       [--clock wall|processor] [--models DIR] [--write PAGE]
 
 The draw (`benchmarks.architecture_models`) depends on the seed alone. Files are made once and kept in a folder. Results
 are compared with ONNX Runtime's before anything is timed, as those of the nine networks are, and the engines take turns
@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 
 from benchmarks.architecture_models import Drawn, read_list, usable
-from benchmarks.command import add_turns, deliver, page_command
+from benchmarks.command import add_clock, add_turns, deliver, page_command
 from benchmarks.contest import Options, percent, times
 from benchmarks.contractions import measure_machine
 from benchmarks.failures import exit_on_failures
@@ -127,12 +127,12 @@ def report_replaced(drawn: Sequence[Drawn]) -> Report:
 
 
 def measure_all(
-    options: Options, threads: Sequence[int], chosen: Sequence[Drawn], folder: Path, seed: int
+    options: Options, threads: Sequence[int], chosen: Sequence[Drawn], folder: Path, seed: int, clock: str = "wall"
 ) -> list[Report]:
     """The table, and what failed."""
     measured: list[Measured] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-") as scratch, progress("measuring", len(chosen)) as step:
-        run = Run(options, folder, Path(scratch))
+        run = Run(options, folder, Path(scratch), clock)
         for drawn in chosen:
             prepared = prepare(drawn, folder, seed, Path(scratch))
             found = (run.measure(prepared, n, drawn.flops, on_cores(multiply_adds, drawn.flops, n)) for n in threads)
@@ -154,12 +154,16 @@ def main() -> None:
     """Exports what is missing, measures, prints."""
     parser = page_command("architectures", __doc__, "architectures", quick="three rounds, for a first look")
     add_turns(parser)
+    add_clock(parser)
     add_drawing(parser)
     asked = parser.parse_args()
     options = Options(asked.rounds or (3 if asked.quick else ROUNDS), TURN_SECONDS, asked.only, asked.quick)
     drawn = export_missing(asked.models, asked.seed, asked.count)
     chosen = [one for one in usable(drawn, asked.count) if options.wants(one.name)]
-    reports = [measure_machine(options), *measure_all(options, asked.threads, chosen, asked.models, asked.seed)]
+    reports = [
+        measure_machine(options),
+        *measure_all(options, asked.threads, chosen, asked.models, asked.seed, asked.clock),
+    ]
     reports.append(report_replaced(drawn))
     reports = [report for report in reports if report.rows]
     deliver(asked, "architectures", reports)

@@ -103,7 +103,7 @@ def race_pairs(run: Run, prepared: Prepared, target: str, threads: int, plan: Pl
                 workers[version.name] = worker = Worker(
                     *(OURS, prepared.model, prepared.feeds, threads),
                     target=target,
-                    clock="thread" if threads == 1 else "wall",
+                    clock="processor" if threads == 1 else "wall",
                     environment=version.environment,
                 )
                 stack.callback(worker.close)

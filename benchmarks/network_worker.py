@@ -5,8 +5,7 @@
 `Worker` is the parent's side. A request is a line of JSON, so is the answer: {"calls": N, "warm": bool} answers the
 seconds of each of N calls, after one that does not count where `warm` says so; {"results": PATH} writes what a call
 gives to an .npz file. The first answer comes without a request and says how long opening took. TARGET is what ours
-compiles for. CLOCK is `wall`, or `thread`: the time for which the calling thread had a core, which another process does
-not lengthen; it says nothing of a program with threads of its own.
+compiles for. CLOCK is `wall` or `processor`: the time for which the process had a core.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ from typing import Any, TextIO
 import numpy as np
 
 OURS = "tilewright"
-CLOCKS = {"wall": time.perf_counter, "thread": time.thread_time}
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+"""Other processes do not lengthen a call by the processor's clock, which says nothing of several threads."""
 ERROR_WIDTH = 160
 """How many characters of an error a table has room for."""
 Array = np.ndarray[Any, Any]

@@ -55,9 +55,8 @@ class Version:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes get, beside this process's environment. `-P` would be needed if this tree had a package
-        `tilewright` at its root; its sources are in src/."""
-        return {"PYTHONPATH": str(self.source), "TILEWRIGHT_STORE": str(self.store)}
+        """What its processes get, beside this process's environment: the benchmarks are those of this tree."""
+        return {"PYTHONPATH": f"{self.source}{os.pathsep}{ROOT}", "TILEWRIGHT_STORE": str(self.store)}
 
     def compile(self, prepared: Prepared, target: str) -> Seconds:
         """A cold compilation in one process that has loaded the compiler; what it makes is in the store afterwards.
