@@ -8,7 +8,8 @@ Each version has a process of its own for each case, target and number of thread
 take short turns: a disturbance hits both. Where the memory of a process lies changes times by a few percent, so several
 pairs of processes follow each other, and the bests are those of all. With one thread, the clock counts while the thread
 has a core. Results of both are compared before anything is timed. A compilation is cold (nothing of the case is in the
-store), in one process, with the compiler loaded; versions take turns there, too.
+store), in one process, with the compiler loaded; versions take turns there, too. An interrupted run reports
+the cases that it has measured.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -228,11 +229,12 @@ def main() -> None:
         models = asked.models or folder
         models.mkdir(parents=True, exist_ok=True)
         run = Run(options, models, folder)
-        for case in cases:
-            found = measure_case(run, case, plan)
-            calls += found[0]
-            compiled += found[1]
-            step(case.name)
+        with suppress(KeyboardInterrupt):
+            for case in cases:
+                found = measure_case(run, case, plan)
+                calls += found[0]
+                compiled += found[1]
+                step(case.name)
     reports = [report_calls(calls), *([report_compiled(compiled)] if asked.compiles else [])]
     reports += run.failures.reports()
     show([report for report in reports if report.rows], asked.json)
