@@ -33,7 +33,7 @@ from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Sampl
 from benchmarks.versions import Seconds, Version, find_version, here
 from tilewright.report.progress import progress
 
-ROUNDS, PAIRS, COMPILES = 12, 3, 3
+ROUNDS, PAIRS, COMPILES = 6, 8, 3
 TURN_SECONDS = 0.03
 SLOWEST = 0.97
 """What is below is marked."""
