@@ -16,7 +16,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli import options
-from tilewright.cli.agreement import differ
+from tilewright.cli.agreement import relative_difference
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
 from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, time_compile, title
@@ -146,7 +146,7 @@ def _open(peer: Peer, model: str, feeds: Feeds, threads: int, outputs: Sequence[
         taken = time.perf_counter() - start
         results = program(feeds.arrays)
         pairs = zip(results, outputs, strict=True)
-        difference = max((differ("", np.asarray(a), b).relative for a, b in pairs), default=0.0)
+        difference = max((relative_difference(np.asarray(a), b) for a, b in pairs), default=0.0)
     except Exception as error:  # whatever another runtime raises is no defect of ours
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         note(f"{peer.name} cannot run this model: {first:.200}")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
-from tilewright.core.passes import Pass
+from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
@@ -134,6 +134,13 @@ def own_symbols(function: Function) -> Function:
     it is compiled, whatever other kernels have made."""
     made: Function = loads(dumps(function)) if function.symbols else function
     return made
+
+
+def as_planned(origin: Origin) -> Module:
+    """The graphs of an origin as planning gets them: all that is rounded otherwise than the model says is in them."""
+    passes = pipeline(origin.target, switches=origin.switches)
+    until = [p.name for p in passes].index("plan")
+    return run_passes(origin.read(), passes[:until], level=GRAPH)
 
 
 def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
