@@ -45,7 +45,7 @@ from tilewright.lower.winograd import winograd
 from tilewright.lower.wrap import wrap
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.defaults import scheduled
-from tilewright.plan.fusion.explain import report
+from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
@@ -115,7 +115,7 @@ def plan_kernels(
         return plans[graph.name]
 
     made = make_kernels(module, planned)
-    choices.plan = report(plans, made)
+    choices.plan = report(plans, module, made, target)
     return made
 
 
@@ -143,11 +143,19 @@ def as_planned(origin: Origin) -> Module:
     return run_passes(origin.read(), passes[:until], level=GRAPH)
 
 
+def plan_of(origin: Origin) -> PlanReport:
+    """The plan of an origin; nothing is scheduled for it."""
+    choices = Choices()
+    plan_kernels(as_planned(origin), origin.target, choices, origin.switches.wants("plan", PLANNED))
+    assert choices.plan is not None
+    return choices.plan
+
+
 def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """Runs the pipeline and code generation."""
     choices = Choices()
     compiled = finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
-    compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches)
+    compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 
 

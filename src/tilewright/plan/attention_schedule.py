@@ -27,7 +27,8 @@ from tilewright.plan.contraction_edges import without_dead_vectors
 from tilewright.plan.contraction_nest import MANY, Nest, write_out, write_out_terms
 from tilewright.plan.contraction_packing import STACK_BYTES, only_store, panels_of
 from tilewright.plan.pieces import products
-from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import RegisterTile
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of

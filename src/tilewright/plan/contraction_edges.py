@@ -12,7 +12,8 @@ from tilewright.plan.block_loops import cut_at
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import Choice
 from tilewright.plan.contraction_nest import Nest
-from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import RegisterTile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Var
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_choice import MANY, MOST_WRITTEN_OUT, Choice
-from tilewright.plan.register_tiles import RegisterTile, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import RegisterTile
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

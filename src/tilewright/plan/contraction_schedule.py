@@ -26,7 +26,7 @@ from tilewright.plan.contraction_packing import keep_near, pack, pack_in_first_t
 from tilewright.plan.contraction_phases import in_phases
 from tilewright.plan.contraction_turned import schedule_turned, turn
 from tilewright.plan.decision import Attempts
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

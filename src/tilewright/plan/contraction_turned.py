@@ -25,14 +25,8 @@ from tilewright.plan.contraction_nest import Nest, ordered, write_out, write_out
 from tilewright.plan.contraction_operands import line_elements
 from tilewright.plan.contraction_packing import pack
 from tilewright.plan.contraction_phases import MOST_PHASES
-from tilewright.plan.register_tiles import (
-    RegisterTile,
-    candidates,
-    choose_register_tile,
-    known,
-    tile_cycles,
-    tile_registers,
-)
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import RegisterTile, candidates, choose_register_tile, tile_cycles, tile_registers
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.points import SIDE

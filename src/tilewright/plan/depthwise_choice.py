@@ -15,7 +15,7 @@ from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
 from tilewright.plan.block_loops import extent
 from tilewright.plan.contraction import Contraction, Operand
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused

@@ -13,7 +13,7 @@ from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.contraction import Operand, factors_of
 from tilewright.plan.depthwise_choice import MOST_TERMS, calls_functions, last_block, side_along
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.target import Target

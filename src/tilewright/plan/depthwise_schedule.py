@@ -49,7 +49,7 @@ from tilewright.plan.depthwise_choice import (
 )
 from tilewright.plan.depthwise_together import apply_together, find_together
 from tilewright.plan.depthwise_turned import apply_turned, are_turned
-from tilewright.plan.register_tiles import UNKNOWN
+from tilewright.plan.price.sizes import LARGE
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -332,7 +332,7 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     for plane in planes:
         s.unroll(plane)
     if choice.by_rows:
-        rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
+        rows = _for_all_tiles(rows, w, choice) if planes else (0, LARGE)
     image = parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name

@@ -37,7 +37,7 @@ from tilewright.plan.depthwise_choice import (
     row_taps,
     trim_rows,
 )
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -22,7 +22,7 @@ from tilewright.plan.block_loops import extent, inside, loop_of, parts
 from tilewright.plan.contraction import Contraction
 from tilewright.plan.contraction_packing import pack
 from tilewright.plan.depthwise_choice import FEW_WEIGHTS, Windows, channel_axis, is_the_same_all_over
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule

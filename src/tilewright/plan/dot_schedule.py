@@ -30,7 +30,8 @@ from tilewright.plan.contraction_edges import panel_over_the_edge
 from tilewright.plan.contraction_nest import ordered, write_out
 from tilewright.plan.contraction_packing import STACK_BYTES
 from tilewright.plan.dot_choice import Dot, choose_dot
-from tilewright.plan.register_tiles import TALLEST, RegisterTile, choose_register_tile, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import TALLEST, RegisterTile, choose_register_tile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule

@@ -26,7 +26,8 @@ from tilewright.plan.contraction_nest import MOST_WRITTEN_OUT, ordered, write_ou
 from tilewright.plan.contraction_turned import exchanged, read_by, results_apart, store_turned, turning_pays
 from tilewright.plan.dot_choice import Dot, choose_dot
 from tilewright.plan.dot_schedule import Nest, Plan, copy_as, is_bounded, line_ahead, words_of
-from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, known, tile_cycles
+from tilewright.plan.price.sizes import known
+from tilewright.plan.register_tiles import RegisterTile, choose_register_tile, tile_cycles
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

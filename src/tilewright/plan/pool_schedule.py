@@ -34,7 +34,7 @@ from tilewright.plan.depthwise_choice import (
     side_along,
 )
 from tilewright.plan.depthwise_schedule import hold
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.nests import extent_of

@@ -25,7 +25,7 @@ from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.block_loops import cut_at
 from tilewright.plan.contraction_turned import store_turned
-from tilewright.plan.register_tiles import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts

@@ -290,7 +290,18 @@ class Executable:
                 self._threads.frame.profile = None
 
         calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
-        return evaluate_calls(calls, plain, self.program.sites, sizes, self.program.target, self.threads)
+        predicted = self.predict({symbol.name: n for symbol, n in sizes.items()})
+        return evaluate_calls(calls, plain, self.program, predicted, sizes, self.threads)
+
+    def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
+        """The seconds on one core that planning expects of each of `program.sites`, in a call of these sizes by the
+        names of the symbols. None where a kernel's sizes are not given, or where they are computed during the call; of
+        what was loaded from a compiled file, which has no plan, wherever they depend on the call."""
+        sites = self.program.sites
+        known = tuple(site.predicted for site in sites)
+        if self._look is None or all(site.predicted is not None or not site.template for site in sites):
+            return known
+        return self._inside.predict(sizes, [site.kernel for site in sites])
 
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""

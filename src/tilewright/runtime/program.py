@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 class Site:
     """A place where a program calls a kernel. `template`, `operators` and `source`, the front end's names of them, say
     what the kernel holds; `flops` and `bytes` what a call does and moves, over the interface's symbols, None where only
-    the call knows; `predicted` the seconds that planning expects on one core. Empty where nothing was planned."""
+    the call knows; `predicted` the seconds that planning expects on one core, None where they depend on the sizes of a
+    call (`Executable.predict`). Empty where nothing was planned."""
 
     kernel: str
     template: str = ""

@@ -1,0 +1,1 @@
+"""Prices: what is assumed where a call alone knows."""
