@@ -81,7 +81,13 @@ def in_double(module: Module, rounding: Rounding | None = None) -> Callable[[Map
         types = [v.type.dtype for v in narrow.outputs]
         return tuple([ranges.within(y, t) if t.is_float else y for y, t in zip(outputs, types, strict=True)])
 
-    return lambda feeds: evaluate(widened.module, {name: _in_f64(x) for name, x in feeds.items()}, change)
+    def compute(feeds: Mapping[str, Array]) -> dict[str, Array]:
+        given = {name: np.asarray(x) for name, x in feeds.items()}
+        if rounding is not None:
+            given = {name: rounding.given(x) for name, x in given.items()}
+        return evaluate(widened.module, {name: _in_f64(x) for name, x in given.items()}, change)
+
+    return compute
 
 
 def _in_f64(x: Any) -> Array:
@@ -145,7 +151,7 @@ class Rounding:
         if isinstance(narrow.attrs, Call | Scan):
             return outputs
         if isinstance(narrow.attrs, Constant):
-            outputs = tuple(map(_in_f64, outputs))
+            outputs = tuple([_in_f64(self.given(x)) for x in outputs])
             if narrow.attrs.name not in self._made:
                 return outputs
             return tuple([self._with_error(y, narrow.attrs.name, narrow.outputs[0].type.dtype) for y in outputs])
@@ -173,6 +179,14 @@ class Rounding:
             if small.any():
                 bound = np.where(small, np.maximum(bound, least), bound)
             return np.where(np.isfinite(y), y + self._scaled(np.where(np.isfinite(bound), bound, 0.0)), y)
+
+    def given(self, x: Array) -> Array:
+        """An input or a constant as operations may take it: with subnormal numbers flushed, or not."""
+        dtype = dtypes.from_numpy(x.dtype)
+        if not self._flushes or dtype is None or not dtype.is_float:
+            return x
+        small = np.abs(x) < _finfo(dtype).tiny
+        return np.where(small & (self._random.random(x.shape) < 0.5), x.dtype.type(0), x) if small.any() else x
 
     def _with_error(self, y: Array, name: str, dtype: DType) -> Array:
         """A constant with its error, which is the same wherever it is read."""

@@ -77,6 +77,7 @@ def bench(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
     """Time a model, against other runtimes where they are installed.
@@ -92,7 +93,7 @@ def bench(
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision))
+    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision, denormals))
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

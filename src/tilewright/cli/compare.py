@@ -14,6 +14,7 @@ from tilewright.frontends.onnx.importer import read
 from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import RuntimeFault
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.subnormals import FLUSH
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +40,7 @@ def compare(
     for count in SAMPLES:
         for seed in range(len(samples), count):
             try:
-                samples.append(in_double(compiled, Rounding(seed, made))(feeds))
+                samples.append(in_double(compiled, Rounding(seed, made, executable.denormals == FLUSH))(feeds))
             except RuntimeFault:  # rounding led to an index or a size that the program refuses
                 samples.append({})
         verdicts = [

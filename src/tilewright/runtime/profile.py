@@ -21,6 +21,7 @@ from tilewright.codegen.profile import EVENT, HEAD, PART, TOTAL, words
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var
 from tilewright.runtime.program import Program, Site
+from tilewright.runtime.subnormals import Subnormals
 from tilewright.store import Json
 from tilewright.target import Target
 
@@ -98,7 +99,7 @@ class SiteTime:
 class Profile:
     """A call of a program, taken apart. `seconds` is a profiled call, `plain_seconds` one without notes; `sites` are in
     the order of the program; `events` is the timeline of the fastest profiled call, `threads` how many it could use,
-    `sizes` those of its symbols."""
+    `sizes` those of its symbols, `subnormals` the subnormal numbers that it met."""
 
     sites: tuple[SiteTime, ...]
     seconds: float
@@ -107,6 +108,7 @@ class Profile:
     threads: int
     events: tuple[Event, ...]
     sizes: Mapping[str, int] = field(default_factory=dict)
+    subnormals: Subnormals | None = None
 
     @property
     def between(self) -> float:
@@ -127,6 +129,7 @@ class Profile:
             "plain_seconds": self.plain_seconds,
             "between_seconds": self.between,
             "kernels": [row.record() for row in self.sites],
+            "subnormals": None if self.subnormals is None else self.subnormals.record(),
         }
 
     def timeline(self) -> dict[str, Json]:
@@ -233,6 +236,7 @@ def evaluate_calls(
     expected: Sequence[float | None],
     sizes: Mapping[Var, int],
     threads: int,
+    subnormals: Subnormals | None = None,
 ) -> Profile:
     """What measured calls of a program come to; `expected` are the seconds that planning expects of each place, `sizes`
     those of the interface's symbols in these calls."""
@@ -252,7 +256,7 @@ def evaluate_calls(
     names = {symbol.name: size for symbol, size in sizes.items()}
     usual = sorted(plain)[: max(len(plain) // 2, 1)]
     seconds, alone = (float(np.mean(times)) * 1e-9 for times in ([call.took for call in faster], usual))
-    return Profile(tuple(rows), seconds, alone, len(calls), threads, _timeline(faster[0]), names)
+    return Profile(tuple(rows), seconds, alone, len(calls), threads, _timeline(faster[0]), names, subnormals)
 
 
 def _timeline(call: _Call) -> tuple[Event, ...]:
