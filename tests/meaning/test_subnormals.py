@@ -227,15 +227,15 @@ def test_a_profile_counts_them_and_measures_what_they_cost() -> None:
 
 
 def test_what_a_profile_says_of_them() -> None:
-    slow = str(Subnormals(0, 210, 0, 28e-6, 10.5e-6))
+    slow = Subnormals(0, 210, 0, 28e-6, 10.5e-6).told()
     assert slow == (
         "210 of the constants' elements are subnormal: "
         "a call takes 28.0 µs, and 10.5 µs where they are taken for zero: "
         'compile with denormals="flush" (--denormals flush)'
     )
-    assert "compile" not in str(Subnormals(1, 0, 0, 10.1e-6, 10e-6))
-    assert str(Subnormals(3, 2, 0)) == (
-        "3 of the inputs' elements, 2 of the constants' elements are subnormal, and are taken for zero"
+    assert "compile" not in Subnormals(1, 0, 0, 10.1e-6, 10e-6).told()
+    assert Subnormals(3, 2, 0).told() == (
+        "3 of the inputs' elements and 2 of the constants' elements are subnormal, and taken for zero"
     )
 
 

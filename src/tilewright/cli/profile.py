@@ -70,7 +70,7 @@ def profile(
     if not executable.program.target.peaks.measured:
         note("peaks and bandwidths are estimates, which kernels may lie above; `tilewright doctor` measures them")
     if found.subnormals is not None and found.subnormals.any:
-        note(str(found.subnormals))
+        note(found.subnormals.told())
     if as_json:
         record: dict[str, Json] = {"model": model, "sizes": dict(feeds.sizes)}
         print(json_text(record | found.record()))

@@ -142,7 +142,7 @@ def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], ver
         rows_.append((port.name, _type(port.dtype.name, array), least, mean, most, _values(array)))
     parts.append(table(("output", "type", "min", "mean", "max", "values"), rows_, frozenset(("min", "mean", "max"))))
     if verdicts:
-        heads = ("against the exact result", "max absolute", "max relative", "the evaluator's", "allowed", "")
+        heads = ("against the exact result", "off by", "relative", "the evaluator", "allowed", "")
         parts.append(table(heads, [_verdict(v) for v in verdicts], frozenset(heads[1:5])))
     return "\n\n".join(parts)
 

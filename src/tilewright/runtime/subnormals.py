@@ -93,13 +93,13 @@ class Subnormals:
         counts: dict[str, Json] = {"inputs": self.inputs, "constants": self.constants, "outputs": self.outputs}
         return counts | {"kept_seconds": self.kept, "flushed_seconds": self.flushed}
 
-    def __str__(self) -> str:
+    def told(self) -> str:
         """One line: where they are, what they cost, and what to do about it."""
-        named = (("input", self.inputs), ("constant", self.constants), ("output", self.outputs))
-        found = ", ".join(f"{n:,} of the {name}s' elements" for name, n in named if n)
-        said = f"{found} {'is a subnormal number' if found.startswith('1 ') and ',' not in found else 'are subnormal'}"
+        named = (("inputs", self.inputs), ("constants", self.constants), ("outputs", self.outputs))
+        found = " and ".join(f"{n:,} of the {name}' elements" for name, n in named if n)
+        said = f"{found} {'are' if self.inputs + self.constants + self.outputs > 1 else 'is'} subnormal"
         if self.kept is None or self.flushed is None:
-            return f"{said}, and are taken for zero"
+            return f"{said}, and taken for zero"
         times = f"a call takes {duration(self.kept)}, and {duration(self.flushed)} where they are taken for zero"
         slower = self.kept > SLOWER * self.flushed
         return f"{said}: {times}" + (': compile with denormals="flush" (--denormals flush)' if slower else "")
