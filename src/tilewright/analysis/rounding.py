@@ -201,7 +201,10 @@ class Rounding:
 
 
 def _errors(random: np.random.Generator, bound: Array) -> Array:
-    return bound * (2 * random.random(np.shape(bound), np.float32) - 1)
+    drawn = random.random(np.shape(bound), np.float32)
+    drawn *= 2
+    drawn -= 1
+    return np.multiply(bound, drawn)
 
 
 def _bound(y: Array, dtype: DType, op: Op, attrs: Any, inputs: Arrays) -> Array | None:
@@ -234,13 +237,23 @@ def _terms(y: Array, op: Op, attrs: Any, inputs: Arrays) -> tuple[float, Array] 
             types = tuple([TensorType.of(element_type(x), x.shape) for x in inputs])
             extents = op.index_maps(TypeContext(op.name), types, attrs).reduce_extents
             count = float(math.prod(number(e) or 0 for e in extents))
-            return count, op.meaning(tuple([np.square(x) for x in inputs]), attrs)[0]
+            return count, _squares(op, attrs, inputs)
         case Reduce() | WindowReduce() | Cumulative():
             count = _combined(y, op, attrs, inputs[0])
             if attrs.kind is ReduceKind.PROD:
                 return count, y * y
             return (count, op.meaning((np.square(inputs[0]),), attrs)[0]) if attrs.kind is ReduceKind.SUM else None
     return None
+
+
+def _squares(op: Contract, attrs: Any, factors: Arrays) -> Array:
+    """A sum of squares of products. A bound needs few digits: where the operator lets it, f32 has enough, for factors
+    that are brought to the range of 1."""
+    largest = [float(np.abs(x).max(initial=0.0)) or 1.0 for x in factors]
+    if attrs.dtype is not None or not all(map(math.isfinite, largest)):
+        return op.meaning(tuple([np.square(x) for x in factors]), attrs)[0]
+    squares = [np.square((x / m).astype(np.float32)) for x, m in zip(factors, largest, strict=True)]
+    return np.multiply(op.meaning(tuple(squares), attrs)[0], math.prod(m * m for m in largest), dtype=np.float64)
 
 
 def _combined(y: Array, op: Op, attrs: Any, x: Array) -> float:

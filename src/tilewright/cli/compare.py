@@ -18,7 +18,7 @@ from tilewright.runtime.subnormals import FLUSH
 
 Array = np.ndarray[Any, Any]
 
-SAMPLES = (4, 16)
+SAMPLES = (3, 16)
 """How many evaluations with random rounding errors there are, and how many where these do not explain a result."""
 
 
