@@ -8,7 +8,7 @@ import time
 from tilewright.artifact.stored import Stored
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
-from tilewright.compiler.pipeline import lower
+from tilewright.compiler.pipeline import lower, plan_of
 from tilewright.frontends.onnx import open_model, read, value_names
 from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
@@ -50,6 +50,7 @@ def origin_of(stored: Stored) -> Origin:
         stored.target,
         stored.switches,
         lambda: value_names(open_model(stored.path)),
+        plan_of,
     )
 
 

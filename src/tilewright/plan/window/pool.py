@@ -21,8 +21,8 @@ from tilewright.expr.nodes import Const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Function
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import loop_of
-from tilewright.plan.tile.registers import known
 from tilewright.plan.window.depthwise import hold
 from tilewright.plan.window.depthwise_choice import (
     NEAR_SHARE,
