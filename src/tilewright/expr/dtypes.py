@@ -17,8 +17,8 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: its text `name`, its `kind` (b, i, u, f) and its width in `bits` (a bool has 8 in memory). Whether
-    it `is_int`, signed or unsigned, `is_float` or `is_bool` is asked of every node, and so known from the start."""
+    """An element type: its text `name`, its `kind` (b, i, u, f) and its width in `bits` (a bool has 8 in memory).
+    Whether it `is_int`, signed or unsigned, `is_float` or `is_bool` is asked of every node, and so known beforehand."""
 
     name: str
     kind: str

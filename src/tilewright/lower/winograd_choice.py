@@ -129,10 +129,10 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
     edge = edge_of(size, stride)
     rows = np.abs(np.array(INPUT[size, stride])).sum(1)
     out = np.abs(np.array(OUTPUT[size, stride]))
-    u = np.zeros((edge * edge, len(filters)))
+    sums = np.zeros((edge * edge, len(filters)))
     for _, part in transformed_parts(filters, size, stride):
-        u += np.abs(part, out=part).sum(1)
-    u = u.reshape(edge, edge, -1)
+        sums += np.abs(part, out=part).sum(1)
+    u = sums.reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
     return float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
 
