@@ -164,13 +164,18 @@ class Binary(Expr):
     b: Expr
 
     def __post_init__(self) -> None:
-        a, b = self._found
+        a, b = self.a, self.b
         if a.dtype is not b.dtype or a.lanes != b.lanes:
             raise InternalError(
                 f"{type(self).__name__} of {self.a.dtype}x{self.a.lanes} and {self.b.dtype}x{self.b.lanes}",
                 why="the two operands of an expression have one type",
             )
-        self._typed(a.dtype, a.lanes)
+        _set_dtype(self, a.dtype)  # what `_typed` does, for the two parts that most expressions have
+        _set_lanes(self, a.lanes)
+        _set_serial(self, next(_serials))
+        _set_kinds(self, self.bit | a.kinds | b.kinds)
+        one, two = a.variables, b.variables
+        _set_variables(self, one if two <= one else two if one <= two else one | two)
 
 
 class Add(Binary):
