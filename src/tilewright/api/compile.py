@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tilewright.artifact.stored import Stored
+from tilewright.core.collection import rare_collections
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
@@ -62,17 +63,19 @@ def compile(
     switches = Switches(level, frozenset([off] if isinstance(off, str) else off), precision)
     sizes = dict(dims or {})
     if not isinstance(model, str | os.PathLike):
-        from tilewright.api.programs import compile_model
+        with rare_collections():  # loading the compiler makes many objects, too
+            from tilewright.api.programs import compile_model
 
-        executable = compile_model(model, machine, threads, switches, sizes)
+            executable = compile_model(model, machine, threads, switches, sizes)
         executable.denormals = denormals
         return executable
     stored = Stored.of_file(model, machine, switches, sizes)
     program = stored.find()
     if program is None:
-        from tilewright.api.programs import compile_stored
+        with rare_collections():
+            from tilewright.api.programs import compile_stored
 
-        executable = compile_stored(stored, threads, start)
+            executable = compile_stored(stored, threads, start)
         executable.denormals = denormals
         return executable
 

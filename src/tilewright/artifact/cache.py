@@ -30,6 +30,8 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
     compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
+    if not stored.store.is_on:
+        return executable
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:

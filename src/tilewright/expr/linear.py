@@ -148,6 +148,14 @@ def _serial(e: Expr) -> int:
 def expression(p: Polynomial) -> Expr:
     """The normal expression of a polynomial: monomials by degree, then age; the constant last; subtraction where a
     coefficient is negative."""
+    if len(p) <= 1:  # most are a number or a variable
+        if not p:
+            return const(0)
+        ((alone, times_alone),) = p.items()
+        if not alone:
+            return const(times_alone)
+        if len(alone) == 1 and times_alone == 1:
+            return alone[0]
     total: Expr | None = None
     constant = p.get((), 0)
     ordered = sorted((m for m in p if m), key=lambda m: (-len(m), [a.serial for a in m]))

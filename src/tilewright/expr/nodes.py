@@ -69,7 +69,7 @@ class Expr(Interned):
         for part in self._found:
             kinds |= part.kinds
             inner = part.variables
-            if not inner <= variables:
+            if inner is not variables and not inner <= variables:
                 variables = inner if variables <= inner else variables | inner
         _set_kinds(self, kinds)
         _set_variables(self, variables)
@@ -164,12 +164,18 @@ class Binary(Expr):
     b: Expr
 
     def __post_init__(self) -> None:
-        if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
+        a, b = self.a, self.b
+        if a.dtype is not b.dtype or a.lanes != b.lanes:
             raise InternalError(
                 f"{type(self).__name__} of {self.a.dtype}x{self.a.lanes} and {self.b.dtype}x{self.b.lanes}",
                 why="the two operands of an expression have one type",
             )
-        self._typed(self.a.dtype, self.a.lanes)
+        _set_dtype(self, a.dtype)  # what `_typed` does, for the two parts that most expressions have
+        _set_lanes(self, a.lanes)
+        _set_serial(self, next(_serials))
+        _set_kinds(self, self.bit | a.kinds | b.kinds)
+        one, two = a.variables, b.variables
+        _set_variables(self, one if two <= one else two if one <= two else one | two)
 
 
 class Add(Binary):
@@ -364,23 +370,26 @@ def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:
 def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number) -> Expr:
     """`cls(a, b)` with numbers coerced to the other side's type, constants and neutral elements folded."""
     if type(b) not in _classes:
-        assert isinstance(a, Expr)
-        assert not isinstance(b, Expr)
-        b = const(b, a.dtype)
+        b = const(b, a.dtype)  # type: ignore[arg-type, union-attr]
     elif type(a) not in _classes:
-        assert isinstance(b, Expr)
-        assert not isinstance(a, Expr)
-        a = const(a, b.dtype)
+        a = const(a, b.dtype)  # type: ignore[arg-type, union-attr]
     if TYPE_CHECKING:
         assert isinstance(a, Expr) and isinstance(b, Expr)  # noqa: PT018
     if type(b) is Const:
         if type(a) is Const:
-            folded = cls(a, b)
-            return const(meaning.fold(cls.__name__, a.value, b.value, a.dtype), folded.dtype)
+            dtype = dtypes.bool_ if issubclass(cls, Compare) else a.dtype
+            return const(meaning.fold(cls.__name__, a.value, b.value, _common(cls, a, b)), dtype)
     elif type(a) is not Const:
         return cls(a, b)
     neutral = _neutral(cls, a, b) if a.dtype.kind in "iu" else None
     return cls(a, b) if neutral is None else neutral
+
+
+def _common(cls: type[Expr], a: Const, b: Const) -> DType:
+    """The type of both constants."""
+    if a.dtype is not b.dtype:
+        raise InternalError(f"{cls.__name__} of {a.dtype} and {b.dtype}")
+    return a.dtype
 
 
 def _neutral(cls: type, a: Expr, b: Expr) -> Expr | None:
