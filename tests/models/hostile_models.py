@@ -1,6 +1,6 @@
 """Random small models whose integers are extreme: attributes, integer inputs, dimensions, numbers in a program's text.
 
-    case = draw(17)         ->  a model of one operator, arrays for it, and what was drawn, the same for a number each time
+    case = draw(17)         ->  a model of one operator and arrays for it, for each number always the same
 
 Every operator that takes an integer has a recipe here, which draws ordinary numbers and, in each model at least once,
 one of `EXTREMES`. Integer inputs are constants of the model or given at run time, by chance.
@@ -18,12 +18,15 @@ from onnx import AttributeProto, NodeProto, TensorProto, helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 
-EXTREMES = tuple(
-    sign * (number + near)
-    for number in (2**20, 2**31, 2**32, 2**40, 2**62, 2**63 - 2)
-    for near in (-1, 0, 1)
-    for sign in (1, -1)
-) + (0, 0, 0, -1, -1, -1, 1, 2, -2, -2, -(2**63))
+EXTREMES = (
+    *[
+        sign * (number + near)
+        for number in (2**20, 2**31, 2**32, 2**40, 2**62, 2**63 - 2)
+        for near in (-1, 0, 1)
+        for sign in (1, -1)
+    ],
+    *(0, 0, 0, -1, -1, -1, 1, 2, -2, -2, -(2**63)),
+)
 
 THEMES = (
     EXTREMES,
@@ -73,7 +76,12 @@ class Draw:
     def list(self, count: int, *ordinary: int) -> list[int]:
         """That many numbers; now and then one more or less."""
         count = max(0, count + (self.chance.choice((-1, 1)) if self.maybe(0.03) else 0))
-        return [self.number(*ordinary) for _ in range(count)]
+        found = [self.number(*ordinary) for _ in range(count)]
+        if self.maybe(self.hostile):
+            # The same number before and behind, or everywhere: their sum, or product, may look small.
+            one, first, apart = self.chance.choice(self.extremes), self.chance.randrange(2), self.chance.choice((1, 2))
+            found = [one if n % apart == first % apart else number for n, number in enumerate(found)]
+        return found
 
     def some(self, **attributes: Any) -> dict[str, Any]:
         """The attributes of which each is left out now and then."""
@@ -110,7 +118,7 @@ class Draw:
         return name
 
 
-Recipe = Callable[[Draw], "Node | NodeProto"]
+Recipe = Callable[[Draw], "Node | list[NodeProto]"]
 
 
 @dataclass
@@ -135,7 +143,9 @@ RECIPES: list[tuple[str, Recipe]] = []
 
 
 def recipe(function: Recipe) -> Recipe:
-    RECIPES.append((function.__name__, function))
+    """Those of windows, which have most integers, are drawn more often."""
+    often = 4 if function.__name__ in ("conv", "conv_transpose", "pool", "col2im", "pad", "resize") else 1
+    RECIPES.extend([(function.__name__, function)] * often)
     return function
 
 
@@ -411,7 +421,12 @@ def scatter(d: Draw) -> Node:
     d.integers("i", [[d.number(0, 1, -1) for _ in range(3)] for _ in range(2)])
     d.weights("u", [2, 3])
     axis = d.some(axis=d.number(0, 1, -1))
-    return Node(operator, ["x", "i", "u"], axis if operator == "Scatter" else axis | reduction, 10 if operator == "Scatter" else 18)
+    return Node(
+        operator,
+        ["x", "i", "u"],
+        axis if operator == "Scatter" else axis | reduction,
+        10 if operator == "Scatter" else 18,
+    )
 
 
 @recipe
@@ -596,7 +611,9 @@ def dequantize(d: Draw) -> Node:
     d.input("x", [2, 4, 3], np.uint8, 0, 9)
     blocked = d.maybe()
     d.weights("s", [2, 2, 3] if blocked else [4])
-    return Node("DequantizeLinear", ["x", "s"], d.some(axis=d.number(1, -2)) | ({"block_size": d.number(2)} if blocked else {}))
+    return Node(
+        "DequantizeLinear", ["x", "s"], d.some(axis=d.number(1, -2)) | ({"block_size": d.number(2)} if blocked else {})
+    )
 
 
 @recipe
@@ -608,7 +625,12 @@ def center_crop_pad(d: Draw) -> Node:
 @recipe
 def affine_grid(d: Draw) -> Node:
     d.input("t", [1, 2, 3])
-    return Node("AffineGrid", ["t", d.integers("s", [d.number(1), d.number(1), d.number(3), d.number(4)])], d.some(align_corners=d.number(0, 1)), 20)
+    return Node(
+        "AffineGrid",
+        ["t", d.integers("s", [d.number(1), d.number(1), d.number(3), d.number(4)])],
+        d.some(align_corners=d.number(0, 1)),
+        20,
+    )
 
 
 @recipe
@@ -616,7 +638,9 @@ def attention(d: Draw) -> Node:
     for name in "qkv":
         d.input(name, [1, 4, 6])
     heads = {"q_num_heads": d.number(2, 3), "kv_num_heads": d.number(2, 3)}
-    return Node("Attention", list("qkv"), heads | d.some(is_causal=d.number(0, 1), qk_matmul_output_mode=d.number(0)), 23)
+    return Node(
+        "Attention", list("qkv"), heads | d.some(is_causal=d.number(0, 1), qk_matmul_output_mode=d.number(0)), 23
+    )
 
 
 @recipe
@@ -687,7 +711,7 @@ def loop(d: Draw) -> Node:
 
 
 @recipe
-def sizes_computed(d: Draw) -> list[NodeProto]:  # type: ignore[type-var]
+def sizes_computed(d: Draw) -> list[NodeProto]:
     """A shape that is computed from another one: products and sums of sizes and of numbers from the model."""
     d.input("x", [d.number(2, 3) % 5 + 1, 2])
     d.integers("f", [d.number(1, 2), d.number(1)])
@@ -705,9 +729,9 @@ def sizes_computed(d: Draw) -> list[NodeProto]:  # type: ignore[type-var]
 
 
 @recipe
-def empty_and_huge(d: Draw) -> list[NodeProto]:  # type: ignore[type-var]
+def empty_and_huge(d: Draw) -> list[NodeProto]:
     """Arrays without elements whose other dimensions are huge: their products are sizes of results."""
-    many = d.chance.choice((2**31, 2**36, 2**40, 2**58))
+    many = d.chance.choice((2**24, 2**30, 2**31, 2**40, 2**58))
     d.extreme += 1
     d.feeds["x"], d.declared["x"] = np.empty((many, 0), np.float32), ["n", "m"]
     form = d.chance.randrange(7)
@@ -722,7 +746,11 @@ def empty_and_huge(d: Draw) -> list[NodeProto]:  # type: ignore[type-var]
     if form == 4:
         return [helper.make_node("Tile", ["x", d.integers("r", d.list(2, 1, 2**31))], ["y0"], name="it")]
     if form == 5:
-        return [helper.make_node("Unsqueeze", ["x", d.integers("a", [0])], ["t"]), helper.make_node("Unsqueeze", ["x", d.integers("b", [1])], ["u"]), helper.make_node("Add", ["t", "u"], ["y0"], name="it")]
+        return [
+            helper.make_node("Unsqueeze", ["x", d.integers("a", [0])], ["t"]),
+            helper.make_node("Unsqueeze", ["x", d.integers("b", [1])], ["u"]),
+            helper.make_node("Add", ["t", "u"], ["y0"], name="it"),
+        ]
     return [helper.make_node("Flatten", ["x"], ["y0"], axis=2, name="it")]
 
 
@@ -740,7 +768,7 @@ TEXTS = (
     "y: f32[{n}, 3] = broadcast(x, shape=({n}, 3))",
     "y: f32[{n}, {n}] = reshape(x, shape=({n}, {n}))",
     "y: f32[2, 3] = window_reduce(x, kind=max, window=(1, {n}), strides=(1, {n}), dilations=({n}, {n}))",
-    "y: f32[2, {n}] = contract(x, x, spec=\"i a+b*{p}, i b -> i a\", sizes=((\"a\", {n}),))",
+    'y: f32[2, {n}] = contract(x, x, spec="i a+b*{p}, i b -> i a", sizes=(("a", {n}),))',
     "y: i64[{n}] = iota(shape=({n},), axis={n}, dtype=i64)",
     "y: f32[{n}, 3] = concat(x, x, axis={n})",
     "y: f32[{n}] = full(value=f32(1.0), shape=({n},))",

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
-SECONDS = 20
+SECONDS = 60
 """A case may take so long; a larger one hangs."""
 BYTES = 6 << 30
 """The address space of a worker."""
@@ -73,8 +73,9 @@ class Guarded:
 
 def run_case(seed: int) -> tuple[str, str]:
     """(refused, fault, result or defect; what there is to say about it)."""
-    import tilewright as tw
     from hostile_models import draw
+
+    import tilewright as tw
     from tilewright.report.errors import RuntimeFault, UserError
 
     case = draw(seed)

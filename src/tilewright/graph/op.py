@@ -26,7 +26,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.graph.attributes import RecordMeta, field_key
+from tilewright.graph.attributes import RecordMeta, field_key, field_kinds
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
 from tilewright.report.errors import UserError
@@ -139,10 +139,15 @@ class TypeContext:
             self.requirements.append((verdict, what))
 
     def check_size(self, type: TensorType) -> None:
-        """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around."""
-        known = math.prod(int(d.value) for d in type.shape if isinstance(d, Const))
+        """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around. One
+        of 0 is left out: the others are still what programs count to."""
+        sizes = [int(d.value) for d in type.shape if isinstance(d, Const)]
+        known = math.prod(n for n in sizes if n)
         if known > MOST_ELEMENTS:
-            raise self.error(f"{type} has {known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}")
+            beside = "beside its empty dimension " if 0 in sizes else ""
+            raise self.error(
+                f"{type} has {beside}{known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}"
+            )
         for part in preorder(type.shape):
             if isinstance(part, Const) and abs(part.value) > LARGEST:
                 raise self.error(
@@ -152,7 +157,7 @@ class TypeContext:
     def check_attributes(self, record: Attributes) -> None:
         """No number of a record is beyond what sizes may be computed with; type rules may add and subtract them, and
         what they multiply is checked as a part of a size."""
-        for name, value in zip(record._fields, record.field_values(), strict=True):
+        for name, value in zip(field_kinds(type(record)), record.field_values(), strict=True):
             if name not in record.any_number:
                 for number in _numbers_in(value):
                     if abs(number) > LARGEST:
