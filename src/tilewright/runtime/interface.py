@@ -21,9 +21,6 @@ from tilewright.types.tensor import TensorType
 Shape = tuple[int, ...]
 Binder = Callable[[Sequence[Shape]], tuple[Shape, tuple[Shape | None, ...], int]]
 
-MOST_BESIDE_EMPTY = 1 << 30
-"""What the dimensions of an array without elements that are not 0 may multiply to: programs count to them."""
-
 
 @dataclass(frozen=True, slots=True)
 class Port:
@@ -105,7 +102,7 @@ class _Binder:
         if self.bytes:
             self.lines += [f"    size = {' + '.join(self.bytes)}", "    if size > allowed[0]: allow(size)"]
         self.lines.append(f"    return ({symbols}), ({outputs}), {'size' if self.bytes else 0}")
-        scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size, "empty": self._empty}
+        scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size}
         scope |= {"allowed": self.allowed, "allow": self._allow}
         exec(compile("\n".join(self.lines), "<shapes of a call>", "exec"), scope)
         binder: Binder = scope["bind"]
@@ -119,8 +116,6 @@ class _Binder:
         if known is not None:
             self.lines.append(f"    if d != {known}:")
             indent *= 2
-        elif port.type.rank > 1:
-            self.lines.append(f"    if 0 in d: empty({n}, d)")
         self.lines.append(f"{indent}if len(d) != {port.type.rank}: wrong_rank({n}, shapes)")
         for axis, extent in enumerate(shape):
             if isinstance(extent, Var) and extent not in self.bound:
@@ -159,18 +154,6 @@ class _Binder:
         """The results take `size` bytes, more than those of any call before."""
         check_memory(size, "results")
         self.allowed[0] = size
-
-    def _empty(self, n: int, shape: Shape) -> None:
-        """An array without elements takes no memory, so nothing else bounds its other dimensions."""
-        others = prod(size for size in shape if size)
-        if others > MOST_BESIDE_EMPTY:
-            port = self.interface.inputs[n]
-            raise UserError(
-                f"input {port.label} has no elements, and dimensions that are too large",
-                why=f"those of its shape {shape} that are not 0 multiply to {others:,}; "
-                f"the most is {MOST_BESIDE_EMPTY:,}",
-                mend=f"give {port.label} smaller dimensions",
-            )
 
     def _wrong_rank(self, n: int, shapes: Sequence[Shape]) -> None:
         port = self.interface.inputs[n]
