@@ -70,12 +70,6 @@ CASES = {
         model("Col2Im", {"x": [1, 4, 9]}, {"s": [4, 4], "b": [2, 2]}, dilations=[-1, 1]),
         "cannot read a node of the model\nat:   Col2Im 'it'\nwhy:  dilations [-1, 1] has an entry below 1",
     ),
-    "a shape without elements": (
-        model("ConstantOfShape", {}, {"s": [2**36, 0, 2]}),
-        "cannot type constant\nat:   output 'y'\n"
-        "why:  f32[68719476736, 0, 2] has beside its empty dimension 137,438,953,472 elements or a multiple of it; "
-        "the most is 68,719,476,736",
-    ),
     "sizes of a shape that multiply to nothing in 64 bits": (
         model("Tile", {"x": [2, 2]}, {"r": [2**40, 2**40]}),
         "cannot type broadcast\nat:   Tile 'it'\n"
@@ -125,9 +119,9 @@ def test_whole_messages(case: str) -> None:
 
 def test_inputs_of_programs_have_sizes_of_tensors() -> None:
     many = 2**36 + 1
-    text = message(f"graph main(x: f32[{many}, 0]) -> y:\n  y: f32[{many}, 0] = relu(x)\n")
+    text = message(f"graph main(x: f32[{many}]) -> y:\n  y: f32[{many}] = relu(x)\n")
     assert "this module is not valid: 2 errors" in text
-    assert f"f32[{many}, 0] has beside its empty dimension {many:,} elements or a multiple of it" in text
+    assert f"f32[{many}] has {many:,} elements or a multiple of it; the most is 68,719,476,736" in text
 
 
 def test_buffers_of_loops_functions_have_addresses() -> None:
@@ -166,7 +160,7 @@ def test_loops_around_loops_that_never_run_do_not_run() -> None:
     np.testing.assert_array_equal(exe(x)[0], np.tile(x, (3, 2)))
 
 
-@pytest.mark.parametrize("repeats", [(2**40, 2**40), (2**31, 2**33), (2**40, 0)])
+@pytest.mark.parametrize("repeats", [(2**40, 2**40), (2**31, 2**33)])
 def test_repeats_of_a_call_are_counted_exactly(repeats: tuple[int, int]) -> None:
     shapes = {
         "x": helper.make_tensor_value_info("x", FLOAT, [2, 2]),
@@ -179,7 +173,7 @@ def test_repeats_of_a_call_are_counted_exactly(repeats: tuple[int, int]) -> None
     with pytest.raises(RuntimeFault) as raised:
         exe(x, np.array(repeats))
     assert str(raised.value) == "a tensor of a size from data has more than 4,294,967,296 elements\nat:   Tile 'it'"
-    assert exe(x, np.array([2, 0]))[0].shape == (4, 0)
+    assert exe(x, np.array([2**40, 0]))[0].shape == (2**41, 0)
 
 
 def test_diagonals_beyond_every_matrix() -> None:

@@ -18,10 +18,8 @@ import numpy as np
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Cast, Const, Expr, Le, Mul, Var, as_expr, const
 from tilewright.expr.overflow import fits
-from tilewright.expr.simplify import simplify
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
@@ -124,10 +122,7 @@ class GraphBuilder:
             if not isinstance(exact, Const):
                 self.require(exact, "a size of the result is too large to compute with")
         if from_data:
-            counted: Expr = const(1)
-            for extent in type.shape:
-                counted = counted * maximum(extent, 1)  # one of 0 is no reason to count to the others
-            few = Le(simplify(counted), const(MOST_FROM_DATA))
+            few = Le(type.size, const(MOST_FROM_DATA))
             self.require(few, f"a tensor of a size from data has more than {MOST_FROM_DATA:,} elements")
 
     def require(self, cond: Expr, message: str) -> None:

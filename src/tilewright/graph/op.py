@@ -139,15 +139,10 @@ class TypeContext:
             self.requirements.append((verdict, what))
 
     def check_size(self, type: TensorType) -> None:
-        """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around. One
-        of 0 is left out: the others are still what programs count to."""
-        sizes = [int(d.value) for d in type.shape if isinstance(d, Const)]
-        known = math.prod(n for n in sizes if n)
+        """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around."""
+        known = math.prod(int(d.value) for d in type.shape if isinstance(d, Const))
         if known > MOST_ELEMENTS:
-            beside = "beside its empty dimension " if 0 in sizes else ""
-            raise self.error(
-                f"{type} has {beside}{known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}"
-            )
+            raise self.error(f"{type} has {known:,} elements or a multiple of it; the most is {MOST_ELEMENTS:,}")
         for part in preorder(type.shape):
             if isinstance(part, Const) and abs(part.value) > LARGEST:
                 raise self.error(
