@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-architectures bench-before-after count-constants clean
+	bench-memory bench-start bench-machine bench-pools bench-architectures bench-before-after count-constants fuzz-attributes clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -25,6 +25,10 @@ test: lint
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py reduced_precision.py) tests/models/test_onnx_backend.py
+
+# Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
+fuzz-attributes: $(TEST)
+	$(BIN)/python tests/models/hostile_runs.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

@@ -10,6 +10,9 @@ a scalar, n for a vector of n lanes, which only legalised programs contain.
 
 (`buffer[i, …]` is `Load`, a node of the loops level, which owns buffers.) Python's operators build expressions; they
 coerce Python numbers to the other side's type and fold constants and neutral elements, nothing more: see simplify.py.
+
+Folding keeps index arithmetic exact. A sum or product of constants that 64 bits do not hold stays written out, so that
+whoever computes sizes can see that it wraps around (overflow.py); `const` refuses such a number.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tilewright.core.node import Interned, derived, scalar_key
 from tilewright.expr import dtypes, meaning
 from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import INTRINSICS, Intrinsic
-from tilewright.report.errors import InternalError
+from tilewright.report.errors import InternalError, UserError
 
 _serials, _places = itertools.count(), itertools.count()
 _NO_VARIABLES: frozenset[Var] = frozenset()
@@ -349,13 +352,42 @@ class Broadcast(Expr):
 
 
 def const(value: Number, dtype: DType = dtypes.index) -> Const:
-    """The constant `value`, rounded or wrapped to `dtype`."""
-    if dtype is dtypes.index and type(value) is int and 0 <= value < len(_SMALL):
-        found = _SMALL[value]
-        if found is None:
-            found = _SMALL[value] = Const(value, dtype)
-        return found
+    """The constant `value`, rounded to a float type, or wrapped to an integer of up to 32 bits or without a sign.
+
+    Raises UserError for an index that 64 bits do not hold.
+    """
+    if dtype is dtypes.index and type(value) is int:
+        if 0 <= value < len(_SMALL):
+            found = _SMALL[value]
+            if found is None:
+                found = _SMALL[value] = Const(value, dtype)
+            return found
+        if not is_index(value):
+            raise UserError(
+                "a size or an index is too large to compute with",
+                why=f"it is {value}, and 64 bits hold {dtypes.index.min} to {dtypes.index.max}",
+                mend="make the sizes, or the attributes that they follow from, smaller",
+            )
+        return Const(value, dtype)
     return Const(meaning.to_dtype(value, dtype), dtype)
+
+
+def is_index(value: int) -> bool:
+    """Whether 64 bits hold the number."""
+    return -(1 << 63) <= value < 1 << 63
+
+
+def exact(value: int) -> Expr:
+    """The index expression of any whole number: a constant, or a sum and products that wrap around where 64 bits do
+    not hold it. They compute it modulo 2^64, as the program would."""
+    if is_index(value):
+        return const(value)
+    high, low = divmod(value, _FAR)
+    product = Mul(exact(high), const(_FAR))
+    return Add(product, const(low)) if low else product
+
+
+_FAR = 1 << 62
 
 
 _SMALL: list[Const | None] = [None] * 1024
@@ -378,7 +410,8 @@ def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number
     if type(b) is Const:
         if type(a) is Const:
             dtype = dtypes.bool_ if issubclass(cls, Compare) else a.dtype
-            return const(meaning.fold(cls.__name__, a.value, b.value, _common(cls, a, b)), dtype)
+            value = meaning.fold(cls.__name__, a.value, b.value, _common(cls, a, b))
+            return cls(a, b) if dtype is dtypes.index and not is_index(value) else const(value, dtype)
     elif type(a) is not Const:
         return cls(a, b)
     neutral = _neutral(cls, a, b) if a.dtype.kind in "iu" else None
@@ -411,6 +444,6 @@ def call(name: str, *args: Expr | Number) -> Expr:
     """The intrinsic `name` of its arguments; numbers take the type of the first argument that is an expression."""
     dtype = next(a.dtype for a in args if isinstance(a, Expr))
     exprs = tuple(as_expr(a, dtype) for a in args)
-    if name == "neg" and isinstance(exprs[0], Const):
+    if name == "neg" and isinstance(exprs[0], Const) and not (dtype is dtypes.index and exprs[0].value == dtype.min):
         return const(-exprs[0].value, dtype)
     return Call(INTRINSICS[name], exprs)
