@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from cli_models import save_affine
 from tilewright.artifact import stored as stored_module
 from tilewright.artifact.stored import Stored
 from tilewright.core.switches import Switches
+from tilewright.runtime.bundle import Source
 from tilewright.store import Store
 
 ROOT = Path(__file__).parents[2]
@@ -82,6 +84,21 @@ def test_a_content_is_hashed_once_while_a_file_stays(tmp_path: Path, monkeypatch
     os.utime(path)
     with pytest.raises(AssertionError, match="read again"):
         Stored.of_file(path, target, Switches(), {})
+
+
+def test_without_a_store_a_model_is_hashed_when_somebody_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", "off")
+    path, hashed, digest = save_affine(tmp_path), list[Source](), Source.digest
+
+    def noted(source: Source) -> str:
+        hashed.append(source)
+        return digest(source)
+
+    monkeypatch.setattr("tilewright.runtime.bundle.Source.digest", noted)
+    program = tw.compile(path).program
+    assert not hashed
+    assert program.provenance["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert dict(program.provenance).keys() == {"tilewright", "llvm", "model", "sha256"} and len(hashed) == 1
 
 
 @pytest.mark.parametrize(

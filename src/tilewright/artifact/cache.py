@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from tilewright.artifact.stored import Stored
+from tilewright.artifact.stored import MadeFrom, Stored
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
 from tilewright.compiler.pipeline import lower, plan_of
@@ -23,15 +23,14 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     file = open_model(stored.path)
     compiled = produce(fix_dimensions(read(file), stored.sizes), stored.target, stored.switches)
     files = file.files()
-    folder = os.path.dirname(os.path.abspath(stored.path))
-    sources = [Source(_relative(f.path, folder, n), f.data, "" if n else stored.sha256) for n, f in enumerate(files)]
     for source in files:
         release(source.data)
-    origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
     compiled.origin = origin_of(stored)
-    executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
+    executable = link(compiled, stored.target, time.perf_counter() - start, threads, MadeFrom(stored))
     if not stored.store.is_on:
         return executable
+    folder = os.path.dirname(os.path.abspath(stored.path))
+    sources = [Source(_relative(f.path, folder, n), f.data, "" if n else stored.sha256) for n, f in enumerate(files)]
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, Source
 from tilewright.runtime.program import Program
-from tilewright.store import Damaged, Store, digest
+from tilewright.store import Damaged, Json, Store, digest
 from tilewright.store.files import map_file
 from tilewright.target import Target
 from tilewright.target.machine import llvm_stamp
@@ -102,20 +101,31 @@ class Stored:
 
 
 def _hashed(path: str, model: Source, store: Store) -> Callable[[], str]:
-    """The SHA-256 of a model's file, for whoever asks. Without a store nobody does before the model is compiled: a
-    thread reads the file meanwhile."""
-    if store.is_on:
-        known = _digest_of(path, model, store)
-        return lambda: known
-    found: list[str] = []
-    thread = threading.Thread(target=lambda: found.append(model.digest()), daemon=True)
-    thread.start()
+    """The SHA-256 of a model's file. Without a store it is found when somebody asks for it."""
+    if not store.is_on:
+        return cache(model.digest)
+    known = _digest_of(path, model, store)
+    return lambda: known
 
-    def wait() -> str:
-        thread.join()
-        return found[0]
 
-    return wait
+class MadeFrom(Mapping[str, Json]):
+    """What a program says of the model file that it was compiled from: `model`, its name, and `sha256`, which is only
+    found where it is asked for."""
+
+    def __init__(self, stored: Stored) -> None:
+        self._found: dict[str, Callable[[], Json]] = {
+            "model": lambda: os.path.basename(stored.path),
+            "sha256": stored.hashed,
+        }
+
+    def __getitem__(self, key: str) -> Json:
+        return self._found[key]()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 def _digest_of(path: str, model: Source, store: Store) -> str:

@@ -12,9 +12,6 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
 from tilewright.report.errors import InternalError
 
-Place = tuple[str, Expr]
-"""The element of a buffer, given by its pointer, at an index."""
-
 
 @dataclass(slots=True)
 class OpenLoop:
@@ -26,12 +23,13 @@ class OpenLoop:
 
 class Emitter:
     """Emits instructions into `lines`; remembers which value each expression has: in `scopes` what holds for as long as
-    they are open, in `loaded` what came out of memory; in `loops` the loops around what is emitted, outermost first."""
+    they are open, also the results of some instructions by their text, in `loaded` what came out of memory; in `loops`
+    the loops around what is emitted, outermost first."""
 
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         self.lines: list[str] = []
         self.names = names or count().__next__
-        self.scopes: list[dict[Expr | Place, str]] = [{}]
+        self.scopes: list[dict[Expr | str, str]] = [{}]
         self.loaded: dict[Expr, str] = {}
         self.loops: list[OpenLoop] = []
         self.declarations: set[str] = set()
@@ -48,6 +46,13 @@ class Emitter:
         self.lines.append(f"  {name} = {instruction}")
         return name
 
+    def once(self, instruction: str) -> str:
+        """The result of an instruction without effects, which is emitted unless an open scope has the same."""
+        name = self.in_scope(instruction)
+        if name is None:
+            name = self.scopes[-1][instruction] = self.fresh(instruction)
+        return name
+
     def known(self, e: Expr) -> str | None:
         """The name of the value of an expression that has been computed where it can still be used."""
         name = self.loaded.get(e)
@@ -58,7 +63,7 @@ class Emitter:
                     break
         return name
 
-    def in_scope(self, key: Expr | Place) -> str | None:
+    def in_scope(self, key: Expr | str) -> str | None:
         """The name of what has been computed in a scope that is still open."""
         for scope in reversed(self.scopes):
             name = scope.get(key)

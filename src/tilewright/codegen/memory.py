@@ -155,27 +155,22 @@ class Memory(Masked):
         element, start = memory_type(buffer.dtype), self.pointers[buffer]
         if isinstance(place.base, Const):
             return self._constant_place(element, start, place.offset, buffer.scope is Scope.REGISTER)
-        key = (start, place.base)
-        shared = self.in_scope(key)
-        if shared is None:
-            shared = self.fresh(f"getelementptr {element}, ptr {start}, i64 {self.value(place.base)}")
-            if place.base not in self.loaded:
-                self.scopes[-1][key] = shared
+        shared = self.once(f"getelementptr {element}, ptr {start}, i64 {self.value(place.base)}")
         if place.offset == 0:
             return shared
-        return self.fresh(f"getelementptr {element}, ptr {shared}, i64 {place.offset}")
+        return self.once(f"getelementptr {element}, ptr {shared}, i64 {place.offset}")
 
     def _constant_place(self, element: str, start: str, offset: int, register: bool) -> str:
         """The address of a numbered element; of a register's once for the function."""
         if offset == 0:
             return start
         if not register:
-            return self.fresh(f"getelementptr {element}, ptr {start}, i64 {offset}")
-        key = (start, const(offset))
-        name = self.scopes[0].get(key)
+            return self.once(f"getelementptr {element}, ptr {start}, i64 {offset}")
+        instruction = f"getelementptr inbounds {element}, ptr {start}, i64 {offset}"
+        name = self.scopes[0].get(instruction)
         if name is None:
-            name = self.scopes[0][key] = f"%v{self.names()}"
-            self.allocas.append(f"  {name} = getelementptr inbounds {element}, ptr {start}, i64 {offset}")
+            name = self.scopes[0][instruction] = f"%v{self.names()}"
+            self.allocas.append(f"  {name} = {instruction}")
         return name
 
     def prepare(self, shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> tuple[Address, list[Expr]]:

@@ -234,9 +234,7 @@ class Statements(Interleaved):
                 if any(isinstance(n, For) or (isinstance(n, Load) and reads_one(n)) for n in preorder(body)):
                     self._if(self.any_lane(count), body, None)
                     continue
-                self.scopes.append({})
                 self.body(body)
-                self.scopes.pop()
 
     def _while(self, cond: Expr, body: Stmt) -> None:
         n = next(self.labels)

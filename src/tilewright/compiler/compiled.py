@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import ChainMap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import cast
 
 import llvmlite.binding as llvm
 
@@ -28,6 +31,7 @@ from tilewright.runtime.inside import Inside, Origin, Stages
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.pool import pool_code
 from tilewright.runtime.program import Program, Site
+from tilewright.store import Json
 from tilewright.target import Target
 from tilewright.target.machine import is_elf
 
@@ -94,19 +98,24 @@ def stages_of(compiled: Compiled, target: Target) -> Stages:
 
 
 def link(
-    compiled: Compiled, target: Target, seconds: float, threads: int | None = None, **provenance: str
+    compiled: Compiled,
+    target: Target,
+    seconds: float,
+    threads: int | None = None,
+    provenance: Mapping[str, Json] = MappingProxyType({}),
 ) -> Executable:
-    """The executable of what was compiled; its calls use this many threads, the default number unless given."""
+    """The executable of what was compiled; its calls use this many threads, the default number unless given.
+    `provenance` says what it was compiled from."""
     known = compiled.choices if compiled.again is not None else None
     inside = Inside(lambda: stages_of(compiled, target), known, compiled.origin)
-    return Executable(program_of(compiled, target, **provenance), lambda: inside, seconds=seconds, threads=threads)
+    return Executable(program_of(compiled, target, provenance), lambda: inside, seconds=seconds, threads=threads)
 
 
-def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program:
+def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json] = MappingProxyType({})) -> Program:
     """What was compiled as a program that can be run, or written to a file."""
     constants = tuple(compiled.module.constants[name] for name in compiled.constants)
-    made_by = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
-    made = {**made_by, **provenance}
+    made_by: dict[str, Json] = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
+    made = ChainMap(cast(dict[str, Json], provenance), made_by)  # which looks into neither before it is asked
     code = link_code(compiled.code, target, (ENTRY,))
     if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
         code += (pool_code(target),)

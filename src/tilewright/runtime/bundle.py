@@ -71,7 +71,7 @@ def encode(
     blobs.update(constants.blobs)
     manifest: dict[str, Json] = {
         "abi": VERSION,
-        "about": about or {},
+        "about": dict(about or {}),
         "programs": rows,
         "sources": [[s.path, s.digest()] for s in sources],
     }

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.strassen import AT_ONCE, DERIVED, PRODUCTS, STORED, input_terms, output_terms
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
 from tilewright.plan.tile.registers import hertz
 from tilewright.target import Target
 
@@ -54,6 +54,9 @@ LEAST_ROWS = 16
 
 PANELS, LITTLE = 6, 1 / 64
 """Vectors that panels divide evenly, for threads to share; by how much wider halves may be for it."""
+
+AT_ONCE = 32
+"""Rows of a constant that are looked at together: what is made of them stays in the caches."""
 
 CALLS = 3e-6
 """Seconds of further kernels."""
