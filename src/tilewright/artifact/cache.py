@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 from tilewright.artifact.stored import Stored
 from tilewright.compiler.apart import produce
@@ -30,6 +31,7 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
     compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
+    executable.program = replace(executable.program, files=stored.files_of(sources))
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:

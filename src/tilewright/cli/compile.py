@@ -58,7 +58,7 @@ def compile(
     """
     if is_compiled(model):
         raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
-    place = place_for(output or str(Path(model).with_suffix(".tw")), "--output")
+    place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     names = list(dict.fromkeys(targets)) or ["native"]
     made = [compile_model(model, name, how=How(level, off, dims, precision)) for name in names]
     with progress(f"writing {place.name}"):

@@ -23,7 +23,8 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
 
         tw.save("model.tw", tw.compile(model, target="x86-64-v3"), tw.compile(model, target="x86-64-v4"))
 
-    Raises UserError where no file can be written, and for programs that are not called alike.
+    Raises UserError where no file can be written (a directory, a device, a link, or a file that one of them was made
+    of), and for programs that are not called alike.
     """
     if not executables:
         raise UserError("there is nothing to save", mend="give one executable or several: save(path, executable)")
