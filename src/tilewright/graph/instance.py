@@ -34,8 +34,8 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
 
 
 def substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
-    """A field of an attribute record, or a type, with expressions for the symbols that are known. An expression in which
-    no symbol is left is a number: types and operators take anything else for a size that only a call knows."""
+    """A field of an attribute record, or a type, with expressions for the symbols that are known. An expression without
+    symbols is a number then: types and operators take anything else for a size that only a call knows."""
     if isinstance(value, Expr):
         found = substitute(value, known)
         assert isinstance(found, Expr)
