@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tilewright.codegen.abi import VERSION
+from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, encode
 from tilewright.runtime.mapped import KIND, MappedPrograms
@@ -30,7 +31,7 @@ KEY = digest(kind="compiled programs")
 def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) -> None:
     """Writes programs of one model, for different targets, to the file at `path`: all of it, or nothing is changed.
     Raises UserError where no file can be written, such as over a file that a program was made of."""
-    place, sources = Path(path), [file for program in programs for file in program.files]
+    place, sources = Path(path_of(path)), [file for program in programs for file in program.files]
     check_place(place, sources)
     _check_together(programs)
     parts = encode(programs, about=programs[0].provenance)
