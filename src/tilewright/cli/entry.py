@@ -16,6 +16,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli.guard import INTERRUPTED, guarded
+from tilewright.cli.streams import end_lost_output, is_lost_output, open_closed_streams
 
 SUMMARIES = {
     "run": "Run a model once and print its outputs.",
@@ -46,10 +47,15 @@ Examples:
 def main() -> None:
     """Run the command that the process was started with, and end the process."""
     words = sys.argv[1:]
+    open_closed_streams()
     try:
         application(words)(args=words, prog_name="tilewright")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        if not is_lost_output(error):
+            raise
+        sys.exit(end_lost_output(error))
 
 
 def application(words: Sequence[str]) -> typer.Typer:
