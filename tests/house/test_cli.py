@@ -319,6 +319,7 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
     assert (run.returncode, run.stderr) == (streams.UNREAD, "")
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_quietly_with_130(tmp_path: Path) -> None:
     command = [*PROGRAM, "bench", str(save_affine(tmp_path)), "--vs", "none", "--seconds", "60"]
     environment = {**ENVIRONMENT, "TILEWRIGHT_SHOW": "1", "TILEWRIGHT_STORE": "off"}
