@@ -17,6 +17,7 @@ import typer
 
 from tilewright.cli.streams import drop, end_lost_output, is_lost_output, tell
 from tilewright.report.errors import InternalError, RuntimeFault, TilewrightError
+from tilewright.report.printable import printable
 
 P = ParamSpec("P")
 
@@ -49,7 +50,7 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
 
 def note(text: str) -> None:
     """A remark that is no part of the output, on stderr."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def _tell(error: TilewrightError) -> int:
@@ -89,7 +90,7 @@ def _plain_warnings() -> Iterator[None]:
     """Warnings as their text: the line of code that a warning came from means nothing on a command line."""
 
     def show(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {printable(str(message), lines=True)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -78,6 +78,8 @@ def find_obstacle(place: Path, sources: Iterable[str] = ()) -> str | None:
         return _reason(error)
     if stat.S_ISLNK(status.st_mode):
         return f"it is a link to {os.path.realpath(place)}"
+    if stat.S_ISDIR(status.st_mode):
+        return "it is a directory"
     if not stat.S_ISREG(status.st_mode):
         return f"it is {_kind_of(status)}"
     for source in sources:
@@ -97,7 +99,7 @@ def _find_obstacle_above(folder: Path) -> str | None:
 
 
 def _kind_of(status: os.stat_result) -> str:
-    return "a directory" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
+    return "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
 
 
 def _reason(error: OSError | ValueError) -> str:
