@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -25,6 +26,15 @@ pytest.register_assert_rewrite("golden_files", "primitive_checks")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--stress-seconds", dest="stress_seconds", default=5, help="how long threads call at once")
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C interrupts this process and those that it starts, also where the tests run in the background: shells let
+    background jobs ignore interrupts, processes pass that on, and Python does not raise then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -68,6 +68,7 @@ POINTS = {
 }
 
 
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize(("place", "name"), POINTS.values(), ids=POINTS)
 def test_a_compilation_that_is_interrupted_leaves_nothing_behind(
     place: object, name: str, tmp_path: Path, store: Store, monkeypatch: pytest.MonkeyPatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -19,6 +20,7 @@ from tilewright.runtime.bundle import Bundle
 from tilewright.runtime.file import open_bundle
 from tilewright.store import Damaged
 from tilewright.store.checksum import PAGE, Checksum, PendingChecksum, checksum
+from tilewright.target.host import current_host
 
 ROOT = Path(__file__).parents[2]
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
@@ -214,7 +216,12 @@ def _changes(value: object, wrong: object) -> list[dict[str, object]]:
     return found
 
 
-def test_code_for_another_machine_is_refused_with_what_is_lacking(tmp_path: Path) -> None:
+def test_code_for_another_machine_is_refused_with_what_is_lacking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = tw.Target.parse("x86-64-v4")
+    host = dataclasses.replace(current_host(), triple=plain.triple, features=plain.features)
+    monkeypatch.setattr("tilewright.runtime.file.current_host", lambda: host)
     tw.save(tmp_path / "model.tw", compiled("aarch64"), compiled("x86-64-v4 +amx-tile"))
     with pytest.raises(tw.UserError) as refused:
         tw.load(tmp_path / "model.tw")

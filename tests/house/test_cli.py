@@ -17,7 +17,7 @@ import pytest
 import tilewright
 from cli_models import invoke, save_affine, save_product, save_rows
 from tilewright.cli import bench as bench_module
-from tilewright.cli import guard
+from tilewright.cli import guard, streams
 from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
 from tilewright.cli.entry import SUMMARIES
@@ -323,9 +323,10 @@ def test_output_that_nobody_reads_ends_quietly() -> None:
         [sys.executable, "-c", program], env=ENVIRONMENT, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
     )
     os.close(write)
-    assert (run.returncode, run.stderr) == (guard.UNREAD, "")
+    assert (run.returncode, run.stderr) == (streams.UNREAD, "")
 
 
+@pytest.mark.usefixtures("interrupts")
 def test_an_interrupt_ends_quietly_with_130(tmp_path: Path) -> None:
     command = [*PROGRAM, "bench", str(save_affine(tmp_path)), "--vs", "none", "--seconds", "60"]
     environment = {**ENVIRONMENT, "TILEWRIGHT_SHOW": "1", "TILEWRIGHT_STORE": "off"}
@@ -371,6 +372,6 @@ def test_what_else_ends_a_command(
         raise raised
 
     monkeypatch.setattr("tilewright.cli.doctor._look_at_store", fail)
-    monkeypatch.setattr(guard, "_drop_output", lambda: None)
+    monkeypatch.setattr(streams, "drop", lambda stream: None)
     outcome = invoke("doctor", "--no-calibrate")
     assert (outcome.code, outcome.err) == (code, text)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.stored import Stored
 from tilewright.core.collection import rare_collections
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
+from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.subnormals import KEEP, check_denormals
@@ -57,10 +58,11 @@ def compile(
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     start = time.perf_counter()
+    _check_kinds(target, dims, level, off, precision)
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     check_denormals(denormals, machine)
-    switches = Switches(level, frozenset([off] if isinstance(off, str) else off), precision)
+    switches = Switches(level, frozenset((off,) if isinstance(off, str) else off), precision)
     sizes = dict(dims or {})
     if not isinstance(model, str | os.PathLike):
         with rare_collections():  # loading the compiler makes many objects, too
@@ -87,3 +89,17 @@ def compile(
     executable = Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
     executable.denormals = denormals
     return executable
+
+
+def _check_kinds(target: object, dims: object, level: object, off: object, precision: object) -> None:
+    """UserError for an argument that is not of its kind; what it may say, others check."""
+    check_kind("target", target, (str, Target), "the name of a machine, or a Target", 'target="native"')
+    if dims is not None:
+        check_kind("dims", dims, Mapping, "a mapping from names of dimensions to their sizes", 'dims={"n": 1}')
+        for dim in dims:  # type: ignore[attr-defined]
+            check_kind("a key of dims", dim, str, "the name of a dimension", 'dims={"n": 1}')
+    check_kind("level", level, int, f"a whole number from 0 to {HIGHEST}", f"level={HIGHEST}")
+    check_kind("off", off, Iterable, "a pass, or several, by their names", 'off=("winograd",)')
+    for name in (off,) if isinstance(off, str | bytes) else tuple(off):  # type: ignore[arg-type]
+        check_kind("an item of off", name, str, "the name of a pass", 'off=("winograd",)')
+    check_kind("precision", precision, str, "the name of a precision", f'precision="{PLAIN}"')

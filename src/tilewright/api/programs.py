@@ -4,7 +4,7 @@ functions, the evaluator."""
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tilewright.loops.faults import Fault, place_of
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.loops.verify import verify as verify_function
 from tilewright.lower.graph.fix_dimensions import fix_dimensions
+from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
@@ -85,6 +86,7 @@ def parse(text: str) -> GraphFunction | Function | Module:
 
     Raises UserError at the line that cannot be read.
     """
+    check_kind("text", text, str, "the text of a program", "parse(path.read_text())")
     return _parse(text)
 
 
@@ -103,6 +105,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
             why="build takes a loops function",
             mend="compile a graph with tilewright.compile",
         )
+    check_kind("target", target, (str, Target), "the name of a machine, or a Target", 'target="native"')
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     verify_function(function, family=UserError)
@@ -131,4 +134,6 @@ def _check_no_threads(function: Function) -> None:
 
 def evaluate(module: Module, feeds: dict[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
     """Runs a module in plain NumPy: the meaning that compiled code is compared with. `feeds` are arrays by name."""
+    check_kind("module", module, Module, "a module", 'evaluate(Module({"main": graph}, {}, "main"), feeds)')
+    check_kind("feeds", feeds, (Mapping, Sequence), "a mapping from names to arrays", 'evaluate(module, {"x": x})')
     return _evaluate(module, feeds)

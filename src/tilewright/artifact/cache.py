@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 
 from tilewright.artifact.stored import MadeFrom, Stored
 from tilewright.compiler.apart import produce
@@ -27,10 +28,12 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
         release(source.data)
     compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, MadeFrom(stored))
+    folder = os.path.dirname(os.path.abspath(stored.path))
+    digest = stored.sha256 if stored.store.is_on else ""
+    sources = [Source(_relative(f.path, folder, n), f.data, "" if n else digest) for n, f in enumerate(files)]
+    executable.program = replace(executable.program, files=stored.files_of(sources))
     if not stored.store.is_on:
         return executable
-    folder = os.path.dirname(os.path.abspath(stored.path))
-    sources = [Source(_relative(f.path, folder, n), f.data, "" if n else stored.sha256) for n, f in enumerate(files)]
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.core.switches import Switches
@@ -78,9 +78,14 @@ class Stored:
         try:
             bundle = Bundle(entry)
             sources = self._sources(bundle.sources)
-            return None if sources is None else bundle.program(0, sources)
+            return None if sources is None else replace(bundle.program(0, sources), files=self.files_of(sources))
         except (Damaged, UserError):
             return None
+
+    def files_of(self, sources: Iterable[Source]) -> tuple[str, ...]:
+        """The absolute paths of the model's file and of those that its weights lie in."""
+        path = os.path.abspath(self.path)
+        return tuple({path: None} | {os.path.join(os.path.dirname(path), s.path): None for s in sources if s.path})
 
     def _sources(self, rows: list[tuple[str, str]]) -> list[Source] | None:
         """The files an entry refers to, or None when one of them is not what it was."""
@@ -126,6 +131,13 @@ class MadeFrom(Mapping[str, Json]):
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+def files_with_weights(path: str) -> list[str]:
+    """The files beside a model's own that its weights lie in. Raises UserError for a file that is no model."""
+    from tilewright.frontends.onnx.file import open_model  # brings the front end along, for whoever asks
+
+    return [file.path for file in open_model(path).files()[1:] if file.path is not None]
 
 
 def _digest_of(path: str, model: Source, store: Store) -> str:

@@ -11,6 +11,7 @@ import typer
 from tilewright.cli import options
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report.errors import UserError
+from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.bundle import Bundle
 from tilewright.store import Damaged, Entry, Json, Store
@@ -61,7 +62,7 @@ def _list(store: Store, as_json: bool) -> int:
         rows: list[Json] = [{"key": e.key, "bytes": e.bytes, "used": e.used, "what": what} for e, what in told]
         print(json_text({"path": str(store.path), "bytes": held, "limit_bytes": store.limit_bytes, "entries": rows}))
         return 0
-    print(f"{store.path}: {_entries(len(entries))}, {size(held)} of at most {size(store.limit_bytes)}")
+    print(f"{printable(str(store.path))}: {_entries(len(entries))}, {size(held)} of at most {size(store.limit_bytes)}")
     if entries:
         cells = [(what, size(e.bytes), _age(now - e.used), e.key[:12]) for e, what in zip(entries, whats, strict=True)]
         print(f"\n{table(('what', 'size', 'last used', 'key'), cells[::-1], frozenset(('size', 'last used')))}")
@@ -74,9 +75,10 @@ def _verify(store: Store, as_json: bool) -> int:
     if as_json:
         print(json_text({"path": str(store.path), "checked": verdict.checked, "damaged": dict(verdict.damaged)}))
     else:
-        print(f"{store.path}: {_entries(verdict.checked)} read, {len(verdict.damaged)} damaged and dropped")
+        read = f"{_entries(verdict.checked)} read, {len(verdict.damaged)} damaged and dropped"
+        print(f"{printable(str(store.path))}: {read}")
         for key, fault in verdict.damaged.items():
-            print(f"  {key[:12]}  {fault}")
+            print(f"  {key[:12]}  {printable(fault)}")
     return 1 if verdict.damaged else 0
 
 
@@ -85,7 +87,7 @@ def _clear(store: Store, as_json: bool) -> int:
     if as_json:
         print(json_text({"path": str(store.path), "dropped": dropped, "bytes": held}))
     else:
-        print(f"{store.path}: {_entries(dropped)} dropped, {size(held)}")
+        print(f"{printable(str(store.path))}: {_entries(dropped)} dropped, {size(held)}")
     return 0
 
 

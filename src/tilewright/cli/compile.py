@@ -15,6 +15,7 @@ from tilewright.cli.saving import place_for
 from tilewright.cli.tables import counted, duration, json_text, size
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
+from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
@@ -59,7 +60,7 @@ def compile(
     """
     if is_compiled(model):
         raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
-    place = place_for(output or str(Path(model).with_suffix(".tw")), "--output")
+    place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     names = list(dict.fromkeys(targets)) or ["native"]
     made = [compile_model(model, name, how=How(level, off, dims, precision, denormals)) for name in names]
     with progress(f"writing {place.name}"):
@@ -70,8 +71,8 @@ def compile(
         record |= {"bytes": taken, "compile_seconds": seconds}
         print(json_text(record))
         return 0
-    print(f"{os.path.basename(model)} for {', '.join(names)}: compiled in {duration(seconds)}")
-    print(f"{place} holds {counted(len(made), 'program')}, {size(taken)}")
+    print(f"{printable(os.path.basename(model))} for {', '.join(names)}: compiled in {duration(seconds)}")
+    print(f"{printable(str(place))} holds {counted(len(made), 'program')}, {size(taken)}")
     print(_called(made[0]))
     return 0
 

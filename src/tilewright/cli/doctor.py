@@ -19,6 +19,7 @@ from tilewright.cli.peers import find_version
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report import settings
 from tilewright.report.errors import UserError
+from tilewright.report.printable import printable
 from tilewright.runtime.machine import measured
 from tilewright.store import Json, Store, StoreWarning
 from tilewright.target import Target, native
@@ -121,7 +122,13 @@ def _report(
     parts.append(_describe_store(store))
     rows = [(name, value or "(unset)", form, meaning) for name, value, form, meaning in variables]
     parts.append(table(("variable", "value", "form", "meaning"), rows))
-    parts.append("\n\n".join(["nothing is wrong"] if not problems else [counted(len(problems), "problem"), *problems]))
+    parts.append(
+        "\n\n".join(
+            ["nothing is wrong"]
+            if not problems
+            else [counted(len(problems), "problem"), *(printable(p, lines=True) for p in problems)]
+        )
+    )
     return "\n\n".join(parts)
 
 
@@ -129,7 +136,7 @@ def _describe_store(store: dict[str, Any]) -> str:
     if store["path"] is None:
         return "store       off: nothing is kept"
     held = f"{store['entries']} {'entry' if store['entries'] == 1 else 'entries'}, {size(store['bytes'])}"
-    return f"store       {store['path']}\n            {held} of at most {size(store['limit_bytes'])}"
+    return f"store       {printable(store['path'])}\n            {held} of at most {size(store['limit_bytes'])}"
 
 
 def _record(

@@ -18,6 +18,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli.guard import INTERRUPTED, guarded
+from tilewright.cli.streams import end_lost_output, is_lost_output, open_closed_streams
 
 SUMMARIES = {
     "run": "Run a model once and print its outputs.",
@@ -50,10 +51,15 @@ def main() -> None:
     words = sys.argv[1:]
     # Python looks for cycles when it ends: among all that a compiler made, for as long as a quarter of compiling it.
     atexit.register(gc.freeze)
+    open_closed_streams()
     try:
         application(words)(args=words, prog_name="tilewright")
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
+    except OSError as error:
+        if not is_lost_output(error):
+            raise
+        sys.exit(end_lost_output(error))
 
 
 def application(words: Sequence[str]) -> typer.Typer:

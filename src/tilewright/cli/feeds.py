@@ -72,6 +72,11 @@ def make_feeds(ports: Sequence[Port], inputs: Sequence[str], sizes: Sequence[str
     return feeds
 
 
+def files_given(inputs: Sequence[str]) -> list[str]:
+    """The files that the words of `--input` name."""
+    return [word.partition("@")[2] for word in inputs if word.startswith("@") or "=@" in word]
+
+
 def _missing(ports: Sequence[Port]) -> UserError:
     first = ports[0].name
     return UserError(

@@ -15,15 +15,14 @@ from typing import ParamSpec
 
 import typer
 
+from tilewright.cli.streams import drop, end_lost_output, is_lost_output, tell
 from tilewright.report.errors import InternalError, RuntimeFault, TilewrightError
+from tilewright.report.printable import printable
 
 P = ParamSpec("P")
 
 INTERRUPTED = 130
 """The exit code after Ctrl-C, as shells give it: 128 + SIGINT."""
-
-UNREAD = 141
-"""The exit code when the reader of the output has gone, as shells give it: 128 + SIGPIPE."""
 
 
 def guarded(command: Callable[P, int]) -> Callable[P, None]:
@@ -35,9 +34,6 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
             with _plain_warnings():
                 code = command(*args, **options)
             sys.stdout.flush()
-        except BrokenPipeError:
-            _drop_output()
-            code = UNREAD
         except KeyboardInterrupt:
             code = INTERRUPTED
         except TilewrightError as error:
@@ -45,7 +41,8 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
         except MemoryError as error:
             code = _tell(_out_of_memory(error))
         except Exception as error:
-            code = _tell(_defect(error))
+            lost = isinstance(error, OSError) and is_lost_output(error)
+            code = end_lost_output(error) if lost else _tell(_defect(error))  # type: ignore[arg-type]
         raise typer.Exit(code)
 
     return run
@@ -53,13 +50,15 @@ def guarded(command: Callable[P, int]) -> Callable[P, None]:
 
 def note(text: str) -> None:
     """A remark that is no part of the output, on stderr."""
-    print(f"note: {text}", file=sys.stderr)
+    print(f"note: {printable(text)}", file=sys.stderr)
 
 
 def _tell(error: TilewrightError) -> int:
-    with contextlib.suppress(BrokenPipeError):
+    try:
         sys.stdout.flush()
-    print(error, file=sys.stderr)
+    except OSError:
+        drop(sys.stdout)
+    tell(str(error))
     return error.exit_code
 
 
@@ -91,18 +90,10 @@ def _plain_warnings() -> Iterator[None]:
     """Warnings as their text: the line of code that a warning came from means nothing on a command line."""
 
     def show(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {printable(str(message), lines=True)}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = show
         yield
-
-
-def _drop_output() -> None:
-    """Sends what is still buffered to nowhere, so that the interpreter does not complain about it at its end."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)

@@ -13,6 +13,7 @@ from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.report.errors import UserError
+from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
@@ -120,7 +121,7 @@ def describe_compile(executable: Executable, path: str) -> str:
 
 def title(path: str, threads: int, target: str = "native") -> str:
     """The first line of a report on a model."""
-    return f"{os.path.basename(path)} for {target}, up to {counted(threads, 'thread')}"
+    return f"{printable(os.path.basename(path))} for {target}, up to {counted(threads, 'thread')}"
 
 
 def tell_assumptions(feeds: Feeds, wanted: Sequence[str]) -> None:

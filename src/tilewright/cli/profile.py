@@ -58,7 +58,7 @@ def profile(
       tilewright profile model.onnx --threads 1
       tilewright profile model.onnx --calls --trace timeline.json
     """
-    place = None if trace is None else place_for(trace, "--trace")
+    place = None if trace is None else place_for(trace, "--trace", model, inputs)
     executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

@@ -89,7 +89,7 @@ def run(
             why="it holds machine code, and no graph that could be evaluated",
             mend="give the model it was compiled from",
         )
-    place = None if save_output is None else place_for(save_output, "--save-output", ".npz")
+    place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
     executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from tilewright.artifact.stored import files_with_weights
+from tilewright.cli.feeds import files_given
 from tilewright.report.errors import UserError
+from tilewright.runtime.file import is_compiled
 from tilewright.store.files import find_obstacle, replace_file
 
 Array = np.ndarray[Any, Any]
 
 
-def place_for(path: str, option: str, ending: str = "") -> Path:
-    """The path that an option gives, if a file can be written there; asked before the work whose result it shall hold.
-    Arrays go to a file of the `ending` that numpy.load looks for."""
+def place_for(path: str, option: str, model: str, inputs: Sequence[str] = (), ending: str = "") -> Path:
+    """The place that an option gives for what is made of a model and of the inputs that `--input` gives, if a file can
+    be written there; asked before the work whose result it shall hold. Arrays go to a file of the `ending` that
+    numpy.load looks for."""
     place = Path(path)
+    sources = (model, *files_given(inputs))
     why = f"numpy.load tells such a file by its name, which ends in {ending}"
-    obstacle = find_obstacle(place) if not ending or place.suffix == ending else why
+    obstacle = find_obstacle(place, sources) if not ending or place.suffix == ending else why
+    if obstacle is None and os.path.lexists(place) and not is_compiled(model):
+        obstacle = find_obstacle(place, files_with_weights(model))
     if obstacle is not None:
-        mend = f"write {option} out{ending}" if ending else "name a file that you may write"
+        mend = f"write {option} out{ending}" if ending else "give a fresh name in a directory of yours"
         raise UserError(f"cannot write {path}", where=f"{option} {path}", why=obstacle, mend=mend)
     return place
 

@@ -37,7 +37,7 @@ class Measured:
 
 def write_page(model: str, file: str, target: str, threads: int | None, how: How, measured: Measured) -> None:
     """Writes the page of a model to a file: all of it, or what was there stays."""
-    place = place_for(file, "--html")
+    place = place_for(file, "--html", model, measured.inputs)
     executable = compile_model(model, target, threads, how)
     runs = Target.parse(target).is_runnable_on(current_host())
     if measured.wanted and not runs:

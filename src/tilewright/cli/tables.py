@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from tilewright.report.printable import printable
 from tilewright.report.quantities import counted, duration, size
 from tilewright.store import Json
 
@@ -30,6 +31,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[
 
     Nothing is cut or wrapped. The heads are bold where stdout takes colours.
     """
+    heads, rows = list(heads), [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     lines = []
     for row in [heads, *rows]:
@@ -52,7 +54,8 @@ def number(value: float) -> str:
 
 def json_text(record: dict[str, Json]) -> str:
     """JSON as its standard has it: infinities and NaN, which it lacks, become the strings `inf`, `-inf` and `nan`."""
-    return json.dumps(_finite(record), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(_finite(record), indent=2, ensure_ascii=False, allow_nan=False)
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def _finite(value: Json) -> Json:

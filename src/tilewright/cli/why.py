@@ -13,6 +13,7 @@ from tilewright.cli.model import How, check_runnable, compile_model, tell_assump
 from tilewright.cli.tables import duration, json_text, table
 from tilewright.core.switches import HIGHEST, PLAIN
 from tilewright.explain.why import KernelLine, explainer
+from tilewright.report.printable import printable
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.profile import Profile
@@ -69,7 +70,7 @@ def why(
     profile = _measure(executable, inputs, sizes, seed, seconds, target) if measure or inputs else None
     if name is not None:
         answer = asked.why(name, profile)
-        print(json_text(answer.record()) if as_json else answer)
+        print(json_text(answer.record()) if as_json else printable(str(answer), lines=True))
         return 0
     lines = asked.lines(profile)
     print(json_text({"kernels": [line.record() for line in lines]}) if as_json else _table(lines))

@@ -44,9 +44,15 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         super().__init__(names)
         self.pointers: dict[Buffer, str] = {}
+        self.tables: dict[Buffer, tuple[str, int]] = {}
         self.parts: dict[Buffer, str] = {}
         self.allocas: list[str] = []
         self.forget()
+
+    def element(self, type_: str, table: str, n: int) -> str:
+        """An element of an array of pointers or sizes that the caller gives."""
+        place = self.fresh(f"getelementptr inbounds {type_}, ptr {table}, i64 {n}")
+        return self.fresh(f"load {type_}, ptr {place}, align 8")
 
     def define(self, var: Var, value: str) -> None:
         """Gives a variable its value for the rest of the scope."""

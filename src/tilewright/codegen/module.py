@@ -215,24 +215,18 @@ def _entry(function: Function, body: Statements) -> str:
     caller's pointers that the function publishes results in are no parameters'."""
     published = {s.argument for s in statements(function.body) if isinstance(s, Publish)}
     free = (n for n in count() if n not in published)
-    for buffer in function.params:
-        body.pointers[buffer] = _element(body, "ptr", "%arguments", next(free))
-    for n, buffer in enumerate(constants_of(function)):
-        body.pointers[buffer] = _element(body, "ptr", "%constants", n)
+    body.tables = {buffer: ("%arguments", next(free)) for buffer in function.params}
+    body.tables |= {buffer: ("%constants", n) for n, buffer in enumerate(constants_of(function))}
+    for buffer, place in body.tables.items():
+        body.pointers[buffer] = body.element("ptr", *place)
     for n, symbol in enumerate(function.symbols):
-        body.define(symbol, _element(body, "i64", "%symbols", n))
+        body.define(symbol, body.element("i64", "%symbols", n))
     body.statement(function.body)
     signature = (
         f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
         "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile) #0"
     )
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
-
-
-def _element(body: Statements, type_: str, table: str, n: int) -> str:
-    return body.fresh(
-        f"load {type_}, ptr {body.fresh(f'getelementptr inbounds {type_}, ptr {table}, i64 {n}')}, align 8"
-    )
 
 
 def _footer(target: Target) -> str:

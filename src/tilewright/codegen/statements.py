@@ -192,7 +192,7 @@ class Statements(Interleaved):
 
     def _fork(self, loop: For, call: CallFunction) -> None:
         """A loop for the pool: what its body needs goes into a record on the stack."""
-        given = [f"ptr {self.pointers[b]}" for b in call.arguments]
+        given = [f"ptr {self._handed(b)}" for b in call.arguments]
         given += [f"i64 {self.emit(s)}" for s in call.symbols[:-1]]
         if loop.backward is not None:
             given.append(f"i64 {self.emit(select(loop.backward, 1, 0))}")
@@ -282,8 +282,14 @@ class Statements(Interleaved):
         self.lines.append(f"  ret i64 {len(self.faults)}")
         self.start(f"holds{n}")
 
+    def _handed(self, buffer: Buffer) -> str:
+        """The pointer of a buffer that is handed on. One out of a table is read there once more: held from the start of
+        a program to its call, thousands of them take LLVM time that grows with their square."""
+        table = self.tables.get(buffer)
+        return self.pointers[buffer] if table is None else self.element("ptr", *table)
+
     def _call(self, call: CallFunction) -> None:
-        arguments = [f"ptr {self.pointers[b]}" for b in call.arguments]
+        arguments = [f"ptr {self._handed(b)}" for b in call.arguments]
         arguments += [f"i64 {self.emit(s)}" for s in call.symbols]
         arguments += ["ptr %fault", "ptr %team"]
         symbol, before = kernel_symbol(call.callee), self.before.get(call.callee)

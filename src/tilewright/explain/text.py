@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from tilewright.explain.answer import Answer, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
 from tilewright.plan.fusion.explain import PartRow
+from tilewright.report.printable import printable
 from tilewright.report.quantities import counted, duration, size
 
 MOST_CALLS = 4
@@ -17,7 +18,7 @@ def answer_text(answer: Answer) -> str:
     """All of an answer."""
     held = f"in {counted(len(answer.kernels), 'kernel')}" if answer.kernels else "in no kernel"
     head = f"{answer.asked}: {answer.what}" + ("" if answer.what.startswith("kernel") else f", {held}")
-    parts = ["\n".join([head, *answer.notes]), *map(kernel_text, answer.kernels)]
+    parts = ["\n".join(map(printable, [head, *answer.notes])), *map(kernel_text, answer.kernels)]
     return "\n\n".join(parts)
 
 
@@ -30,9 +31,10 @@ def kernel_text(kernel: KernelAnswer) -> str:
         ("computed here and not stored", [line for j in kernel.joined for line in _joined(j)]),
         ("neighbours", [line for n in kernel.neighbours for line in _neighbour(n)]),
         ("layout", [line for row in kernel.layouts for line in _layout(row)]),
-        ("schedule", list(_schedule(kernel))),
     )
-    return "\n\n".join("\n".join([*([head] if head else []), *lines]) for head, lines in sections if lines)
+    texts = [(head, [printable(line) for line in lines]) for head, lines in sections]
+    texts.append(("schedule", list(_schedule(kernel))))
+    return "\n\n".join("\n".join([*([head] if head else []), *lines]) for head, lines in texts if lines)
 
 
 def _title(kernel: KernelAnswer) -> str:
@@ -110,7 +112,7 @@ def _layout(row: Layout) -> Iterator[str]:
     yield f"  {row.name}: {row.type} in {row.scope}, {row.role}{copied}: {row.order}"
     if row.why:
         yield f"      {row.why}"
-    yield from (f"      {step}" for step in row.steps)
+    yield from (line for step in row.steps for line in lines_of(step, 6))
 
 
 def _schedule(kernel: KernelAnswer) -> Iterator[str]:

@@ -13,6 +13,7 @@ from tilewright.explain.kernels import explain_kernel, sources
 from tilewright.explain.names import Found, find
 from tilewright.explain.program import Place, ProgramFacts, facts_of, is_constant, is_view
 from tilewright.plan.fusion.dataflow import is_free
+from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.store import Json
@@ -116,6 +117,8 @@ def why(executable: Executable, name: str, feeds: Mapping[str, Any] | None = Non
 
     UserError for a name that stands for nothing (with the nearest ones), or for several things.
     """
+    check_kind("executable", executable, Executable, "what tilewright.compile returns", "why(executable, name)")
+    check_kind("name", name, str, "the name of an operator, a value or a kernel", 'why(executable, "conv1")')
     asked = explainer(executable)
     asked.find(name)
     profile = None if feeds is None else executable.profile(feeds, seconds=seconds)

@@ -7,7 +7,8 @@ from typing import Any
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Expr, const
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.types.tensor import TensorType
 
@@ -33,11 +34,14 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
 
 
 def substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
-    """A field of an attribute record, or a type, with expressions for the symbols that are known."""
+    """A field of an attribute record, or a type, with expressions for the symbols that are known. An expression without
+    symbols is a number then: types and operators take anything else for a size that only a call knows."""
     if isinstance(value, Expr):
-        return substitute(value, known)
+        found = substitute(value, known)
+        assert isinstance(found, Expr)
+        return found if found.variables else const(evaluate(found, {}), found.dtype)
     if isinstance(value, TensorType):
-        return TensorType.of(value.dtype, [substitute(d, known) for d in value.shape])
+        return TensorType.of(value.dtype, [substituted(d, known) for d in value.shape])
     if isinstance(value, tuple):
         return tuple([substituted(v, known) for v in value])
     return value

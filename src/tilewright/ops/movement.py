@@ -354,6 +354,11 @@ def _numpy_source(mode: PadMode, at: np.ndarray[Any, Any], extent: int) -> np.nd
     return np.asarray(picked)
 
 
+MOST_JOINED = 64
+"""Parts that a front end joins at once, and that a rule joins: a kernel has a nest for each part, and every step of its
+schedule looks at all nests. More are joined in groups, whose kernels are mostly the same program."""
+
+
 class ConcatAttributes(Attributes):
     """`axis`: the dimension along which the inputs follow each other."""
 

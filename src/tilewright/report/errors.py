@@ -16,6 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tilewright.report.printable import printable
+
+
+class Block(str):
+    """A place that is text of several lines, as it stands."""
+
+    __slots__ = ()
+
 
 class TilewrightError(Exception):
     """The shape that the three families share. `exit_code` is what a command ends with when the error reaches it."""
@@ -31,18 +39,20 @@ class TilewrightError(Exception):
 
     def __str__(self) -> str:
         place = "" if self.where is None else str(self.where)
-        parts = [self.what]
+        if isinstance(self.where, str):
+            place = _shown(self.where)
+        parts = [_shown(self.what)]
         if place:
             parts.append(place if "\n" in place or place.startswith(" ") else f"at:   {place}")
         if self.why:
             parts.append(_labelled("why:  ", self.why))
         if self.mend:
             parts.append(_labelled("mend: ", self.mend))
-        return "\n".join(parts)
+        return printable("\n".join(parts), lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles as text: the place may hold a program, which another process need not know to read the error."""
-        where = None if self.where is None else str(self.where)
+        where = self.where if self.where is None or type(self.where) is str else Block(str(self.where))
         return _restore, (type(self), self.what, where, self.why, self.mend)
 
 
@@ -84,7 +94,7 @@ def all_of(what: str, errors: Sequence[UserError]) -> UserError:
     """One error that lists several, so that a user mends all of them at once; the only one itself when there is one."""
     if len(errors) == 1:
         return errors[0]
-    return UserError(f"{what}: {len(errors)} errors", where=_listing(str(e) for e in errors))
+    return UserError(f"{what}: {len(errors)} errors", where=Block(_listing(str(e) for e in errors)))
 
 
 def _listing(texts: Iterable[str]) -> str:
@@ -97,7 +107,12 @@ def _labelled(label: str, text: str) -> str:
     return label + text.replace("\n", "\n" + " " * len(label))
 
 
+def _shown(text: str) -> str:
+    """Text on one line, as names in it may have more, unless it is several lines of its own."""
+    return printable(text, lines=isinstance(text, Block))
+
+
 def _restore(
-    family: type[TilewrightError], what: str, where: str | None, why: str | None, mend: str | None
+    family: type[TilewrightError], what: str, where: object, why: str | None, mend: str | None
 ) -> TilewrightError:
     return family(what, where=where, why=why, mend=mend)

@@ -16,6 +16,8 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from tilewright.report.printable import printable
+
 if TYPE_CHECKING:
     import rich.progress
 
@@ -29,7 +31,7 @@ class progress:
     """
 
     def __init__(self, title: str, total: int | None = None) -> None:
-        self._title = title
+        self._title = printable(title)
         self._total = total
         self._done = 0
         self._detail = ""
@@ -48,7 +50,7 @@ class progress:
     def __call__(self, detail: str = "", steps: int = 1) -> None:
         with self._lock:
             self._done += steps
-            self._detail = detail
+            self._detail = detail = printable(detail)
             if self._display is not None:
                 self._display.update(self._display.task_ids[0], completed=self._done, detail=detail)
 
@@ -67,7 +69,7 @@ class progress:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-        title, detail = TextColumn("{task.description}"), TextColumn("{task.fields[detail]}", markup=False)
+        title, detail = (TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[detail]}"))
         count = TextColumn("" if self._total is None else "{task.completed}/{task.total}")
         with self._lock:
             if self._closed:

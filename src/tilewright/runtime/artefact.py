@@ -9,6 +9,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
 from tilewright.runtime.mapped import MappedPrograms
 
@@ -23,11 +24,16 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
 
         tw.save("model.tw", tw.compile(model, target="x86-64-v3"), tw.compile(model, target="x86-64-v4"))
 
-    Raises UserError where no file can be written, and for programs that are not called alike.
+    Raises UserError where no file can be written (a directory, a device, a link, or a file that one of them was made
+    of), and for programs that are not called alike.
     """
     if not executables:
         raise UserError("there is nothing to save", mend="give one executable or several: save(path, executable)")
+    from tilewright.runtime.executable import Executable
     from tilewright.runtime.file import write_programs
+
+    for executable in executables:
+        check_kind("an executable", executable, Executable, "what tilewright.compile returns", "save(path, executable)")
 
     write_programs(path, [executable.program for executable in executables])
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
+from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.file import write_programs
@@ -230,11 +231,17 @@ class Executable:
 
         Raises UserError, with the names there are, for a stage or kernel that does not exist.
         """
+        if kernel is not None:
+            check_kind("kernel", kernel, (int, str), "the number or the name of a kernel", "kernel=0")
         return self._inside.show(after, kernel, explain=explain)
 
     def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
         """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
         these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
+        form = "a mapping from names of dimensions to their sizes"
+        check_kind("sizes", {} if sizes is None else sizes, Mapping, form, 'sizes={"n": 1}')
+        for size in (*(sizes or {}).values(), other or 0):
+            check_size(size)
         return self._inside.arena(sizes or {}, other)
 
     def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
@@ -294,6 +301,8 @@ class Executable:
         between them, and a timeline of all threads. Calls of other threads go on and are not seen."""
         from tilewright.runtime.profile import Recorder, evaluate_calls, measure  # for those who ask for one
 
+        check_kind("feeds", feeds, Mapping, "a mapping from names of inputs to arrays", 'feeds={"x": x}')
+        check_seconds(seconds)
         arrays = [to_array(p, a) for p, a in zip(self.inputs, self._match((), feeds), strict=True)]
         recorder = Recorder(self.program.sites, self.threads)
         values, *_ = self._bind([a.shape for a in arrays])

@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.codegen.abi import VERSION
+from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, encode
 from tilewright.runtime.mapped import KIND, MappedPrograms
 from tilewright.runtime.program import Program
 from tilewright.store import Damaged, digest
-from tilewright.store.files import find_obstacle, replace_file
+from tilewright.store.files import check_place, replace_file
 from tilewright.store.frame import MAGIC, write_framed
 from tilewright.target import Target
 from tilewright.target.host import Host, current_host
@@ -28,14 +30,12 @@ KEY = digest(kind="compiled programs")
 
 def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) -> None:
     """Writes programs of one model, for different targets, to the file at `path`: all of it, or nothing is changed.
-    Raises UserError where no file can be written."""
-    place = Path(path)
-    obstacle = find_obstacle(place)
-    if obstacle is not None:
-        raise UserError(f"cannot write {place}", why=obstacle, mend="give the path of a file in a directory of yours")
+    Raises UserError where no file can be written, such as over a file that a program was made of."""
+    place, sources = Path(path_of(path)), [file for program in programs for file in program.files]
+    check_place(place, sources)
     _check_together(programs)
     parts = encode(programs, about=programs[0].provenance)
-    replace_file(place, lambda file: write_framed(file, KEY, parts))
+    replace_file(place, lambda file: write_framed(file, KEY, parts), sources)
 
 
 def _check_together(programs: Sequence[Program]) -> None:
@@ -86,9 +86,10 @@ def read_program(file: MappedPrograms) -> Program:
     if not usable:
         raise _nothing_runs(name, bundle.targets, host)
     try:
-        return bundle.program(max(usable, key=lambda n: _merit(bundle.targets[n])))
+        program = bundle.program(max(usable, key=lambda n: _merit(bundle.targets[n])))
     except Damaged as error:
         raise _damaged(name, error.why or error.what) from None
+    return replace(program, files=(os.path.abspath(name),))
 
 
 def _merit(target: Target) -> tuple[int, int]:

@@ -83,6 +83,7 @@ class _Binder:
         self.lines = ["def bind(shapes):"]
         self.bound: set[Var] = set()
         self.bytes: list[str] = []
+        self.known_bytes = 0
         self.allowed = [0]
 
     def make(self) -> Binder:
@@ -99,8 +100,11 @@ class _Binder:
                     )
         symbols = "".join(f"{self.names[s]}, " for s in self.interface.symbols)
         outputs = "".join(self._output(n, port) + ", " for n, port in enumerate(self.interface.outputs))
-        if self.bytes:
-            self.lines += [f"    size = {' + '.join(self.bytes)}", "    if size > allowed[0]: allow(size)"]
+        if self.known_bytes:
+            self.bytes.append(str(self.known_bytes))
+        if self.bytes:  # a statement each: Python nests a sum as deep as it has terms, and only so deep
+            self.lines += [f"    size = {self.bytes[0]}", *(f"    size += {term}" for term in self.bytes[1:])]
+            self.lines.append("    if size > allowed[0]: allow(size)")
         self.lines.append(f"    return ({symbols}), ({outputs}), {'size' if self.bytes else 0}")
         scope: dict[str, Any] = {"wrong_rank": self._wrong_rank, "wrong_size": self._wrong_size}
         scope |= {"allowed": self.allowed, "allow": self._allow}
@@ -145,7 +149,7 @@ class _Binder:
         self.lines.append(f"    o{n} = {shape}")
         known = _known(port.type.shape)
         if known is not None:
-            self.bytes.append(str(prod(known) * port.dtype.bytes))
+            self.known_bytes += prod(known) * port.dtype.bytes
             return f"o{n}"
         self.bytes.append("*".join([str(port.dtype.bytes), *(f"o{n}[{axis}]" for axis in range(port.type.rank))]))
         return f"o{n}"

@@ -55,7 +55,7 @@ class Kernel(Executable):
         """Refused: what a file holds is called with inputs and returns outputs."""
         raise UserError(
             "a kernel is not saved to a file",
-            where=os.fspath(path),
+            where=str(path),
             why="it is called with the arrays it writes, and a file holds a program that returns its results",
             mend="save what tilewright.compile makes of a graph that calls the kernel",
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+from tilewright.report.arguments import path_of
 from tilewright.store.checksum import PendingChecksum
 from tilewright.store.files import map_file
 from tilewright.store.frame import FRAME_SIZE, find_fault
@@ -19,7 +20,7 @@ class MappedPrograms:
     """The file at a path, with its checksum under way. Raises UserError where it cannot be read."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = os.fspath(path)
+        self.name = path_of(path)
         content = memoryview(map_file(self.name, KIND).data)
         self._head, self.payload = content[:FRAME_SIZE], content[FRAME_SIZE:]
         self._pending = PendingChecksum(self.payload)

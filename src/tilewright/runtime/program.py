@@ -38,7 +38,8 @@ class Program:
     """A compiled program: `code` is the linked image for `target` (codegen/image.py), with the pool's where it forks,
     or, where LLVM loads it, its object files; `faults` what the entry point's positive results stand for (1 is the
     first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
-    `provenance` says what it was made from; `denormals` whether its calls keep or flush subnormal numbers."""
+    `provenance` says what it was made from, `files` in which files of this machine that lies, by their absolute paths;
+    `denormals` whether its calls keep or flush subnormal numbers."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -48,3 +49,4 @@ class Program:
     sites: tuple[Site, ...] = ()
     provenance: Mapping[str, Json] = field(default_factory=dict)
     denormals: str = "keep"
+    files: tuple[str, ...] = ()

@@ -168,7 +168,13 @@ def _python(value: Value) -> str:
     if isinstance(value, tuple):
         inner = ", ".join(_python(v) for v in value)
         return f"[{inner}]"
-    if isinstance(value, str) and "\n" in value and '"""' not in f'{value}"' and "\\" not in value:
+    if (
+        isinstance(value, str)
+        and "\n" in value
+        and value.replace("\n", "").isprintable()
+        and '"""' not in f'{value}"'
+        and "\\" not in value
+    ):
         return f'"""{value}"""'
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False)

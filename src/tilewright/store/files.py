@@ -1,5 +1,8 @@
 """Files of users: mapped to be read, and written all or not at all.
 
+What is written goes to a fresh name or takes the place of a plain file: never of a directory, a device or a link, and
+never of a file that it is made of.
+
 A mapped file must keep its length while it is used: the operating system ends a process that reads past the end of a
 file which another one has made shorter. Files written here are never made shorter: a new one takes the name.
 """
@@ -9,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -45,9 +48,9 @@ def map_file(path: str, kind: str) -> MappedFile:
 def map_descriptor(fd: int, status: os.stat_result, kind: str, name: str, where: str | None = None) -> Buffer:
     """What an open file holds. UserError for what is no ordinary file."""
     if not stat.S_ISREG(status.st_mode):
-        what = "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
+        why = f"it is {_kind_of(status)}"
         raise UserError(
-            f"cannot read the {kind} {name}", where=where, why=f"it is {what}", mend="give the path of an ordinary file"
+            f"cannot read the {kind} {name}", where=where, why=why, mend="give the path of an ordinary file"
         )
     if status.st_size == 0:
         return b""
@@ -59,29 +62,65 @@ def map_descriptor(fd: int, status: os.stat_result, kind: str, name: str, where:
 
 def unreadable(kind: str, name: str, error: OSError | ValueError, where: str | None = None) -> UserError:
     """The error for a file that the system does not give."""
-    why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    why = _reason(error)
     mend = "check that it exists and that you may read it"
     return UserError(f"cannot read the {kind} {name}", where=where, why=why, mend=mend)
 
 
-def find_obstacle(place: Path) -> str | None:
-    """Why no file can be written at this place; None where one can."""
-    if place.is_dir():
+def find_obstacle(place: Path, sources: Iterable[str] = ()) -> str | None:
+    """Why no file can be written at this place, or None where one can: at a fresh name, or over a plain file that is
+    none of the `sources`, the files that what is written is made of, by whatever name."""
+    try:
+        status = os.lstat(place)
+    except FileNotFoundError:
+        return _find_obstacle_above(place.parent)
+    except (OSError, ValueError) as error:
+        return _reason(error)
+    if stat.S_ISLNK(status.st_mode):
+        return f"it is a link to {os.path.realpath(place)}"
+    if stat.S_ISDIR(status.st_mode):
         return "it is a directory"
-    if not place.parent.is_dir():
-        return f"there is no directory {place.parent}"
-    if not os.access(place.parent, os.W_OK | os.X_OK):
-        return f"you may not write into the directory {place.parent}"
+    if not stat.S_ISREG(status.st_mode):
+        return f"it is {_kind_of(status)}"
+    for source in sources:
+        with contextlib.suppress(OSError, ValueError):
+            if os.path.samestat(status, os.stat(source)):
+                return f"it is the file {source}, from which this is made"
+    return _find_obstacle_above(place.parent)
+
+
+def _find_obstacle_above(folder: Path) -> str | None:
+    """Why a directory takes no file."""
+    if not folder.is_dir():
+        return f"there is no directory {folder}"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return f"you may not write into the directory {folder}"
     return None
 
 
-def replace_file(place: Path, write: Callable[[BinaryIO], None]) -> None:
+def _kind_of(status: os.stat_result) -> str:
+    return "a folder" if stat.S_ISDIR(status.st_mode) else "a device, pipe or socket"
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+
+
+def check_place(place: Path, sources: Iterable[str] = ()) -> None:
+    """UserError where there is an obstacle to writing a file (`find_obstacle`)."""
+    obstacle = find_obstacle(place, sources)
+    if obstacle is not None:
+        raise UserError(f"cannot write {place}", why=obstacle, mend="give a fresh name in a directory of yours")
+
+
+def replace_file(place: Path, write: Callable[[BinaryIO], None], sources: Iterable[str] = ()) -> None:
     """Makes the file at `place`, for everyone whom the process's mask allows, what `write` writes: all of it, or what
-    was there is left as it was. UserError where the system refuses."""
+    was there is left as it was. UserError where there is an obstacle (`find_obstacle`), or the system refuses."""
+    check_place(place, sources)
     try:
         write_aside(place, f".{place.name}", write, lasting=True)
     except OSError as error:
-        raise UserError(f"cannot write {place}", why=error.strerror or str(error)) from None
+        raise UserError(f"cannot write {place}", why=_reason(error)) from None
 
 
 def write_aside(place: Path, prefix: str, write: Callable[[BinaryIO], None], lasting: bool = False) -> None:

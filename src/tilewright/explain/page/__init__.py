@@ -13,6 +13,7 @@ from typing import Any
 from tilewright.explain.page.document import render
 from tilewright.explain.page.facts import collect
 from tilewright.expr.nodes import Var
+from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
 
 __all__ = ["page"]
@@ -33,6 +34,7 @@ def page(
     Raises UserError for what was compiled without a plan, as by `build`, and for what was loaded from a compiled file,
     which has nothing to look into.
     """
+    check_kind("exe", exe, Executable, "what tilewright.compile returns", "page(executable)")
     given = {} if feeds is None else feeds
     exe.plan  # noqa: B018  (tells what has no plan, before the work)
     profile = exe.profile(given, seconds=seconds) if feeds is not None and measure else None

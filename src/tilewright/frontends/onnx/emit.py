@@ -24,7 +24,7 @@ from tilewright.frontends.onnx.contents import Content
 from tilewright.frontends.onnx.reading import Reading, Size, static_of
 from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
 from tilewright.graph.nodes import Value
-from tilewright.ops.movement import PadMode
+from tilewright.ops.movement import MOST_JOINED, PadMode
 from tilewright.ops.reduce import ReduceKind
 from tilewright.types.tensor import dim, shape_of
 
@@ -250,6 +250,9 @@ class Emit(Reading):
         """The tensors behind each other along `axis`."""
         if len(tensors) == 1:
             return tensors[0]
+        if len(tensors) > MOST_JOINED:
+            groups = [tensors[n : n + MOST_JOINED] for n in range(0, len(tensors), MOST_JOINED)]
+            return self.concat([self.concat(group, axis) for group in groups], axis)
         first = tensors[0]
         make = partial(self._node, "concat", *tensors, axis=axis)
         if any(t.content is None for t in tensors):

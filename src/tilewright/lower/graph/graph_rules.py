@@ -17,6 +17,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import REGISTRY
 from tilewright.ops.elementwise import CastAttributes, Elementwise
 from tilewright.ops.movement import (
+    MOST_JOINED,
     ConcatAttributes,
     PadAttributes,
     ShapeAttributes,
@@ -300,13 +301,15 @@ def concat_without_empty(node: Node, graph: Graph) -> Value | None:
 
 
 def concat_of_concat(node: Node, graph: Graph) -> Value | None:
-    """concat(concat(x, y), z)  =>  concat(x, y, z)        along the same axis"""
+    """concat(concat(x, y), z)  =>  concat(x, y, z)        along the same axis, of at most MOST_JOINED parts"""
     assert isinstance(node.attrs, ConcatAttributes)
     parts: list[Value] = []
     for value in node.inputs:
         inner = graph.made_by(value, "concat")
         parts += inner.inputs if inner is not None and inner.attrs is node.attrs else [value]
-    return graph.make("concat", *parts, axis=node.attrs.axis) if len(parts) > len(node.inputs) else None
+    if not len(node.inputs) < len(parts) <= MOST_JOINED:
+        return None
+    return graph.make("concat", *parts, axis=node.attrs.axis)
 
 
 def pad_by_nothing(node: Node, graph: Graph) -> Value | None:

@@ -58,11 +58,11 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
     Returns the blocks that pack them."""
     s.compute_at(panel, loop)
     keep_near(s, panel)
-    panels, terms = s.get_loops(panel)[-3:-1]
-    if loop is not panels:
+    panels, terms = (_loop_of(s, panel, n, loop) for n in (-3, -2))
+    if panels is not None and terms is not None:
         s.reorder(terms, panels)
     copies = [panel]
-    if isinstance(only_store(s, panel), Select) and loop is not panels:
+    if isinstance(only_store(s, panel), Select) and panels is not None:
         before = {b.name for b in blocks(s.func.body)}
         s.partition(panels)
         copies += [b.name for b in blocks(s.func.body) if b.name not in before]
@@ -71,12 +71,20 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
     return copies
 
 
+def _loop_of(s: Schedule, block: str, axis: int, around: Var) -> Var | None:
+    """The loop inside `around` that an axis of a block runs with; None where there is one point of it, and no loop."""
+    loops = s.get_loops(block)
+    used = find_block(s.func, block).axes[axis].binding.variables
+    return next((v for v in loops[loops.index(around) + 1 :] if v in used), None)
+
+
 def share_packing(s: Schedule, copies: Sequence[str], loop: Var) -> None:
-    """Threads share what is packed in an iteration of a loop that they do not share."""
+    """Threads share what is packed in an iteration of a loop that they do not share, unless that is a single row."""
     for copy in copies:
         loops = s.get_loops(copy)
-        if not any(find_loop(s.func, v).kind is LoopKind.PARALLEL for v in loops):
-            s.parallel(loops[loops.index(loop) + 1])
+        rows = loops[loops.index(loop) + 1 : -1]
+        if rows and not any(find_loop(s.func, v).kind is LoopKind.PARALLEL for v in loops):
+            s.parallel(rows[0])
 
 
 def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:

@@ -1,0 +1,20 @@
+r"""Text from models, files and callers as a terminal may have it: every character that is not printed is written out.
+
+    printable("x\x1b[2J")          ->  x\x1b[2J
+    printable("a\nb")              ->  a\nb
+    printable("a\nb", lines=True)  ->  a
+                                       b
+
+Names are anybody's: a terminal would obey the control characters in them, and show text between marks of direction in
+another order than it has.
+"""
+
+from __future__ import annotations
+
+
+def printable(text: str, *, lines: bool = False) -> str:
+    """The text on one line or, of text that has `lines`, with its ends of lines and tabs."""
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(c if c.isprintable() or c in kept else ascii(c)[1:-1] for c in text)
