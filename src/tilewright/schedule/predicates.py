@@ -196,8 +196,9 @@ def _span(begin: Expr, last: Expr) -> Range:
 
 
 def bound(cond: Expr | None) -> Polynomial | None:
-    """The polynomial that is at least zero where a bound, a < b or a <= b, holds; None of other conditions."""
-    if not isinstance(cond, Lt | Le):
+    """The polynomial that is at least zero where a bound of an index, a < b or a <= b, holds; None of other
+    conditions: between two floats there are others."""
+    if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
         return None
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
     return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
