@@ -100,7 +100,8 @@ def apply_columns(s: Schedule, w: Windows, choice: ColumnsChoice) -> Schedule:
             if choice.deinterleaved:
                 _deinterleave(s, w)
             copy = str(s.cache_write(pad))
-    outer, tiles = _tiles(s, w, choice, last)
+    shared, tiles = _tiles(s, w, choice, last)
+    outer = shared[-1] if shared else None
     for block in (whole, w.block):
         if block is not None:
             s.compute_at(block, tiles[-1])
@@ -123,8 +124,8 @@ def apply_columns(s: Schedule, w: Windows, choice: ColumnsChoice) -> Schedule:
             _prefetch(s, w, choice, image, last, outer, tiles[0])
     if w.padded and choice.held in (Held.TILE, Held.COLUMN) and len(tiles) > 1:
         edges_alone(s, tiles[-1])
-    if outer is not None:
-        s.parallel(outer)
+    if shared:
+        s.parallel(reduce(s.fuse, shared))
     return s
 
 
@@ -136,16 +137,19 @@ def _planes(s: Schedule, w: Windows, block: str) -> list[Var]:
     return [*([] if outer is None else [outer]), *(v for v in around if v is not outer)]
 
 
-def _tiles(s: Schedule, w: Windows, choice: ColumnsChoice, block: str) -> tuple[Var | None, list[Var]]:
-    """The nest that is stored last, in tiles: the loop that threads share, None of a single plane, and the loops over
+def _tiles(s: Schedule, w: Windows, choice: ColumnsChoice, block: str) -> tuple[list[Var], list[Var]]:
+    """The nest that is stored last, in tiles: the loops that threads share, none of a single plane, and those over
     tiles."""
     m, n = loop_of(s, block, -2), loop_of(s, block, -1)
     around = _planes(s, w, block)
     mo, mi = s.split(m, choice.rows, tail="shift")
     s.reorder(*(around[1:] if choice.epilogue else around), mo, n, mi)
-    outer = None if not around else around[0] if w.products else reduce(s.fuse, around)
+    shared = around[:1] if w.products else around
     short = w.columns.size < choice.lanes
-    return outer, [mo] if short and w.products else [mo, s.split(n, choice.lanes, tail="mask" if short else "shift")[0]]
+    return shared, [mo] if short and w.products else [
+        mo,
+        s.split(n, choice.lanes, tail="mask" if short else "shift")[0],
+    ]
 
 
 def _sum(s: Schedule, w: Windows, choice: ColumnsChoice) -> None:
