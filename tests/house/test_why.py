@@ -294,11 +294,11 @@ graph main(d: f32[4, 16, 32], e: f32[3, 16, 32], b: f32[64]) -> y:
   h: f32[31, 64] = strassen_output(d, e, shape=(31, 64))
   y: f32[31, 64] = add(h, b)
 """,
-    "depthwise": """
+    "windows, columns in lanes": """
 graph main(x: f32[1, 8, 30, 30], f: f32[8, 3, 3]) -> y:
   y: f32[1, 8, 28, 28] = contract(x, f, spec="n c s0+k0 s1+k1, c k0 k1 -> n c s0 s1", sizes=(("s0", 28), ("s1", 28)))
 """,
-    "depthwise inner": """
+    "windows, channels last": """
 graph main(x: f32[1, 14, 14, 32], w: f32[5, 5, 32], b: f32[32]) -> y:
   z: f32[] = full(value=0.0, shape=())
   p: f32[1, 18, 18, 32] = pad(x, z, low=(0, 2, 2, 0), high=(0, 2, 2, 0))
@@ -307,7 +307,7 @@ graph main(x: f32[1, 14, 14, 32], w: f32[5, 5, 32], b: f32[32]) -> y:
   s: f32[1, 14, 14, 32] = sigmoid(q)
   y: f32[1, 14, 14, 32] = mul(q, s)
 """,
-    "pool": """
+    "windows, columns in lanes: a pool": """
 graph main[n](x: f32[n, 8, 30, 30]) -> y:
   least: f32[] = full(value=f32(-inf), shape=())
   p: f32[n, 8, 31, 31] = pad(x, least, low=(0, 0, 1, 1), high=(0, 0, 0, 0))
@@ -354,7 +354,7 @@ graph main(x: f32[2000, 500]) -> least, most, all:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_schedule_replays_as_python_and_as_json(name: str) -> None:
     """On the kernel before the pass `schedule` it gives the program after it, whatever template made it."""
-    assert name in templates_that_replay(compiled(KERNELS[name]))
+    assert name.split(":")[0] in templates_that_replay(compiled(KERNELS[name]))
 
 
 def test_pieces_replay(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from inner_loops import inner_loops
 
+import tilewright as tw
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler import compile_module
 from tilewright.compiler.pipeline import lower
@@ -21,11 +22,10 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
-from tilewright.plan import defaults
-from tilewright.plan.window.depthwise import schedule_depthwise
-from tilewright.schedule.inline import all_inlined
+from tilewright.plan.choose import schedule
+from tilewright.plan.window.column_tiles import Held
 from tilewright.schedule.schedule import Schedule
-from tilewright.target import Target
+from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
 
 Array = np.ndarray[Any, Any]
@@ -124,13 +124,13 @@ TOGETHER = {
 }
 """Where a vector has sixteen lanes, channels share it."""
 
-TURNED = {
+DILATED = {
     "channels, apart": Case((1, 16, 7, 7), (5, 3), gap=(2, 3), low=(4, 3), high=(4, 3)),
     "channels, apart, images": Case((2, 16, 4, 7), gap=(2, 2), low=(2, 2), high=(2, 2), after="swish"),
 }
-"""Where a vector has sixteen lanes, channels lie along them."""
+"""Channels that fill vectors, of positions that are apart."""
 
-UNTURNED = {
+ALONE = {
     "an image is added": Case((1, 16, 7, 7), (5, 5), low=(2, 2), high=(2, 2), after="image"),
     "odd channels": Case((1, 9, 7, 7), (5, 5), low=(2, 2), high=(2, 2)),
     "half a vector of channels, apart": Case((1, 24, 7, 7), (5, 5), gap=(2, 2), low=(4, 4), high=(4, 4)),
@@ -138,7 +138,7 @@ UNTURNED = {
     "channels, f64": Case((1, 16, 4, 4), (5, 5), low=(2, 2), high=(2, 2), dtype="f64"),
     "much to turn": Case((1, 16, 33, 33), (5, 5), (4, 4)),
 }
-TILED |= TOGETHER | TURNED | UNTURNED
+TILED |= TOGETHER | DILATED | ALONE
 OTHERS = {
     "several results": Case((1, 3, 9, 9), results=2),
     "a small image": Case((1, 5, 3, 3)),
@@ -179,35 +179,76 @@ def kernels(case: Case, target: Target) -> list[Function]:
     return [f for f in plan.functions.values() if isinstance(f, Function)]
 
 
-def scheduled(case: Case, target: Target) -> list[Schedule]:
-    return [s for f in kernels(case, target) if (s := schedule_depthwise(f, target)) is not None]
+def scheduled(case: Case, target: Target, **choice: Any) -> list[Schedule]:
+    """The schedules of those kernels of a case that a template of windows runs; with fields of a choice, by that."""
+    found = []
+    for kernel in kernels(case, target):
+        made, decision = schedule(kernel, target)
+        if decision.template.startswith("windows"):
+            if choice:
+                assert decision.taken is not None
+                forced = {"template": decision.template, "choice": {**decision.taken.choice, **choice}}
+                made, _ = schedule(kernel, target, forced)
+            found.append(made)
+    return found
 
 
 @pytest.mark.parametrize("name", [*TILED, *OTHERS])
-def test_same_as_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_as_the_graph(name: str) -> None:
     """Whichever way it is run; and these are run in tiles, the others not."""
-    made: list[Schedule | None] = []
-
-    def schedule(function: Function, target: Target) -> Schedule | None:
-        made.append(schedule_depthwise(function, target))
-        return made[-1]
-
-    monkeypatch.setattr(defaults, "schedule_depthwise", schedule)
-    module, inputs = convolution((TILED | OTHERS)[name])
+    case = (TILED | OTHERS)[name]
+    module, inputs = convolution(case)
     (wanted,) = evaluate(module, inputs).values()
     (found,) = compile_module(module, threads=2)(*inputs)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
-    assert any(s is not None for s in made) == (name in TILED)
+    assert bool(scheduled(case, native())) == (name in TILED)
 
 
-@pytest.mark.parametrize("name", [*TOGETHER, *TURNED, *UNTURNED])
+@pytest.mark.parametrize("seed", range(8))
+def test_random_sizes(seed: int) -> None:
+    """Sizes, windows, strides, dilations and zeros as they come: images of two rows, and vectors that are not full."""
+    rng = np.random.default_rng(seed)
+    pick = lambda low, high: (int(rng.integers(low, high)), int(rng.integers(low, high)))  # noqa: E731
+    images = int(rng.integers(1, 3)), int(rng.choice([2, 8, 16])), int(rng.integers(6, 30)), int(rng.integers(9, 40))
+    case = Case(
+        images, pick(1, 5), pick(1, 4), pick(1, 3), pick(0, 4), pick(0, 4), after=("", "bias", "swish")[seed % 3]
+    )
+    module, inputs = convolution(case)
+    (wanted,) = evaluate(module, inputs).values()
+    for machine in ("native", "x86-64-v3"):
+        if Target.parse(machine).features <= native().features:
+            (found,) = compile_module(module, target=Target.parse(machine), threads=2)(*inputs)
+            np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
+
+
+SHARED, TRANSPOSED = "windows, channels share vectors", "windows, channels transposed"
+
+
+@pytest.mark.parametrize("name", [*TOGETHER, *DILATED, *ALONE])
 def test_channels_share_vectors(name: str) -> None:
-    """Where rows of seven columns would leave half of them empty: side by side or, where windows are wide, along the
-    lanes."""
+    """Where rows of seven columns would leave half of them empty."""
     target = Target.parse("x86-64-v4")
-    text = "".join(str(s.func) for s in scheduled(TILED[name], target))
-    assert (re.search(r"(2, 8|4, 4|4, 2, 2|2, 4, 2)\] in register", text) is not None) == (name in TOGETHER)
-    assert (re.search(r"16\] in stack", text) is not None) == (name in TURNED)
+    found = {schedule(kernel, target)[1].template for kernel in kernels(TILED[name], target)}
+    assert (SHARED in found) == (name in TOGETHER)
+
+
+@pytest.mark.parametrize("name", ["channels", *DILATED])
+def test_channels_lie_along_lanes(name: str) -> None:
+    """Where that is asked for: with the same results."""
+    module, inputs = convolution(TILED[name])
+    (kernel,) = kernels(TILED[name], native())
+    made, decision = schedule(kernel, native(), {"template": TRANSPOSED})
+    assert decision.template == TRANSPOSED
+    lanes = native().lanes(DTYPES["f32"])
+    assert re.search(rf"{lanes}\] in stack", str(made.func))
+    (wanted,) = evaluate(module, inputs).values()
+    shapes = [tuple(int(e.value) for e in p.shape) for p in kernel.params]  # type: ignore[attr-defined]
+    names = [p.name for p in kernel.params[len(inputs) : -1]]
+    given = [*inputs, *(module.constants[name] for name in names)]
+    given = [array.reshape(shape) for array, shape in zip(given, shapes, strict=False)]
+    found = np.zeros(shapes[-1], np.float32)
+    tw.build(made.func)(*given, found)
+    np.testing.assert_allclose(found.reshape(wanted.shape), wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
 
 
 @pytest.mark.parametrize(("name", "side", "met"), [("channels", 5, 29), ("few channels", 3, 19)])
@@ -265,11 +306,21 @@ def test_constants_are_known_to_be_finite() -> None:
 def test_tall_tiles_load_what_they_meet(name: str) -> None:
     """There is no copy of the image, and what the next row of tiles meets is asked for."""
     target = Target.parse("x86-64-v4")
-    (s,) = scheduled(TILED[name], target)
+    (s,) = scheduled(TILED[name], target, held=Held.COLUMN.value, rows=14, prefetch=True)
     assert "prefetch x[" in str(s.func)
     assert not re.search(r"alloc pad\S*: .* in stack", str(s.func))
     (s,) = scheduled(TILED[name], Target.parse("x86-64-v3"))  # too few registers
     assert re.search(r"alloc pad\S*: .* in stack", str(s.func)) and "prefetch" not in str(s.func)
+
+
+@pytest.mark.parametrize("channels", [16, 72])
+def test_long_columns_of_tiles_are_chosen(channels: int) -> None:
+    """Where there are registers for fourteen sums and the rows they meet, and images are large."""
+    case = Case((1, channels, 56, 56), after="bias")
+    (kernel,) = kernels(case, Target.parse("x86-64-v4"))
+    taken = schedule(kernel, Target.parse("x86-64-v4"))[1].taken
+    assert taken is not None
+    assert (taken.choice["held"], taken.choice["rows"], taken.choice["prefetch"]) == (Held.COLUMN.value, 14, True)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "aarch64"])
@@ -344,7 +395,7 @@ def test_steps_replay(name: str, machine: str) -> None:
     target = Target.parse(f"x86-64-{machine}")
     (kernel,) = kernels(TILED[name], target)
     (s,) = scheduled(TILED[name], target)
-    again = Schedule(all_inlined(kernel))
+    again = Schedule(kernel)
     again.replay(s.trace)
     assert same(again.func, s.func)
 

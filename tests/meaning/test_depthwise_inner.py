@@ -20,9 +20,7 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
-from tilewright.plan import defaults
-from tilewright.plan.window.channels_last import schedule_depthwise_inner
-from tilewright.schedule.inline import all_inlined
+from tilewright.plan.choose import schedule
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType
@@ -180,44 +178,39 @@ def kernels(case: Case, target: Target) -> list[Function]:
 
 
 def scheduled(case: Case, target: Target) -> list[Schedule]:
-    return [s for f in kernels(case, target) if (s := schedule_depthwise_inner(f, target)) is not None]
+    """The schedules of those kernels of a case that run with channels along the lanes."""
+    made = [schedule(f, target) for f in kernels(case, target)]
+    return [s for s, decision in made if decision.template == "windows, channels last"]
 
 
-def check(case: Case, target: Target, monkeypatch: pytest.MonkeyPatch) -> bool:
+def check(case: Case, target: Target) -> bool:
     """Compares what is computed with the graph's evaluator; whether it is run in tiles."""
-    made: list[Schedule | None] = []
-
-    def schedule(function: Function, target: Target) -> Schedule | None:
-        made.append(schedule_depthwise_inner(function, target))
-        return made[-1]
-
-    monkeypatch.setattr(defaults, "schedule_depthwise_inner", schedule)
     module, inputs = convolution(case)
     (wanted,) = evaluate(module, inputs).values()
     (found,) = compile_module(module, target, threads=2)(*inputs)
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5 * float(np.abs(wanted).max()))
-    return any(s is not None for s in made)
+    return bool(scheduled(case, target))
 
 
 @pytest.mark.parametrize("name", [*TILED, *MASKED, *OTHERS])
-def test_same_as_the_graph(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_same_as_the_graph(name: str) -> None:
     """Whichever way it is run; and these are run in tiles, the others not."""
     machine = native()
-    tiled = check((TILED | MASKED | OTHERS)[name], machine, monkeypatch)
+    tiled = check((TILED | MASKED | OTHERS)[name], machine)
     assert tiled == (name in TILED or (machine.has_masks and name in MASKED))
 
 
 @pytest.mark.parametrize("name", [*TILED, *MASKED])
-def test_the_same_without_masks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_without_masks(name: str) -> None:
     """Vectors of 256 bits, or shorter ones where channels would leave lanes empty: some sums stay as they are."""
     machine = Target.parse("x86-64-v3")
     if not set(machine.features) <= set(native().features):
         pytest.skip("this machine has no AVX2")
-    assert check((TILED | MASKED)[name], machine, monkeypatch) == (name in TILED)
+    assert check((TILED | MASKED)[name], machine) == (name in TILED)
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_sizes(seed: int) -> None:
     """Sizes, windows, steps and zeros as they come."""
     rng = np.random.default_rng(seed)
     pick = lambda low, high: (int(rng.integers(low, high)), int(rng.integers(low, high)))  # noqa: E731
@@ -230,7 +223,7 @@ def test_random_sizes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         high=pick(0, 4),
         after=("", "bias", "swish", "hard", "image")[seed % 5],
     )
-    check(case, native(), monkeypatch)
+    check(case, native())
 
 
 @pytest.mark.parametrize("target", ["x86-64-v2", "x86-64-v4", "aarch64"])
@@ -275,6 +268,6 @@ def test_steps_replay(name: str, machine: str) -> None:
     target = Target.parse(f"x86-64-{machine}")
     (kernel,) = kernels(TILED[name], target)
     (s,) = scheduled(TILED[name], target)
-    again = Schedule(all_inlined(kernel))
+    again = Schedule(kernel)
     again.replay(s.trace)
     assert same(again.func, s.func)

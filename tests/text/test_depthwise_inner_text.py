@@ -6,7 +6,7 @@ import pytest
 from golden_files import check, check_folder
 
 from tilewright.loops.parse import parse
-from tilewright.plan.window.channels_last import schedule_depthwise_inner
+from tilewright.plan.choose import schedule
 from tilewright.target import Target
 
 SMOOTH = """
@@ -48,8 +48,8 @@ PROGRAMS = {"smooth_v4": (SMOOTH, "x86-64-v4"), "wide_v4": (WIDE, "x86-64-v4"), 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, request: pytest.FixtureRequest) -> None:
     text, target = PROGRAMS[name]
-    made = schedule_depthwise_inner(parse(text), Target.parse(target))
-    assert made is not None
+    made, decision = schedule(parse(text), Target.parse(target))
+    assert decision.template == "windows, channels last"
     check(request, f"depthwise/{name}.loops", str(made.func))
 
 

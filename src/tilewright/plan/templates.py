@@ -14,18 +14,20 @@ from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
 from tilewright.plan.transforms.strassen import schedule_strassen
 from tilewright.plan.transforms.winograd import schedule_winograd
-from tilewright.plan.window.channels_last import schedule_depthwise_inner
-from tilewright.plan.window.depthwise import schedule_depthwise
-from tilewright.plan.window.pool import schedule_pool
+from tilewright.plan.window.channels_last import ChannelsLast
+from tilewright.plan.window.columns import Columns
+from tilewright.plan.window.shared import SharedVectors
+from tilewright.plan.window.transposed import Transposed
 
 TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Adapted("attention", 1, schedule_attention, whole=True),
     Adapted("pieces", 2, schedule_pieces, whole=True),
     Adapted("winograd", 3, schedule_winograd, whole=True),
     Adapted("strassen", 4, schedule_strassen, whole=True),
-    Adapted("depthwise", 5, schedule_depthwise),
-    Adapted("depthwise inner", 6, schedule_depthwise_inner),
-    Adapted("pool", 7, schedule_pool),
+    Columns(),
+    SharedVectors(),
+    Transposed(),
+    ChannelsLast(),
     Adapted("dot windows", 8, schedule_dot_windows),
     Adapted("dots", 9, schedule_dots),
     Adapted("turned", 10, schedule_contraction),

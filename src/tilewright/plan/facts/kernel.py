@@ -2,6 +2,7 @@
 
 facts = Facts(function)
 facts.contraction        the only sum as a contraction, maps inlined into it; None where it is none
+facts.windows            the only reduction as one over windows of an image's channels; None where it is none
 facts.begin_inlined()    a schedule that begins with that inlining
 """
 
@@ -12,6 +13,7 @@ from functools import cached_property
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
+from tilewright.plan.facts.windows import Windows, find_pool, find_windows
 from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.schedule import Schedule
 
@@ -56,6 +58,23 @@ class Facts:
     def contraction(self) -> Contraction | None:
         """The only sum of the inlined kernel, where that is a contraction with columns to vectorize."""
         return find_contraction(self.inlined) if len(self.sums) == 1 else None
+
+    @cached_property
+    def windows(self) -> Windows | None:
+        """The only reduction, where windows slide over each channel of an image by itself: of `inlined` where it is of
+        products, else of `inlined_once`."""
+        if len(self.sums) != 1:
+            return None
+        return find_windows(self.inlined, self.contraction) or find_pool(self.inlined_once)
+
+    def begin_windows(self) -> Schedule:
+        """The schedule whose first step made the function that `windows` is of."""
+        assert self.windows is not None
+        if self.windows.products:
+            return self.begin_inlined()
+        s = Schedule(self.function)
+        s.inline_all(once=True)
+        return s
 
     def begin_inlined(self) -> Schedule:
         """The schedule whose first step made `inlined`."""

@@ -8,7 +8,7 @@ from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.edit import blocks, statements
 from tilewright.loops.nodes import For, Stmt
-from tilewright.plan.window.depthwise_choice import calls_functions
+from tilewright.plan.facts.windows import calls_functions
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.rows import reduces_contiguously

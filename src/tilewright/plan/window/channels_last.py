@@ -1,5 +1,4 @@
-"""The schedule of convolutions that keep channels apart, where channels are the innermost axis: a vector is channels of
-one column, and a tile of columns is summed up in registers.
+"""Windows with channels innermost: a vector is channels of one column, and a tile is some columns of a row.
 
     for vectors of channels:
       for rows, tiles of C columns:
@@ -10,82 +9,165 @@ one column, and a tile of columns is summed up in registers.
         y[…] = f(t)
 
 The image is read where it lies: a vector is loaded once for all columns that meet it in a row of the window, and the
-first cache holds the rows that the next tiles meet again. A padded copy would take as many stores as the image has
-vectors, and the sums would wait for it. Where columns lie so far apart that the sets of the cache do not hold these
-rows, the loop over channels is inside the loops over tiles, and what is next to what was read is read next.
+first cache holds the rows that the next tiles meet again. Where columns lie so far apart that its sets do not hold
+these rows, the loop over channels is inside the loops over tiles, and what is next to what was read is read next.
 
 Tiles at the edges are written out or have loops of their own: which of their columns are zeros is known then.
 
-Functions like exp are long chains of instructions, and processors do not look far enough ahead to begin many of them:
-where an epilogue calls such, two vectors of a tile are one of twice the length, which the instructions of both are
-printed for side by side. What the epilogue reads is brought to registers before, what it makes stored from there.
+Functions like exp are long chains of instructions: where an epilogue calls such, two vectors of a tile may be one of
+twice the length, of which the instructions of both are side by side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads
-from tilewright.loops.nodes import Function
-from tilewright.plan.facts.contraction import begun
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.windows import Windows
+from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
-from tilewright.plan.window.channels_last_choice import (
-    InnerChoice,
-    InnerWindows,
-    Order,
-    choose_inner,
-    find_inner_windows,
-)
-from tilewright.schedule.find import find_block, stored_buffers
-from tilewright.schedule.inline import all_inlined
+from tilewright.plan.tile.windows import edges_alone, final_block, in_registers, read_by
+from tilewright.plan.window.columns import MOST_TERMS, WRITTEN_OUT
+from tilewright.plan.window.price import OVERLAP, Tile, even_sizes, tile_cycles, total_seconds, vector_bytes
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
 
 ENOUGH_SHARES = 8
-"""So many iterations of the outermost loop are shared evenly by a few threads."""
-
-SHARES_OF_ROWS = 4
-"""So many blocks of rows are made at least, where there are fewer vectors of channels than that."""
-
-LEAST_ROWS = 7
-"""Blocks of fewer rows would load most rows of the image again, or meet its edges all over."""
+"""So many iterations of the outermost loop are shared evenly by a few threads; half as many blocks of rows, which load
+rows of the image again, where there are fewer."""
 
 
-def schedule_depthwise_inner(function: Function, target: Target) -> Schedule | None:
-    """The schedule of a kernel with one such convolution, of sizes known to the compiler; None for any other."""
-    plain = all_inlined(function)
-    windows = find_inner_windows(plain)
-    choice = None if windows is None else choose_inner(windows, target)
-    return None if windows is None or choice is None else apply_inner(begun(function, plain), windows, choice)
+class Order(Enum):
+    """What an iteration of the outermost loop is: a vector of CHANNELS, for the whole image; or a row of tiles, of ROWS
+    of the image, and each of them for vector after vector of channels."""
 
-
-def apply_inner(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Schedule:
-    """The steps that a choice stands for."""
-    last = s.cache_write(w.block) if w.out.scope is Scope.ARGUMENT else w.last
-    made, last = (last, s.cache_write(last)) if choice.in_pairs else (None, last)
-    pad = s.unite(w.source.name) if w.source.scope is not Scope.ARGUMENT else None
-    loops = _tiles(s, w, choice, last)
-    if made is not None:
-        s.compute_at(made, loops.tile)
-    s.compute_at(w.block, loops.tile)
-    tap = _sum(s, w, choice)
-    if made is not None:
-        _in_pairs(s, w, choice, made, loops.tile)
-    column = loop_of(s, last, w.image[1])
-    _in_vectors(s, loop_of(s, last, -1), choice, together=w.calls)
-    s.unroll(column)
-    if pad is not None:
-        rows = _hold(s, w, choice, pad, loops.tile if tap is None else tap)
-        _apart_at_edges(s, w, choice, loops, rows)
-    s.parallel(loops.shared)
-    return s
+    CHANNELS = "channels"
+    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
-class Loops:
+class ChannelsLastChoice:
+    """`columns` x `vectors` of `lanes` channels are a tile; tiles run in an `order`. Threads share blocks of so many
+    rows (`block`), where that is not 0. Rows at the edges of the image have loops of their own (`edges`), or each row
+    of a window asks. An epilogue runs over one vector after the other or, `in_pairs`, over those of two columns as
+    one."""
+
+    columns: int
+    vectors: int
+    lanes: int
+    order: Order
+    block: int
+    edges: bool
+    in_pairs: bool
+
+
+class ChannelsLast(Template[Windows, ChannelsLastChoice]):
+    """Depthwise convolutions whose image and weights have channels innermost."""
+
+    name = "windows, channels last"
+    choice = ChannelsLastChoice
+
+    def recognise(self, facts: Facts) -> Windows | None:
+        w = facts.windows
+        return w if w is not None and w.channels_last and w.products and w.terms <= MOST_TERMS else None
+
+    def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
+        w, lanes = shape, _lanes(shape, target)
+        most = target.vector_registers // 2 - 1
+        for columns in even_sizes(w.columns.size, most) if lanes else ():
+            tiles = -(-w.columns.size // columns)
+            double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
+            pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
+            for order in Order:
+                for vectors, in_pairs in (
+                    (1, False),
+                    *([(2, False)] if double else []),
+                    *([(1, True)] if pairs else []),
+                ):
+                    programs = 3 * min(tiles, 3) * columns * vectors
+                    edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
+                    block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
+                    yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs)
+
+    def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
+        w, c = shape, choice
+        met = len(
+            {n * w.columns.stride + b * w.columns.dilation for n in range(c.columns) for b in range(w.columns.kernel)}
+        )
+        tile = Tile(
+            terms=c.columns * c.vectors * w.terms,
+            chain=w.terms,
+            loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
+            weights=0,
+            shuffles=0,
+            stores=c.columns * c.vectors,
+            epilogues=c.columns * c.vectors,
+            beside=2 if c.in_pairs else c.vectors,
+            spills=w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2,
+            aligned=True,
+            branches=0 if c.edges else w.rows.kernel,
+        )
+        arithmetic = tile.terms * target.core.fma_cycles
+        waits = max(_from_caches(w, c, met, target) * target.core.ghz - arithmetic, 0.0)
+        cycles = tile_cycles(w, tile, target) + waits
+        channels = -(-w.channels // (c.vectors * c.lanes))
+        tiles = w.images * w.rows.size * -(-w.columns.size // c.columns) * channels
+        return total_seconds(w, cycles * tiles, 1 / OVERLAP, target)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return facts.begin_windows()
+
+    def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
+        return _apply(s, shape, choice)
+
+
+def _lanes(w: Windows, target: Target) -> int:
+    """So many channels are a vector: as many as the machine has lanes or, where channels are fewer or would leave some
+    beyond the last vector, and there are no masks, the most that divide them. 0 where they fill no vector of 128
+    bits."""
+    lanes, least = target.lanes(w.out.dtype), 128 // w.out.dtype.bits
+    if target.has_masks:
+        while lanes // 2 >= w.channels:
+            lanes //= 2
+        return lanes if w.channels >= least else 0
+    while w.channels % lanes:
+        lanes //= 2
+    return lanes if lanes >= least else 0
+
+
+def _block(w: Windows, width: int) -> int:
+    """The rows of a block, where vectors of channels and images are too few for threads to share; 0 where they are
+    not, or blocks would load most rows of the image again."""
+    if max(-(-w.channels // width), w.images) >= ENOUGH_SHARES:
+        return 0
+    fitting = (n for n in range(2 * w.rows.size // ENOUGH_SHARES, 0, -1) if w.rows.size % n == 0)
+    size = next(fitting, 0)
+    return size if size > w.rows.kernel else 0
+
+
+def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
+    """10^-9 seconds in which what a tile meets comes from the second cache, or what is behind it, where the first one
+    does not keep it: lines that lie far apart at half the rate of those next to each other, and with the loop over
+    channels inside, the weights, too."""
+    first, second = target.caches[:2]
+    column = w.channels * w.out.dtype.bytes
+    if c.order is Order.CHANNELS and w.rows.kernel * met < first.room(column):
+        return 0.0
+    image = w.rows.size * w.columns.size * (1 + w.rows.stride * w.columns.stride) * column
+    rate = target.peaks.cache_gbs[1 if image <= second.bytes else min(2, len(target.caches) - 1)]
+    bytes_met = w.rows.kernel * met * c.vectors * vector_bytes(target)
+    if c.order is Order.CHANNELS:
+        return 2 * bytes_met / rate
+    return (bytes_met + w.terms * c.vectors * vector_bytes(target)) / target.peaks.cache_gbs[1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loops:
     """The loops over tiles: the one that threads share, those over `rows` and over the `columns` of tiles, and the
     innermost, an iteration of which is a tile."""
 
@@ -95,65 +177,84 @@ class Loops:
     tile: Var
 
 
-def _tiles(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str) -> Loops:
+def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
+    last = final_block(s, w)
+    made, last = (last, str(s.cache_write(last))) if c.in_pairs else (None, last)
+    pad = str(s.unite(w.source.name)) if w.padded else None
+    loops = _tiles(s, w, c, last)
+    if made is not None:
+        s.compute_at(made, loops.tile)
+    s.compute_at(w.block, loops.tile)
+    row = _sum(s, w, c)
+    if made is not None:
+        _in_pairs(s, w, c, made, loops.tile)
+    column = loop_of(s, last, w.columns.axis)
+    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls > 0)
+    s.unroll(column)
+    if pad is not None:
+        rows = _hold(s, w, c, pad, loops.tile if row is None else row)
+        _edges(s, w, c, loops, rows)
+    s.parallel(loops.shared)
+    return s
+
+
+def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops:
     """The nest that is stored last, in tiles. Threads share channels or images or, where both are few, blocks of
     rows."""
-    width = choice.vectors * choice.lanes
+    width = c.vectors * c.lanes
     channels, lane = s.split(loop_of(s, block, -1), width, **({"tail": "mask"} if w.channels % width else {}))
-    row, column = (loop_of(s, block, n) for n in w.image)
+    row, column = (loop_of(s, block, side.axis) for side in (w.rows, w.columns))
     others = [v for v in s.get_loops(block) if v not in (channels, lane, row, column)]
-    columns, column = s.split(column, choice.columns, tail="shift")
-    if choice.order is Order.ROWS:
+    columns, column = s.split(column, c.columns, tail="shift")
+    if c.order is Order.ROWS:
         s.reorder(*others, row, columns, channels, column, lane)
-        return Loops(row, row, columns, channels)
+        return _Loops(row, row, columns, channels)
     around = sorted([channels, *others], key=lambda v: -extent(s, v))
-    if extent(s, around[0]) < ENOUGH_SHARES:
-        size = next((n for n in range(w.height // SHARES_OF_ROWS, 0, -1) if w.height % n == 0), 0)
-        if size >= LEAST_ROWS:
-            some, row = s.split(row, size)
-            around = [some, *around]
+    if c.block:
+        some, row = s.split(row, c.block)
+        around = [some, *around]
     s.reorder(*around, row, columns, column, lane)
-    return Loops(around[0], row, columns, columns)
+    return _Loops(around[0], row, columns, columns)
 
 
-def _in_pairs(s: Schedule, w: InnerWindows, choice: InnerChoice, block: str, tiles: Var) -> None:
+def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles: Var) -> None:
     """The epilogue of a tile over vectors of two columns, from registers to registers."""
-    others = dict.fromkeys(ld.buffer.name for ld in loads(find_block(s.func, block)) if ld.buffer.name != w.out.name)
-    read = [s.cache_read(block, name) for name in others]
+    read = [str(s.cache_read(block, name)) for name in read_by(s, block) if name != w.out.name]
     for name in read:
         s.compute_at(name, tiles)
     for name in (block, *read):
-        (buffer,) = stored_buffers(find_block(s.func, name))
-        s.compact(buffer.name)
-        s.set_scope(buffer.name, "register")
+        in_registers(s, name)
     for name in read:
         loops = s.get_loops(name)
         several = [v for v in loops[loops.index(tiles) + 1 :] if extent(s, v) > 1]
         for loop in several:
             s.vectorize(loop) if loop is several[-1] else s.unroll(loop)
-    pairs, lanes = s.split(s.fuse(loop_of(s, block, w.image[1]), loop_of(s, block, -1)), 2 * choice.lanes)
+    pairs, lanes = s.split(s.fuse(loop_of(s, block, w.columns.axis), loop_of(s, block, -1)), 2 * c.lanes)
     s.vectorize(lanes)
     s.unroll(pairs)
 
 
-def _sum(s: Schedule, w: InnerWindows, choice: InnerChoice) -> Var | None:
+def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Var | None:
     """A tile's sums in registers, a row of the window written out; the loop over its rows, if it has several."""
     found = find_block(s.func, w.block)
     loops = s.get_loops(w.block)
-    taps = [v for a in found.reduce for v in loops if v in variables_of(a.binding)]
-    rows, places = (None if n is None else _bound(s, w.block, found.reduce[n].binding) for n in w.tap_axes)
-    named = [v for v in (rows, places) if v is not None]
-    column, lane = (loop_of(s, w.block, n) for n in (w.image[1], -1))
-    order = [*(v for v in taps if v not in named), rows, column, places, lane]
+    terms = [v for a in found.reduce for v in loops if v in variables_of(a.binding)]
+    row, position = (None if n is None else _bound(s, w.block, found.axes[n].binding) for n in _terms(w))
+    column, lane = (loop_of(s, w.block, n) for n in (w.columns.axis, -1))
+    order = [*(v for v in terms if v not in (row, position)), row, column, position, lane]
     s.reorder(*(v for v in order if v is not None))
-    (sums,) = stored_buffers(found)
-    s.compact(sums.name)
-    s.set_scope(sums.name, "register")
-    _in_vectors(s, lane, choice)
+    in_registers(s, w.block)
+    _in_vectors(s, lane, c)
     s.unroll(column)
-    if places is not None:
-        s.unroll(places)
-    return rows
+    if position is not None:
+        s.unroll(position)
+    return row
+
+
+def _terms(w: Windows) -> tuple[int | None, int | None]:
+    """The places of the axes over the rows and columns of a window that has several."""
+    rows, columns = w.rows, w.columns
+    return (rows.term if rows.kernel > 1 else None), (columns.term if columns.kernel > 1 else None)
 
 
 def _bound(s: Schedule, block: str, binding: Expr) -> Var:
@@ -161,38 +262,31 @@ def _bound(s: Schedule, block: str, binding: Expr) -> Var:
     return next(v for v in s.get_loops(block) if v in variables_of(binding))
 
 
-def _in_vectors(s: Schedule, lane: Var, choice: InnerChoice, together: bool = False) -> None:
+def _in_vectors(s: Schedule, lane: Var, c: ChannelsLastChoice, beside: bool = False) -> None:
     """The channels of an iteration as one vector or, where each register is a vector of its own, written out."""
-    if choice.vectors > 1 and not together:
-        vectors, lane = s.split(lane, choice.lanes)
+    if c.vectors > 1 and not beside:
+        vectors, lane = s.split(lane, c.lanes)
         s.unroll(vectors)
     s.vectorize(lane)
 
 
-def _hold(s: Schedule, w: InnerWindows, choice: InnerChoice, pad: str, loop: Var) -> tuple[int, int]:
+def _hold(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, loop: Var) -> tuple[int, int]:
     """What a tile meets of a row of the image is loaded into registers, with the zeros around it. The rows of tiles
     that meet no zeros but at the sides."""
     s.compute_at(pad, loop)
-    s.compact(w.source.name)
-    s.set_scope(w.source.name, "register")
-    row, column = w.source_image
-    _in_vectors(s, loop_of(s, pad, -1), choice)
-    s.unroll(loop_of(s, pad, column))
+    in_registers(s, pad)
+    _in_vectors(s, loop_of(s, pad, -1), c)
+    s.unroll(loop_of(s, pad, w.columns.dimension))
     s.guard(pad)
     found = find_block(s.func, pad)
-    first, end = inside(found, found.spatial[row].var, 1)
-    reach = (w.taps[0] - 1) * w.apart[0]
-    return -(-first // w.steps[0]), (end - 1 - reach) // w.steps[0] + 1
+    first, end = inside(found, found.spatial[w.rows.dimension].var, 1)
+    return -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
 
 
-def _apart_at_edges(s: Schedule, w: InnerWindows, choice: InnerChoice, loops: Loops, rows: tuple[int, int]) -> None:
+def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, rows: tuple[int, int]) -> None:
     """The tiles at the edges of the image by themselves: those between meet no zeros. Masks are programs of their own,
     for tiles at each edge again: there tiles ask which of their columns are zeros."""
-    count = extent(s, loops.columns)
-    if count > 1 and w.channels % choice.lanes == 0:
-        if count > 2:
-            parts(s, loops.columns, (1, count - 1))
-        else:
-            s.unroll(loops.columns)
-    if choice.rows_apart and loops.shared is not loops.rows and extent(s, loops.rows) == w.height and rows[0] < rows[1]:
+    if extent(s, loops.columns) > 1 and w.channels % c.lanes == 0:
+        edges_alone(s, loops.columns)
+    if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and rows[0] < rows[1]:
         parts(s, loops.rows, rows)

@@ -1,0 +1,299 @@
+"""What a reduction over windows is, seen in a loops function: each channel of an image by itself.
+
+    y[vn, vc, vi, vj] += x[vn, vc, vi*2 + va, vj*2 + vb] * w[vc, va, vb]          a depthwise convolution, in planes
+    y[vn, vi, vj, vc] += x[vn, vi*2 + va, vj*2 + vb, vc] * w[va, vb, vc]          the same, channels last
+    y[vn, vc, vi, vj] max= x[vn, vc, vi*2 + va, vj*2 + vb]                        a pool: the maximum, minimum or sum
+
+An image is what the two axes slide over; all other axes of the result count images and channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tilewright.core.walk import preorder
+from tilewright.expr.intrinsics import BRIEF
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Call, Const, Div, Expr, Max, Min, Var
+from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import allocations, blocks, loads, loops_around
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
+from tilewright.plan.price.sizes import known
+from tilewright.schedule.find import stored_buffers
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.reduce import accumulation
+from tilewright.types.scopes import Scope
+
+Extents = Mapping[Var, Expr]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Windows along one dimension of an image. The result has `size` places along it, those of the block's axis `axis`;
+    the source is indexed there, in its dimension `dimension`, by place*stride + position*dilation, for `kernel`
+    positions: those of the reduce axis `term`, None where there is one position. `size` is assumed where it is
+    `dynamic`."""
+
+    axis: int
+    dimension: int
+    size: int
+    stride: int
+    kernel: int
+    dilation: int
+    term: int | None
+    dynamic: bool
+
+    def reach(self, places: int) -> int:
+        """So many neighbouring positions of the source do `places` of the result meet."""
+        return (places - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Epilogue:
+    """What becomes of a finished sum before it is stored: functions of many instructions (`calls`) and quotients, for
+    each result. `same_columns`: nothing but the sums differs from column to column; `same_places`: nor from row to
+    row."""
+
+    calls: int
+    quotients: int
+    same_columns: bool
+    same_places: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """A reduction over windows: its block, what it fills and slides over, and the block that its result ends in (its
+    own where that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results.
+    `channel` is the place among the block's axes of the one over channels, None where there is none to tell them by.
+    A term of a reduction is so many `instructions`: two for the maximum of floats, which keeps what is no number.
+    Products with weights are a `contraction` where columns are innermost; `finite` says that no weight is infinite."""
+
+    block: str
+    out: Buffer
+    source: Buffer
+    last: str
+    rows: Side
+    columns: Side
+    images: int
+    channels: int
+    channel: int | None
+    channels_last: bool
+    products: bool
+    instructions: int
+    finite: bool
+    epilogue: Epilogue
+    contraction: Contraction | None = field(default=None, compare=False)
+
+    @property
+    def padded(self) -> bool:
+        """Whether the kernel lays something around the image itself."""
+        return self.source.scope is not Scope.ARGUMENT
+
+    @property
+    def terms(self) -> int:
+        """Positions of a window."""
+        return self.rows.kernel * self.columns.kernel
+
+    @property
+    def dilated(self) -> bool:
+        """Whether positions of a window are apart from each other."""
+        return max(self.rows.dilation, self.columns.dilation) > 1
+
+
+def find_windows(function: Function, found: Contraction | None) -> Windows | None:
+    """The only reduction of a function, everything inlined, as one over windows that products with weights are summed
+    up in. `found` is the function's contraction, if it is one."""
+    return (None if found is None else _in_planes(function, found)) or _channels_last(function)
+
+
+def _in_planes(function: Function, found: Contraction) -> Windows | None:
+    """Products whose image has columns innermost; all sizes are known."""
+    block, extents = found.block, {a.var: e for a, e in zip(found.block.axes, found.extents, strict=True)}
+    if found.rows is not None or len(block.spatial) < 3 or len(found.vector.load.indices) < 2:
+        return None
+    if found.vector.buffer.dtype is not found.out.dtype or not _is_wide_float(found.out):
+        return None
+    if any(not isinstance(e, Const) for e in found.extents) or found.broadcast.moves(block.spatial[-2].var):
+        return None
+    outer = [n for n in found.batch if n != len(block.spatial) - 2]
+    if all(known(found.extents[n]) == 1 for n in outer):
+        return None
+    factors = (found.vector, found.broadcast)
+    both = [n for n in outer if all(f.dimension(block.axes[n].var) is not None for f in factors)]
+    channel = max(both, key=lambda n: known(found.extents[n]), default=None)
+    return _windows(function, block, found.vector.load, extents, _planes(block, found.vector.load), channel, found)
+
+
+def find_pool(function: Function) -> Windows | None:
+    """The only reduction of a function, what several read kept, as one over windows without weights: columns are
+    innermost, and rows, columns or images may be dynamic."""
+    reducing = [b for b in blocks(function.body) if b.reduce]
+    summed = accumulation(reducing[0].replace(init=None)) if len(reducing) == 1 else None
+    read = [] if summed is None else list(loads(summed[2]))
+    if summed is None or len(read) != 1 or len(reducing[0].spatial) < 3 or len(read[0].indices) < 2:
+        return None
+    (block,), (load,), out = reducing, read, summed[1].buffer
+    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed[1].indices != tuple(a.var for a in block.spatial):
+        return None
+    return _windows(function, block, load, _extents_of(function, block), _planes(block, load), None)
+
+
+def _channels_last(function: Function) -> Windows | None:
+    """Products whose image and weights have channels innermost."""
+    reducing = [b for b in blocks(function.body) if b.reduce]
+    block = reducing[0] if len(reducing) == 1 else None
+    store = None if block is None else block.body
+    if block is None or not isinstance(store, Store) or block.init is None or block.where is not None:
+        return None
+    extents, spatial, factors = _extents_of(function, block), tuple(a.var for a in block.spatial), factors_of(store)
+    if factors is None or store.indices != spatial or len(spatial) < 3 or len(extents) < len(block.axes):
+        return None
+    if not _is_wide_float(store.buffer) or any(f.buffer.dtype is not store.buffer.dtype for f in factors):
+        return None
+    source = _image(factors, spatial, extents)
+    if source is None or not _is_copied(function, source.buffer):
+        return None
+    index = source.load.indices
+    sliding = [n for n, v in enumerate(spatial[:-1]) if known(extents[v]) != 1 and source.dimension(v) is None]
+    if len(sliding) != 2:
+        return None
+    places = [(n, next(d for d, i in enumerate(index) if spatial[n] in variables_of(i))) for n in sliding]
+    return _windows(function, block, source.load, extents, places, len(spatial) - 1)
+
+
+def _windows(
+    function: Function,
+    block: Block,
+    load: Load,
+    extents: Extents,
+    places: Sequence[tuple[int, int]],
+    channel: int | None,
+    contraction: Contraction | None = None,
+) -> Windows | None:
+    """The record of a block whose windows slide along the axes and dimensions at these `places`; None where something
+    else moves them, terms are more than their positions, or there is a single row or column."""
+    assert isinstance(block.body, Store)
+    out, image = block.body.buffer, tuple(axis for axis, _ in places)
+    rows, columns = (_side(block, load, axis, dimension, extents) for axis, dimension in places)
+    last = last_block(function, block, out)
+    if rows is None or columns is None or last is None or min(rows.size, columns.size) < 2:
+        return None
+    counts = {n: known(extents[a.var]) for n, a in enumerate(block.axes) if a.var in extents}
+    if 0 in counts.values() or rows.kernel * columns.kernel != prod(counts[n] for n in _reduced(block)):
+        return None
+    planes = prod(count for n, count in counts.items() if n < len(block.spatial) and n not in image)
+    channels = 1 if channel is None else counts[channel]
+    weights = [ld.buffer for ld in loads(block) if ld.buffer not in (out, load.buffer)]
+    return Windows(
+        block=block.name,
+        out=out,
+        source=load.buffer,
+        last=last.name,
+        rows=rows,
+        columns=columns,
+        images=planes // channels,
+        channels=channels,
+        channel=channel,
+        channels_last=channel == len(block.spatial) - 1,
+        products=bool(weights),
+        instructions=2 if out.dtype.is_float and isinstance(block.body.value, Max | Min) else 1,
+        finite=bool(weights) and all(buffer.finite for buffer in weights),
+        epilogue=_epilogue(last, block, out, image),
+        contraction=contraction,
+    )
+
+
+def _side(block: Block, load: Load, axis: int, dimension: int, extents: Extents) -> Side | None:
+    """The windows along a dimension that is indexed by axis*stride + term*dilation; None where it is not."""
+    place = block.axes[axis].var
+    index = polynomial(load.indices[dimension])
+    factors = {m[0]: c for m, c in index.items() if len(m) == 1}
+    stride, extent = factors.pop(place, 0), extents.get(place)
+    moved = [i for i in load.indices if place in variables_of(i)]
+    if stride < 1 or len(moved) != 1 or extent is None or len(factors) > 1 or any(len(m) != 1 for m in index):
+        return None
+    size, dynamic = known(extent), not isinstance(extent, Const)
+    if not factors:
+        return Side(axis, dimension, size, stride, 1, 1, None, dynamic)
+    ((term, dilation),) = factors.items()
+    found = [n for n in _reduced(block) if block.axes[n].var is term]
+    if not found or dilation < 1 or not isinstance(kernel := extents.get(block.axes[found[0]].var), Const):
+        return None
+    return Side(axis, dimension, size, stride, known(kernel), dilation, found[0], dynamic)
+
+
+def _reduced(block: Block) -> range:
+    """The places among a block's axes of those it reduces."""
+    return range(len(block.spatial), len(block.axes))
+
+
+def _planes(block: Block, load: Load) -> tuple[tuple[int, int], tuple[int, int]]:
+    """The two innermost axes, and the dimensions that they slide along."""
+    axes, rank = len(block.spatial), len(load.indices)
+    return (axes - 2, rank - 2), (axes - 1, rank - 1)
+
+
+def _extents_of(function: Function, block: Block) -> Extents:
+    """How many values the axes have that are bound to loops."""
+    loops = {loop.var: loop for loop in loops_around(function.body, block)}
+    return {a.var: extent_of(loops[a.binding]) for a in block.axes if a.binding in loops}
+
+
+def _is_wide_float(buffer: Buffer) -> bool:
+    return buffer.dtype.is_float and buffer.dtype.bits >= 32
+
+
+def _image(factors: tuple[Operand, Operand], spatial: tuple[Var, ...], extents: Extents) -> Operand | None:
+    """The factor that is the image: all axes of the result but the channels move it, and none the weights; channels lie
+    side by side in both."""
+    *others, channel = spatial
+    moving = [v for v in others if known(extents[v]) != 1]
+    for source, weights in (factors, factors[::-1]):
+        alone = all(source.moves(v) and not weights.moves(v) for v in moving)
+        if alone and all(f.load.indices[-1] is channel and f.dimension(channel) is not None for f in factors):
+            return source
+    return None
+
+
+def _is_copied(function: Function, source: Buffer) -> bool:
+    """Whether an image is an argument, or one with something laid around it, no value of it computed: each row of a
+    window loads it again."""
+    if source not in allocations(function.body):
+        return source.scope is Scope.ARGUMENT
+    writers = [b for b in blocks(function.body) if source in stored_buffers(b)]
+    values = [b.body.value for b in writers if isinstance(b.body, Store)]
+    return len(values) == len(writers) and all(isinstance(v, Load) or not variables_of(v) for v in values)
+
+
+def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
+    """The block that the result ends in: the only one that reads it, at its own points and nothing else."""
+    if out.scope is Scope.ARGUMENT:
+        return block
+    readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]
+    if len(readers) != 1 or out not in allocations(function.body):
+        return None
+    (reader,) = readers
+    points = tuple(a.var for a in reader.axes)
+    if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
+        return None
+    return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is out) else None
+
+
+def calls_functions(block: Block) -> bool:
+    """Whether a block calls functions that take many instructions."""
+    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
+
+
+def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:
+    """What the last block computes of each result, where it is another than the reduction."""
+    if last is block:
+        return Epilogue(0, 0, True, True)
+    nodes = list(preorder(last.body))
+    calls = sum(isinstance(e, Call) and e.fn.name not in BRIEF for e in nodes)
+    moved = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in loads(last) if ld.buffer is not out]
+    row, column = ([last.axes[n].var in used for used in moved] for n in image)
+    quotients = sum(isinstance(e, Div) for e in nodes)
+    return Epilogue(calls, quotients, not any(column), not any((*row, *column)))

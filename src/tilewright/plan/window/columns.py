@@ -1,0 +1,191 @@
+"""The template of windows with the columns of a row along the lanes: its choices, and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.facts.windows import Windows
+from tilewright.plan.price.sizes import known
+from tilewright.plan.template import Template
+from tilewright.plan.window.column_tiles import ColumnsChoice, Held, apply_columns
+from tilewright.plan.window.price import (
+    OVERLAP,
+    Tile,
+    copied_cycles,
+    epilogue_cycles,
+    even_sizes,
+    load_cycles,
+    stack_cycles,
+    tile_cycles,
+    total_seconds,
+)
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.scopes import LARGEST
+from tilewright.target import Target
+from tilewright.types.scopes import Scope
+
+MOST_TERMS = 64
+"""The most positions of a window: the tiles of larger ones are programs that take long to compile."""
+
+WRITTEN_OUT = 128
+"""The most multiply-adds of vectors in the body of an innermost loop: what is more takes longer to compile than it
+saves."""
+
+
+class Columns(Template[Windows, ColumnsChoice]):
+    """Depthwise convolutions and pools of planes: tiles of rows by a vector of columns."""
+
+    name = "windows, columns in lanes"
+    choice = ColumnsChoice
+
+    def recognise(self, facts: Facts) -> Windows | None:
+        w = facts.windows
+        if w is None or w.channels_last or w.terms > MOST_TERMS or not (w.products or w.columns.stride <= 2):
+            return None  # of longer strides, a vector's columns are in more than two vectors
+        return None if w.rows.dynamic or w.columns.dynamic else w
+
+    def choices(self, shape: Windows, target: Target) -> Iterator[ColumnsChoice]:
+        for lanes in _widths(shape, target):
+            for held in Held:
+                for rows in even_sizes(shape.rows.size, _most_rows(shape, held, lanes, target)):
+                    yield from _of_tile(shape, rows, lanes, held, target)
+
+    def price(self, choice: ColumnsChoice, shape: Windows, target: Target) -> float:
+        return _seconds(shape, choice, target)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return facts.begin_windows()
+
+    def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
+        return apply_columns(s, shape, choice)
+
+
+def _widths(w: Windows, target: Target) -> Iterator[int]:
+    """The lanes of a tile: a whole vector or, of rows that are shorter, parts that they fill; at least 128 bits. Masks
+    serve rows shorter than a vector, where columns lie side by side."""
+    lanes, least = target.lanes(w.out.dtype), 128 // w.out.dtype.bits
+    if w.columns.size < least:
+        return
+    if w.products or w.columns.size >= lanes or (target.has_masks and w.columns.stride == 1):
+        yield lanes
+    while not w.products and lanes > least:
+        lanes //= 2
+        if lanes <= w.columns.size:
+            yield lanes
+            return
+
+
+def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
+    """The most rows of a tile whose sums, and what they meet at a time, have registers; none where rows are not held
+    so."""
+    registers = target.vector_registers
+    if held is Held.TILE:
+        vectors = -(-w.columns.reach(min(lanes, w.columns.size)) // lanes)
+        live = (w.terms if w.products else 0) + w.rows.kernel * vectors + 2
+        near = not w.dilated and max(w.rows.stride, w.columns.stride) <= 2 and target.has_masks
+        near = near and (w.products or w.columns.size >= lanes)
+        past = (w.columns.size - lanes) * w.columns.stride + vectors * lanes > known(
+            w.source.shape[w.columns.dimension]
+        )
+        held_rows = LARGEST[Scope.REGISTER] // (vectors * lanes * w.source.dtype.bytes)
+        most = (held_rows - w.rows.kernel) // w.rows.stride + 1
+        return min(most, WRITTEN_OUT // w.terms) if near and live <= registers and (w.padded or not past) else 0
+    if (held is Held.AS_THEY_LIE) == w.padded:
+        return 0
+    most = registers // 2 - 2 * w.instructions + 1
+    if held is not Held.COLUMN:
+        return most
+    alone = w.rows.size <= most and w.columns.size <= lanes
+    return most if w.columns.term is not None and w.columns.stride == 1 and (alone or target.has_masks) else 0
+
+
+def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> Iterator[ColumnsChoice]:
+    """The choices of a tile: where the epilogue runs, and what is prefetched."""
+    tall = -(-w.rows.size // rows)
+    deinterleaved = w.products and w.columns.stride > 1 and held.is_copied
+    copied = target.lanes(w.source.dtype)
+    if deinterleaved and target.has_masks:
+        copied //= w.columns.stride if copied % w.columns.stride == 0 else 1
+    while copied > w.columns.reach(w.columns.size):
+        copied //= 2
+    programs = min(-(-w.columns.size // lanes), 3) if held in (Held.TILE, Held.COLUMN) else 1
+    unrolled = held is Held.TILE or rows * w.terms * programs <= WRITTEN_OUT
+    line = target.caches[0].line // w.out.dtype.bytes
+    inside = ColumnsChoice(rows, lanes, held, deinterleaved, copied, unrolled, 0, target.has_masks, False, line)
+    prefetch = w.products and w.columns.term is not None and not unrolled
+    if held is Held.CHANNEL:
+        prefetch = prefetch and w.images == 1
+    else:
+        prefetch = held is Held.COLUMN and w.columns.size >= lanes and tall > 1
+    for one in (inside, replace(inside, prefetch=True)) if prefetch else (inside,):
+        yield one
+        if w.products and w.epilogue.calls and w.columns.size >= lanes:
+            for beside in (1, 2, 4):  # of more, what is between leaves the registers
+                if beside * lanes <= w.rows.size * w.columns.size:
+                    yield replace(one, epilogue=beside)
+
+
+def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
+    """Seconds of all planes: their copies, their tiles, and an epilogue that runs later."""
+    core, size, full = target.core, w.out.dtype.bytes, target.lanes(w.out.dtype)
+    tall, wide = -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
+    met, columns = _rows_met(w, c.rows), w.columns.reach(w.columns.size)
+    vectors = -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
+    cycles, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
+    if c.held.is_copied:
+        copies = tall * w.rows.reach(c.rows) if c.held is Held.ROW_OF_TILES else w.rows.reach(w.rows.size)
+        high = w.rows.reach(c.rows if c.held is Held.ROW_OF_TILES else w.rows.size)
+        room = high * (columns + full) * w.source.dtype.bytes
+        cycles += copied_cycles(copies * -(-columns // full), 2.0 * c.deinterleaved, room, target)
+    if c.held is Held.TILE:
+        loads = float(w.rows.reach(c.rows) * vectors)
+        shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
+        weights = w.terms if w.products else 0
+        beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
+        spills = beyond * min(beyond / target.vector_registers, 1.0)  # of few, most are loaded when they are needed
+    elif not c.deinterleaved and w.columns.stride > 1:
+        loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
+    tile = Tile(
+        terms=c.rows * w.terms * _inside(w, c),
+        chain=w.terms,
+        loads=loads,
+        weights=w.terms if w.products else 0,
+        shuffles=shuffles,
+        stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
+        epilogues=0 if c.epilogue else c.rows,
+        spills=spills,
+        branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
+    )
+    cycles += tall * wide * (tile_cycles(w, tile, target) + loads * stack_cycles(room, target))
+    if c.epilogue:
+        group = c.epilogue * c.lanes
+        count = -(-w.rows.size * w.columns.size // group) * c.epilogue
+        each = load_cycles(target) + core.store_cycles + epilogue_cycles(w, c.epilogue, target)
+        cycles += count * max(each, 2 * stack_cycles(w.rows.size * w.columns.size * size, target, stores=True))
+    return total_seconds(w, cycles * w.images * w.channels, _late(w, c, target), target)
+
+
+def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
+    """The part of an image that tiles wait for. Copies read in order, what processors ask for ahead; tiles read a part
+    of each of several rows, of which processors follow about as many as they have registers."""
+    if c.held.is_copied:
+        return 0.0 if c.prefetch else 1 / OVERLAP
+    part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
+    late = 1 / OVERLAP + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
+    return late / -(-w.rows.size // c.rows) if c.prefetch else late  # of each image, the first tiles ask for nothing
+
+
+def _rows_met(w: Windows, rows: int) -> int:
+    """The rows of the image that so many rows of windows meet."""
+    return len({r * w.rows.stride + a * w.rows.dilation for r in range(rows) for a in range(w.rows.kernel)})
+
+
+def _inside(w: Windows, c: ColumnsChoice) -> float:
+    """The part of a tile's terms that is left where rows of zeros are not summed up."""
+    if c.rows < w.rows.size or c.held is not Held.COLUMN or not w.finite:
+        return 1.0
+    outside = (w.rows.kernel - 1) * w.rows.dilation
+    border = sum(-(-n // w.rows.stride) for n in range(1, outside // 2 + 1)) * 2
+    return 1 - border / (w.rows.size * w.rows.kernel)

@@ -1,0 +1,123 @@
+"""What tiles of windows take, from what they are made of: instructions on vectors, by the rates of a core; bytes, by
+those of its caches.
+
+    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
+    an image      read once and stored once, before or, where it is prefetched, while tiles run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.plan.facts.windows import Windows
+from tilewright.target import Target
+
+FUNCTION = 14
+"""Dependent instructions of a function like exp, by its polynomial: what `Core.chain` is measured with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile: how many `terms` it sums up in vectors, of which a sum has `chain`; `loads` of the image, where vectors
+    lie across two cache lines unless they are `aligned`; weights that it loads; shuffles; stores; and the vectors that
+    its epilogue runs over, so many of them (`beside`) an instruction of each at a time; `spills` are vectors that leave
+    the registers for a while. `branches` are what it asks of
+    the place that it is at."""
+
+    terms: float
+    chain: int
+    loads: float
+    weights: float
+    shuffles: float
+    stores: float
+    epilogues: float
+    beside: int = 1
+    spills: float = 0.0
+    aligned: bool = False
+    branches: int = 0
+
+
+def even_sizes(extent: int, most: int) -> Iterator[int]:
+    """The sizes of tiles of at most so many of an extent's places, none with fewer than its number needs."""
+    size = 0
+    for tiles in range(-(-extent // most), extent + 1) if most > 0 else ():
+        if -(-extent // tiles) != size:
+            size = -(-extent // tiles)
+            yield size
+
+
+def vector_bytes(target: Target) -> int:
+    """The bytes of a vector."""
+    return target.vector_bits // 8
+
+
+def load_cycles(target: Target, aligned: bool = False, width: float = 1.0) -> float:
+    """Cycles of loading a vector, or a part of one, from the first cache: one across two lines is two loads."""
+    across = 0.0 if aligned else width * vector_bytes(target) / target.caches[0].line
+    return target.core.load_cycles * (1 + across)
+
+
+def tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
+    """Cycles of a tile, of which the operands lie in the first cache."""
+    core = target.core
+    term = core.fma_cycles if w.products else core.add_cycles * w.instructions
+    latency = core.fma_latency
+    shuffled = tile.shuffles * core.shuffle2_cycles
+    arithmetic = max(tile.terms * term + shuffled / 2, shuffled)
+    moved = tile.loads * load_cycles(target, tile.aligned) + tile.weights * core.broadcast_cycles
+    moved += tile.stores * core.store_cycles + tile.spills * (core.store_cycles + core.load_cycles)
+    busy = max(arithmetic, moved, tile.chain * latency)
+    rest = (arithmetic + moved - max(arithmetic, moved)) / OVERLAP
+    constants = (
+        w.epilogue.calls * FUNCTION * core.load_cycles / tile.beside
+    )  # those of functions: sums are in registers
+    epilogue = epilogue_cycles(w, tile.beside, target) + constants
+    return busy + rest + (2 + tile.branches) * latency + tile.epilogues * epilogue
+
+
+OVERLAP = 8
+"""Of what could run beside the busiest unit, a part does not: programs are a sequence, and no window is without end."""
+
+
+def epilogue_cycles(w: Windows, beside: int, target: Target) -> float:
+    """Cycles that an epilogue takes for a vector, where so many run an instruction of each at a time: what a long chain
+    loses is then lost once for all of them."""
+    core = target.core
+    chain = 1 + (core.chain - 1) / beside
+    return w.epilogue.calls * FUNCTION * core.fma_cycles * chain + w.epilogue.quotients * core.divide_cycles
+
+
+def copied_cycles(vectors: float, shuffles: float, room: int, target: Target) -> float:
+    """Cycles of loading vectors and storing each with so many shuffles, where what they come to takes `room` bytes:
+    beyond the first cache, it goes to the second one and comes back."""
+    core = target.core
+    each = max(load_cycles(target) + core.store_cycles, shuffles * core.shuffle_cycles)
+    return vectors * (each + (stack_cycles(room, target, stores=True) if room else 0.0))
+
+
+def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
+    """What a vector of `room` bytes takes longer that do not fit the first cache."""
+    if room <= target.caches[0].bytes or len(target.caches) < 2:
+        return 0.0
+    rate = (target.peaks.store_gbs if stores else target.peaks.cache_gbs)[1]
+    return vector_bytes(target) / rate * target.core.ghz
+
+
+def image_seconds(w: Windows, target: Target) -> tuple[float, float]:
+    """Seconds of reading all images and of storing the results, from and to the nearest cache that holds both."""
+    planes = w.images * w.channels
+    read = planes * w.rows.size * w.rows.stride * w.columns.size * w.columns.stride * w.source.dtype.bytes
+    made = planes * w.rows.size * w.columns.size * w.out.dtype.bytes
+    for cache, reads, stores in zip(target.caches, target.peaks.cache_gbs, target.peaks.store_gbs, strict=True):
+        if read + made <= cache.bytes:
+            return read / reads / 1e9, made / stores / 1e9
+    return read / target.peaks.memory_gbs / 1e9, made / target.peaks.memory_store_gbs / 1e9
+
+
+def total_seconds(w: Windows, cycles: float, late: float, target: Target) -> float:
+    """Seconds of a kernel that computes for so many cycles, beside which images arrive, but for a part that is
+    `late`."""
+    read, made = image_seconds(w, target)
+    busy = cycles / target.core.hertz
+    return target.core.kernel_seconds + made + max(busy, read) + late * min(busy, read)
