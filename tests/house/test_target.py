@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+import json
+import math
+import pickle
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -12,9 +15,11 @@ import pytest
 
 from tilewright.expr import dtypes
 from tilewright.store import Json, Store, pack
-from tilewright.target import Cache, Peaks, Target, calibrate, calibrated, native, target_names
+from tilewright.target import Cache, Target, calibrate, calibrated, native, target_names
+from tilewright.target.families import BY_NAME, FAMILIES, estimate_core, estimate_peaks
 from tilewright.target.features import LEVELS, choose_cpu, close, known_features, remove
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
+from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.target.probes import READ_STEP, count_chains, print_probes
 from tilewright.target.show import describe
 from tilewright.target.target import describe_host
@@ -102,7 +107,9 @@ def test_the_fingerprint_tells_machines_apart_and_ignores_the_name() -> None:
         dataclasses.replace(v3, model="AuthenticAMD; 25; 1"),
         dataclasses.replace(v3, cores=v3.cores + 1),
         dataclasses.replace(v3, caches=v3.caches[:2]),
-        dataclasses.replace(v3, peaks=dataclasses.replace(v3.peaks, memory_gbs=1.0)),
+        v3.with_peaks(memory_gbs=1.0),
+        v3.with_core(ghz=2.0),
+        v3.with_core(dots={"x86.fma.fma_f32": 1.0}),
     ]
     assert len({target.fingerprint() for target in (v3, *others)}) == len(others) + 1
     assert Target.parse("x86-64-v3 +avx2").fingerprint() == v3.fingerprint()
@@ -208,7 +215,7 @@ def test_native_is_what_llvm_says_this_machine_has() -> None:
     assert target.is_runnable_on(current_host())
     assert target.cores >= 1
     assert target.threads >= target.cores
-    assert not target.peaks.measured
+    assert not target.measured
     assert Target.parse("native") is target
 
 
@@ -324,7 +331,7 @@ def test_cores_are_those_this_process_may_use(tmp_path: Path) -> None:
 
 
 def test_the_clock_is_read_or_assumed(tmp_path: Path) -> None:
-    assert detect_host(tmp_path, frozenset({0})).ghz == 3.0
+    assert detect_host(tmp_path, frozenset({0})).ghz is None
     write(tmp_path, {"proc/cpuinfo": "model name\t: X\ncpu MHz\t\t: 2500.5\n\nmodel name\t: Y"})
     assert detect_host(tmp_path, frozenset({0})).ghz == 2.5005
     assert detect_host(tmp_path, frozenset({0})).model == "X"
@@ -348,37 +355,38 @@ def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibrate, "_measured", {})
 
 
-def numbers(**changes: Json) -> dict[str, Json]:
+def numbers(ghz: Json = 3.0, **changes: Json) -> dict[str, Json]:
     """A kept measurement of three caches, with `changes`."""
-    return {"fma": [2.0, 1.0], "caches": [3.0, 2.0, 1.0], "memory": [1.0, 1.0], **changes}
+    rows: dict[str, Json] = {"cache_gbs": [3.0, 2.0, 1.0], "store_gbs": [3.0, 2.0, 1.0]}
+    return {"ghz": ghz, "peaks": {**rows, "memory_gbs": 1.0, "memory_store_gbs": 1.0, "memory_gbs_all": 1.0, **changes}}
 
 
-def forbid(*_: object) -> Peaks:
+def forbid(*_: object) -> calibrate.Measurement:
     raise AssertionError("measured again")
 
 
 @pytest.fixture(scope="module")
-def measured() -> Peaks:
+def measured() -> calibrate.Measurement:
     return calibrate.measure(native(), current_host())
 
 
-def test_a_measurement_is_plausible(measured: Peaks) -> None:
-    assert measured.measured
-    assert len(measured.cache_gbs) == len(native().caches)
-    assert 1.5 < measured.fma_gflops / measured.fma_gflops_f64 < 2.7
-    assert 1 < measured.fma_gflops < 2000
-    assert measured.cache_gbs[0] > measured.memory_gbs
-    assert measured.memory_gbs_all >= measured.memory_gbs > 0.5
+def test_a_measurement_is_plausible(measured: calibrate.Measurement) -> None:
+    peaks = measured.peaks
+    assert len(peaks.cache_gbs) == len(native().caches)
+    assert 0.5 < measured.ghz < 10
+    assert peaks.cache_gbs[0] > peaks.memory_gbs
+    assert peaks.memory_gbs_all >= peaks.memory_gbs > 0.5
 
 
 @pytest.mark.usefixtures("unmeasured")
 def test_calibration_is_kept_in_the_process_and_in_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: Peaks
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: calibrate.Measurement
 ) -> None:
     store = Store(tmp_path / "store")
     monkeypatch.setattr(calibrate, "measure", lambda target, host: measured)
     first = calibrated(native(), store)
-    assert first == dataclasses.replace(native(), peaks=measured)
+    assert first == measured.put_into(native()) != native()
+    assert first.measured and first.origin("memory_gbs") == "measured"
     monkeypatch.setattr(calibrate, "measure", forbid)
     assert calibrated(native(), Store(None)) == first, "kept in the process"
     calibrate._measured.clear()
@@ -392,23 +400,24 @@ def test_calibration_is_kept_in_the_process_and_in_the_store(
     [
         b"nonsense",
         pack({}, {}),
-        pack(numbers(caches=[1.0]), {}),
-        pack(numbers(fma=[0.0, 2.0]), {}),
-        pack(numbers(fma=["1.0", 2.0]), {}),
-        pack(numbers(memory=[1.0, 10**400]), {}),
-        pack(numbers(memory=[1.0]), {}),
+        pack(numbers(cache_gbs=[1.0]), {}),
+        pack(numbers(ghz=0.0), {}),
+        pack(numbers(ghz="1.0"), {}),
+        pack(numbers(memory_gbs=10**400), {}),
+        pack(numbers(memory_gbs=[1.0]), {}),
+        pack(numbers(more=1.0), {}),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: Peaks, content: bytes
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: calibrate.Measurement, content: bytes
 ) -> None:
     target = dataclasses.replace(native(), caches=(Cache(1, 32768, 8, 64, 1),) * 3)
-    assert Peaks.from_numbers(numbers(), 3) is not None, "the numbers that each case spoils are sound"
+    assert calibrate._decode(pack(numbers(), {}), 3) is not None, "the numbers that each case spoils are sound"
     store = Store(tmp_path / "store")
     store.put(calibrate._key(target, current_host()), content)
     monkeypatch.setattr(calibrate, "measure", lambda target, host: measured)
-    assert calibrated(target, store).peaks == measured
+    assert calibrated(target, store).peaks == measured.peaks
 
 
 @pytest.mark.usefixtures("unmeasured")
@@ -421,7 +430,7 @@ def test_what_cannot_be_measured_keeps_its_estimate(tmp_path: Path, monkeypatch:
     if not amx.is_runnable_on(current_host()):
         assert calibrated(amx, store) is amx
 
-    def starve(*_: object) -> Peaks:
+    def starve(*_: object) -> calibrate.Measurement:
         raise MemoryError
 
     monkeypatch.setattr(calibrate, "measure", starve)
@@ -429,8 +438,143 @@ def test_what_cannot_be_measured_keeps_its_estimate(tmp_path: Path, monkeypatch:
     assert store.entries() == ()
 
 
-def test_numbers_survive_the_way_through_json(measured: Peaks) -> None:
-    assert Peaks.from_numbers(measured.to_numbers(), len(measured.cache_gbs)) == measured
+# --- the machine's numbers ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_a_target_survives_the_way_through_json(name: str) -> None:
+    target = Target.parse(name).with_core(gather_cycles=11.5, dots={"x86.fma.fma_f32": 3})
+    back = Target.from_record(json.loads(json.dumps(target.record())))
+    assert back == target and hash(back) == hash(target) and back.origins == target.origins
+    assert back.fingerprint() == target.fingerprint()
+    assert pickle.loads(pickle.dumps(target)) == target
+
+
+def test_the_peak_follows_from_the_core() -> None:
+    v4 = Target.parse("x86-64-v4")
+    assert v4.fma_gflops == 2 * 16 * v4.core.ghz / v4.core.fma_cycles == 2 * v4.fma_gflops_f64
+    assert v4.with_core(fma_cycles=1, ghz=2).fma_gflops == 64
+
+
+def test_rates_are_put_in_by_hand() -> None:
+    v4 = Target.parse("x86-64-v4 +avx512bf16")
+    slow = v4.with_core(dots={"x86.avx512bf16.dot_bf16": 2.0}).with_peaks(cache_gbs=[9, 8, 7])
+    assert slow.core.dots["x86.avx512bf16.dot_bf16"] == 2.0
+    assert slow.core.dots["x86.avx512f.fma_f32"] == v4.core.dots["x86.avx512f.fma_f32"]
+    assert slow.peaks.cache_gbs == (9.0, 8.0, 7.0)
+    assert slow.origin("dots.x86.avx512bf16.dot_bf16") == slow.origin("cache_gbs.3") == "given"
+    assert slow.origin("dots.x86.avx512f.fma_f32") == slow.origin("fma_cycles") == "estimate"
+    assert slow != v4 and slow.with_core(dots=v4.core.dots).with_peaks(cache_gbs=v4.peaks.cache_gbs) == v4
+    assert set(slow.figures()) == set(v4.figures()) and slow.figures()["cache_gbs.2"] == 8.0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"speed": 1.0}, TypeError, "speed"),
+        ({"ghz": 0.0}, ValueError, "ghz is above 0, not 0.0"),
+        ({"fma_cycles": -1.0}, ValueError, "fma_cycles is above 0, not -1.0"),
+        ({"gather_cycles": math.inf}, ValueError, "gather_cycles is a finite number, not inf"),
+        ({"gather_cycles": "1"}, ValueError, "gather_cycles is a finite number, not '1'"),
+        ({"chain": True}, ValueError, "chain is a finite number, not True"),
+        ({"subnormal_cycles": -0.5}, ValueError, "subnormal_cycles is at least 0, not -0.5"),
+        ({"dots": {"x": 0}}, ValueError, r"dots\['x'\] is above 0, not 0"),
+    ],
+)
+def test_rates_that_make_no_sense_are_refused(change: dict[str, object], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        Target.parse("x86-64-v3").with_core(**change)
+
+
+def test_caches_and_their_rates_go_together() -> None:
+    with pytest.raises(ValueError, match="for each of 3 caches"):
+        Target.parse("x86-64-v3").with_peaks(cache_gbs=[1.0])
+    assert Target.parse("x86-64-v3").with_core(subnormal_cycles=0).core.subnormal_cycles == 0
+
+
+@pytest.mark.parametrize("name", target_names())
+def test_every_instruction_that_runs_has_a_rate(name: str) -> None:
+    target = Target.parse(name)
+    assert set(target.core.dots) == {row.name for row in INSTRUCTIONS.values() if row.runs_on(target)}
+
+
+AMX = LEVELS["x86-64-v4"] | {"amx-tile", "amx-bf16", "avx512bf16", "avx512vnni"}
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "features", "family", "fma_cycles", "bf16"),
+    [
+        (("AuthenticAMD", 23, 49), LEVELS["x86-64-v3"], "AMD Zen 2", 0.5, None),
+        (("AuthenticAMD", 25, 33), LEVELS["x86-64-v3"], "AMD Zen 3", 0.5, None),
+        (("AuthenticAMD", 25, 17), LEVELS["x86-64-v4"] | {"avx512bf16"}, "AMD Zen 4", 1.0, 1.0),
+        (("AuthenticAMD", 25, 17), LEVELS["x86-64-v3"], "AMD Zen 4", 0.5, None),
+        (("AuthenticAMD", 26, 2), LEVELS["x86-64-v4"] | {"avx512bf16"}, "AMD Zen 5", 0.5, 1.0),
+        (("AuthenticAMD", 26, 36), LEVELS["x86-64-v4"], "AMD Zen 5 client", 1.0, None),
+        (("GenuineIntel", 6, 85), LEVELS["x86-64-v4"], "Intel Skylake-X", 0.5, None),
+        (("GenuineIntel", 6, 106), LEVELS["x86-64-v4"], "Intel Ice Lake", 0.5, None),
+        (("GenuineIntel", 6, 167), LEVELS["x86-64-v4"], "Intel Ice Lake client", 1.0, None),
+        (("GenuineIntel", 6, 167), AMX, "Intel Sapphire Rapids", 0.5, 2.0),
+        (("GenuineIntel", 6, 143), AMX, "Intel Sapphire Rapids", 0.5, 2.0),
+        (("GenuineIntel", 6, 154), LEVELS["x86-64-v3"], "Intel Alder Lake", 0.5, None),
+        (("GenuineIntel", 6, 154), LEVELS["x86-64-v4"], "generic x86-64-v4", 0.5, None),
+        (("GenuineIntel", 6, 9999), LEVELS["x86-64-v3"], "generic x86-64-v3", 0.5, None),
+        (("Whoever", 6, 85), LEVELS["x86-64-v4"], "generic x86-64-v4", 0.5, None),
+        (("AuthenticAMD", 26, 2), LEVELS["x86-64-v2"], "AMD Zen 5", 1.0, None),
+    ],
+)
+def test_estimates_follow_from_vendor_family_model_and_features(
+    tmp_path: Path,
+    cpuinfo: tuple[str, int, int],
+    features: frozenset[str],
+    family: str,
+    fma_cycles: float,
+    bf16: float | None,
+) -> None:
+    vendor, number, model = cpuinfo
+    text = f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: {number}\nmodel\t\t: {model}\ncpu MHz\t\t: 2000.0"
+    host = detect_host(write(tmp_path, {"proc/cpuinfo": text}), frozenset({0}))
+    assert host.processor == cpuinfo
+    target = describe_host(dataclasses.replace(host, triple="x86_64-unknown-linux-gnu", features=features))
+    assert (target.family, target.core.fma_cycles) == (family, fma_cycles)
+    assert target.core.dots.get("x86.avx512bf16.dot_bf16") == bf16
+    assert target.core.ghz >= 2.8 and not target.measured
+
+
+@pytest.mark.parametrize(
+    ("implementer", "part", "family"),
+    [
+        ("0x41", "0xd0c", "Arm Neoverse N1"),
+        ("0x41", "0xd40", "Arm Neoverse V1"),
+        ("0x41", "0xd4f", "Arm Neoverse V2"),
+        ("0x61", "0x022", "Apple M"),
+        ("0x41", "0xd08", "generic aarch64"),
+        ("0xff", "?", "generic aarch64"),
+    ],
+)
+def test_estimates_of_arm_processors(tmp_path: Path, implementer: str, part: str, family: str) -> None:
+    text = f"processor\t: 0\nFeatures\t: fp asimd\nCPU implementer\t: {implementer}\nCPU part\t: {part}"
+    host = detect_host(write(tmp_path, {"proc/cpuinfo": text}), frozenset({0}))
+    features = close("aarch64", {"neon", "dotprod"})
+    target = describe_host(dataclasses.replace(host, triple="aarch64-unknown-linux-gnu", features=features))
+    assert target.family == family
+    assert target.core.dots["aarch64.dotprod.dot_i8"] == target.core.fma_cycles
+
+
+def test_rows_of_families_are_sound() -> None:
+    """Every row makes a core at its width and at the narrower ones, and says where it comes from."""
+    for row in FAMILIES:
+        assert row.source and row.name == BY_NAME[row.name].name
+        arm = row.bits == 128 and row.name != "generic x86-64"
+        for bits in (b for b in (128, 256, 512) if b <= row.bits):
+            levels = {128: "x86-64-v2", 256: "x86-64-v3", 512: "x86-64-v4"}
+            features = close("aarch64", {"neon", "bf16"}) if arm else LEVELS[levels[bits]]
+            core = estimate_core(row.name, features, bits)
+            assert 0.25 <= core.fma_cycles <= 2 and core.fma_latency >= 3 and 1 <= core.chain < 2
+            assert core.gather_cycles <= BY_NAME[row.name].gather
+            peaks = estimate_peaks(row.name, core, bits, 3, 4)
+            assert sorted(peaks.cache_gbs, reverse=True) == list(peaks.cache_gbs)
+            assert peaks.memory_gbs <= peaks.memory_gbs_all
+    assert len(BY_NAME) == len(FAMILIES)
 
 
 # --- the table ----------------------------------------------------------------------------------------------------

@@ -215,7 +215,7 @@ def test_choice(sizes: Sizes, stored: bool, expected: bool) -> None:
 def test_constants_are_read_while_products_are_computed() -> None:
     """Where memory is so slow that reading the constant takes longest, halves, which read it more often, do not pay."""
     sizes = Sizes(1, 128, 768, 768)
-    slow = dataclasses.replace(V4, peaks=dataclasses.replace(V4.peaks, memory_gbs=2.0))
+    slow = V4.with_peaks(memory_gbs=2.0)
     assert (pays(sizes, V4, False), pays(sizes, slow, False)) == (True, False)
 
 

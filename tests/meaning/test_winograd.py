@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -191,7 +190,7 @@ def test_filters_are_read_while_products_are_computed() -> None:
     """Where memory is so slow that reading the filters takes longest, tiles of which there are more do not pay."""
     sizes, w = Sizes(1, 512, 512, 7, 7), numbers(512, 512, 3, 3)
     target = Target.parse("x86-64-v4")
-    slow = dataclasses.replace(target, peaks=dataclasses.replace(target.peaks, memory_gbs=4.0))
+    slow = target.with_peaks(memory_gbs=4.0)
     assert (choose_tiles(sizes, w, target), choose_tiles(sizes, w, slow)) == (Tiles(2), None)
 
 

@@ -157,5 +157,8 @@ def _target_record(target: Target) -> dict[str, Json]:
         "cores": target.cores,
         "threads": target.threads,
         "caches": [asdict(cache) for cache in target.caches],
-        "peaks": asdict(target.peaks),
+        "family": target.family,
+        "core": target.core.record(),
+        "peaks": target.peaks.record(),
+        "origins": dict(target.origins),
     }

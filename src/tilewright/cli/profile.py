@@ -66,7 +66,7 @@ def profile(
     if place is not None:
         save_text(place, json.dumps(found.timeline(), separators=(",", ":")))
         note(f"{place} holds the timeline of the fastest call; open it with ui.perfetto.dev")
-    if not executable.program.target.peaks.measured:
+    if not executable.program.target.measured:
         note("peaks and bandwidths are estimates, which kernels may lie above; `tilewright doctor` measures them")
     if as_json:
         record: dict[str, Json] = {"model": model, "sizes": dict(feeds.sizes)}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 
-VERSION = 3
+VERSION = 4
 """Goes up with every change of what object code and the runtime expect of each other."""
 
 ENTRY = "tilewright_entry"

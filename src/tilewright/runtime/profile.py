@@ -275,7 +275,7 @@ def _bound(flops: int | None, moved: int | None, calls: int, target: Target, thr
         if moved / calls <= cache.bytes * min(copies, cores):
             rate = gbs * cores
             break
-    return max(flops / (peaks.fma_gflops * cores), moved / rate) * 1e-9
+    return max(flops / (target.fma_gflops * cores), moved / rate) * 1e-9
 
 
 def _shares(events: np.ndarray[Any, Any]) -> dict[int, float]:

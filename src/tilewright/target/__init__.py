@@ -9,14 +9,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .host import Cache, Host
+from .core import Core, Rates
+from .host import Cache, Host, Processor
 from .peaks import Peaks
 from .target import Target, native, target_names
 
 if TYPE_CHECKING:
     from .calibrate import calibrated, recalled
 
-__all__ = ["Cache", "Host", "Peaks", "Target", "calibrated", "native", "recalled", "target_names"]
+__all__ = [
+    "Cache",
+    "Core",
+    "Host",
+    "Peaks",
+    "Processor",
+    "Rates",
+    "Target",
+    "calibrated",
+    "native",
+    "recalled",
+    "target_names",
+]
 
 
 def __getattr__(name: str) -> object:

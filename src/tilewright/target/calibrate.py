@@ -12,17 +12,18 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
 from ..report.errors import UserError
 from ..store import Json, Store, digest, pack, unpack
+from .core import number_of, rounded
 from .host import Host, current_host
 from .machine import llvm_stamp
 from .peaks import Peaks
 from .probes import PROBES_VERSION, READ_STEP, flops_per_round, print_probes
-from .target import Target
+from .target import MEASURED, Target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,14 +36,31 @@ _PEAK_SECONDS: Final = 0.15  # a core takes tens of milliseconds to reach its cl
 _CACHE_SECONDS: Final = 0.05
 _MEMORY_SECONDS: Final = 0.2
 _lock = threading.Lock()
-_measured: dict[str, Peaks] = {}
+_measured: dict[str, Measurement] = {}
+
+
+class Measurement(NamedTuple):
+    """What is measured: the clock that the multiply-adds of a core stand for, and the bandwidths."""
+
+    ghz: float
+    peaks: Peaks
+
+    def record(self) -> dict[str, Json]:
+        return {"ghz": self.ghz, "peaks": self.peaks.record()}
+
+    def put_into(self, target: Target) -> Target:
+        peaks = {field.name: getattr(self.peaks, field.name) for field in dataclasses.fields(Peaks)}
+        names = ("ghz", *(name for name in peaks if not name.endswith("store_gbs")))
+        origins = tuple((name, MEASURED) for name in sorted(names))
+        core = target.core.replace(ghz=self.ghz)
+        return dataclasses.replace(target, core=core, peaks=self.peaks, origins=origins)
 
 
 def calibrated(target: Target, store: Store | None = None) -> Target:
     """`target` with the peaks measured on this machine, from `store` (the user's store if None) or measured now.
 
     A target that this machine cannot run keeps its estimates, and so does one for which memory is too short to measure:
-    `target.peaks.measured` tells.
+    `target.measured` tells.
     """
     host = current_host()
     if not target.is_runnable_on(host):
@@ -50,8 +68,11 @@ def calibrated(target: Target, store: Store | None = None) -> Target:
     key = _key(target, host)
     with _lock:
         if key not in _measured:
-            _measured[key] = _recall_or_measure(target, host, store or Store.default())
-    return dataclasses.replace(target, peaks=_measured[key])
+            kept = _recall_or_measure(target, host, store or Store.default())
+            if kept is None:
+                return target
+            _measured[key] = kept
+        return _measured[key].put_into(target)
 
 
 def recalled(target: Target, store: Store | None = None) -> Target:
@@ -62,53 +83,55 @@ def recalled(target: Target, store: Store | None = None) -> Target:
         return target
     key = _key(target, host)
     with _lock:
-        peaks = _measured.get(key) or _recall(target, key, store or Store.default())
-    return target if peaks is None else dataclasses.replace(target, peaks=peaks)
+        found = _measured.get(key) or _recall(target, key, store or Store.default())
+    return target if found is None else found.put_into(target)
 
 
-def measure(target: Target, host: Host) -> Peaks:
-    """The peaks of `host`, this machine, with the vectors of `target`, which must run on it. Nothing is kept."""
+def measure(target: Target, host: Host) -> Measurement:
+    """The clock and bandwidths of `host`, this machine, with the vectors of `target`, which must run on it."""
     with _Probes(target) as probes:
-        f32, f64 = probes.time_peak(32), probes.time_peak(64)
+        f32 = probes.time_peak(32)
         caches = [probes.time_reads(cache.bytes // 2, _CACHE_SECONDS) for cache in target.caches]
         buffer = probes.allocate(_memory_bytes(target, host))
         alone = probes.time_reads(len(buffer), _MEMORY_SECONDS, buffer)
         together = probes.time_shared_reads(buffer, min(target.cores, host.cores), alone)
-    return Peaks(
-        fma_gflops=_round(f32),
-        fma_gflops_f64=_round(f64),
-        cache_gbs=tuple(_round(rate) for rate in caches),
-        memory_gbs=_round(alone),
-        memory_gbs_all=_round(together),
-        measured=True,
+    peaks = target.peaks.replace(
+        cache_gbs=tuple(rounded(rate) for rate in caches),
+        memory_gbs=rounded(alone),
+        memory_gbs_all=rounded(together),
     )
+    return Measurement(rounded(f32 * target.core.ghz / target.fma_gflops), peaks)
 
 
-def _recall_or_measure(target: Target, host: Host, store: Store) -> Peaks:
+def _recall_or_measure(target: Target, host: Host, store: Store) -> Measurement | None:
     key = _key(target, host)
     found = _recall(target, key, store)
     if found is not None:
         return found
     try:
-        peaks = measure(target, host)
+        made = measure(target, host)
     except MemoryError:
-        return target.peaks
-    numbers: dict[str, Json] = dict(peaks.to_numbers())
-    store.put(key, pack(numbers, {}))
-    return peaks
+        return None
+    store.put(key, pack(made.record(), {}))
+    return made
 
 
-def _recall(target: Target, key: str, store: Store) -> Peaks | None:
+def _recall(target: Target, key: str, store: Store) -> Measurement | None:
     kept = store.get(key)
     return None if kept is None else _decode(kept, len(target.caches))
 
 
-def _decode(content: bytes, levels: int) -> Peaks | None:
+def _decode(content: bytes, levels: int) -> Measurement | None:
     try:
-        numbers, _ = unpack(content)
-    except UserError:
+        record, _ = unpack(content)
+        kept: Any = record["peaks"]
+        peaks = Peaks.from_record(kept)
+        if len(peaks.cache_gbs) != levels or len(peaks.store_gbs) != levels:
+            return None
+        ghz = number_of("ghz", record["ghz"])
+        return Measurement(ghz, peaks) if ghz > 0 else None
+    except (UserError, KeyError, TypeError, ValueError, AttributeError):
         return None
-    return Peaks.from_numbers(numbers, levels)
 
 
 def _key(target: Target, host: Host) -> str:
@@ -135,11 +158,6 @@ def _memory_bytes(target: Target, host: Host) -> int:
     except (AttributeError, ValueError, OSError):
         return wanted
     return max(READ_STEP, min(wanted, free // 4))
-
-
-def _round(rate: float) -> float:
-    """Three digits: more would be noise, and these numbers are part of the key of compiled code."""
-    return float(f"{rate:.3g}")
 
 
 class _Probes:

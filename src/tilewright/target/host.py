@@ -14,13 +14,20 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from .cpuid import read_features
 from .features import ARCHITECTURES, close, known_features
 
-USUAL_GHZ: Final = 3.0
-"""The clock assumed where the system does not tell one."""
+
+class Processor(NamedTuple):
+    """What a processor calls itself: on x86-64 vendor, family and model as CPUID tells them (`AuthenticAMD`, 25, 97),
+    on AArch64 the implementer and part (`0x41`, 0, 0xd0c), on macOS `apple`. Empty and zero where the system is silent
+    about it."""
+
+    vendor: str = ""
+    family: int = 0
+    model: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +56,10 @@ class Cache:
 class Host:
     """This machine as the system describes it.
 
-    `model` tells machines apart and is not interpreted. `features` are those of the table in features.py that it has.
-    `cores` counts physical cores and `threads` hardware threads that this process may run on: affinity and
-    control-group quota are taken off.
+    `model` tells machines apart and is not interpreted; `processor` says of which family it is. `features` are those of
+    the table in features.py that it has. `cores` counts physical cores and `threads` hardware threads that this process
+    may run on: affinity and control-group quota are taken off. `ghz` is the clock that the system tells, None where it
+    tells none; under a hypervisor it is the base clock.
     """
 
     triple: str
@@ -60,7 +68,8 @@ class Host:
     caches: tuple[Cache, ...]
     cores: int
     threads: int
-    ghz: float
+    ghz: float | None
+    processor: Processor
 
     @property
     def architecture(self) -> str:
@@ -82,6 +91,7 @@ def detect_host(root: Path = Path("/"), affinity: frozenset[int] | None = None) 
         cores=min(threads, _limit(_count_cores(root, cpus), quota)),
         threads=threads,
         ghz=_read_ghz(root, cpus[0]),
+        processor=_read_processor(root, triple),
     )
 
 
@@ -248,15 +258,24 @@ def _read_model(root: Path) -> str:
     return "; ".join(rows[name] for name in wanted if name in rows) or process_triple()
 
 
-def _read_ghz(root: Path, cpu: int) -> float:
+def _read_processor(root: Path, triple: str) -> Processor:
+    rows = dict(_cpuinfo(root))
+    if "vendor_id" in rows:
+        return Processor(rows["vendor_id"], _number(rows.get("cpu family", "")), _number(rows.get("model", "")))
+    if "CPU implementer" in rows:
+        return Processor(rows["CPU implementer"], 0, _number(rows.get("CPU part", "")))
+    return Processor("apple") if "-apple-" in triple else Processor()
+
+
+def _read_ghz(root: Path, cpu: int) -> float | None:
     khz = _number(_read(root / f"sys/devices/system/cpu/cpu{cpu}/cpufreq/cpuinfo_max_freq"))
     if khz > 0:
         return khz / 1e6
     try:
         mhz = float(dict(_cpuinfo(root)).get("cpu MHz", "0"))
     except ValueError:
-        return USUAL_GHZ
-    return mhz / 1e3 if 500 < mhz < 10_000 else USUAL_GHZ
+        return None
+    return mhz / 1e3 if 500 < mhz < 10_000 else None
 
 
 def _cpuinfo(root: Path) -> Iterator[tuple[str, str]]:
@@ -278,7 +297,7 @@ def _read(path: Path, limit: int = 4096) -> str:
 
 def _number(text: str) -> int:
     try:
-        return int(text)
+        return int(text, 16) if text.startswith("0x") else int(text)
     except ValueError:
         return 0
 

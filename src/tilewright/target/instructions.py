@@ -74,8 +74,16 @@ class Instruction:
         body = "".join(f"\n  {line}" for line in self.nest.split("\n"))
         return f"func meaning({', '.join(map(str, self.registers))}):{body}"
 
+    @property
+    def bits(self) -> int:
+        """The width of its registers."""
+        return self.accumulator.lanes * self.accumulator.dtype.bits
+
+    def runs_with(self, features: frozenset[str]) -> bool:
+        return any(features.issuperset(needed) for needed in self.requires)
+
     def runs_on(self, target: Target) -> bool:
-        return any(all(target.has(f) for f in features) for features in self.requires)
+        return self.runs_with(target.features)
 
     def __str__(self) -> str:
         return self.name

@@ -1,65 +1,56 @@
-"""Peaks and bandwidths: what bounds the time of any kernel on a machine.
+"""What the caches and the memory of a machine deliver.
 
 time >= max(flops / fma_gflops, bytes from each level / that level's GB/s), the roofline (Williams, Waterman and
-Patterson, "Roofline: an insightful visual performance model for multicore architectures", 2009).
+Patterson, "Roofline: an insightful visual performance model for multicore architectures", 2009). The flops are those of
+the core (`Target.fma_gflops`).
 """
 
 from __future__ import annotations
 
-import math
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from .features import Vectors
+from .core import settle_rates
 
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Upper bounds. `fma_gflops` (f32) and `fma_gflops_f64` are of one core; an FMA counts as two operations.
+    """Upper bounds in GB/s (10^9 bytes a second).
 
-    `cache_gbs` has for each cache level, nearest first, what one core reads from it in GB/s (10^9 bytes);
-    `memory_gbs` is what one core reads from memory and `memory_gbs_all` what all cores together do. `measured` tells
-    a calibration from the model's estimate.
+    cache_gbs         for each cache level, nearest first: what one core reads from it, streaming
+    store_gbs         for each cache level: what one core writes to it, streaming over what lies there already
+    memory_gbs        what one core reads from memory
+    memory_store_gbs  what one core writes to memory by plain stores (which read the line first)
+    memory_gbs_all    what all cores together read from memory
     """
 
-    fma_gflops: float
-    fma_gflops_f64: float
     cache_gbs: tuple[float, ...]
+    store_gbs: tuple[float, ...]
     memory_gbs: float
+    memory_store_gbs: float
     memory_gbs_all: float
-    measured: bool
 
-    def to_numbers(self) -> dict[str, list[float]]:
-        """A measurement as JSON says it; `from_numbers` reads it back."""
-        return {
-            "fma": [self.fma_gflops, self.fma_gflops_f64],
-            "caches": list(self.cache_gbs),
-            "memory": [self.memory_gbs, self.memory_gbs_all],
-        }
+    def __post_init__(self) -> None:
+        settle_rates(self)
 
-    @classmethod
-    def from_numbers(cls, numbers: Mapping[str, object], levels: int) -> Peaks | None:
-        """The measurement that `numbers` hold for a machine of `levels` caches; None when they hold none."""
-        match numbers:
-            case {"fma": [f32, f64], "caches": [*caches], "memory": [one, together]} if len(caches) == levels:
-                rates = [x for x in (f32, f64, *caches, one, together) if isinstance(x, float)]
-                if len(rates) == levels + 4 and all(math.isfinite(rate) and rate > 0 for rate in rates):
-                    return cls(rates[0], rates[1], tuple(rates[2:-2]), rates[-2], rates[-1], measured=True)
-        return None
+    def replace(self, **changes: Any) -> Peaks:
+        """These peaks with `changes`. Raises TypeError for an unknown name, ValueError for a number that makes no sense
+        or a row that has not one number for each cache."""
+        rows: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()}
+        out = dataclasses.replace(self, **rows)
+        if {len(out.cache_gbs), len(out.store_gbs)} != {len(self.cache_gbs)}:
+            raise ValueError(f"cache_gbs and store_gbs have a number for each of {len(self.cache_gbs)} caches")
+        return out
 
+    def record(self) -> dict[str, Any]:
+        """The peaks as JSON says them; `from_record` reads them back."""
+        rows = dataclasses.asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in rows.items()}
 
-def estimate_peaks(vectors: Vectors, levels: int, ghz: float) -> Peaks:
-    """What a usual core of this vector width and clock does: two multiply-adds and one and a half loads a cycle.
-
-    Caches past the first deliver 24, 10, 8 … bytes a cycle; memory 16 GB/s to one core and 32 to all.
-    """
-    cycle = vectors.bits // 8
-    beyond = [24.0, 10.0] + [8.0] * levels
-    return Peaks(
-        fma_gflops=2 * 2 * (vectors.bits / 32) * ghz,
-        fma_gflops_f64=2 * 2 * (vectors.bits / 64) * ghz,
-        cache_gbs=tuple(ghz * rate for rate in [1.5 * cycle, *beyond][:levels]),
-        memory_gbs=16.0,
-        memory_gbs_all=32.0,
-        measured=False,
-    )
+    @staticmethod
+    def from_record(record: Mapping[str, Any]) -> Peaks:
+        """The peaks that `record` made a record of. Raises TypeError or ValueError for anything else."""
+        rows: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in record.items()}
+        return Peaks(**rows)

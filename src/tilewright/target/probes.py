@@ -20,7 +20,7 @@ from .target import Target
 READ_STEP = 4096
 """Buffers for `read` are multiples of this many bytes: of every probe's step, and of a page."""
 
-PROBES_VERSION = 1
+PROBES_VERSION = 2
 """Rises when what the probes measure changes: kept measurements of another version are not used."""
 
 _ACCUMULATORS = 8

@@ -7,7 +7,7 @@ from .target import Target
 
 def describe(target: Target) -> str:
     """The table: one row per fact, one per cache level with its bandwidth, memory last."""
-    state = "measured" if target.peaks.measured else "estimated"
+    state = "measured" if target.measured else "estimated"
     peaks = target.peaks
     rows = [
         ("target", target.name),
@@ -16,7 +16,7 @@ def describe(target: Target) -> str:
         ("vectors", f"{target.vector_registers} registers of {target.vector_bits} bits"),
         ("has", _list_abilities(target)),
         ("cores", f"{target.cores} ({target.threads} hardware threads)"),
-        ("peak", f"{peaks.fma_gflops:.4g} GFLOP/s f32, {peaks.fma_gflops_f64:.4g} f64 a core ({state})"),
+        ("peak", f"{target.fma_gflops:.4g} GFLOP/s f32, {target.fma_gflops_f64:.4g} f64 a core ({state})"),
     ]
     for cache, rate in zip(target.caches, peaks.cache_gbs, strict=True):
         size = f"{cache.bytes >> 10} KiB, {cache.ways} ways of {cache.line}-byte lines, shared by {cache.shared}"

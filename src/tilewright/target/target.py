@@ -8,7 +8,8 @@ A target is written as text:
     feature    = LLVM's name for it: avx512vnni, dotprod, …
 
 "native" is the machine that runs this process, as its features show. The other names are models: 4 cores at 3 GHz
-with usual caches, the same on every machine. "+f" adds f and what f implies; "-f" takes away f and what implies f.
+with usual caches and the rates of the generic rows of families.py, the same on every machine.
+"+f" adds f and what f implies; "-f" takes away f and what implies f.
 """
 
 from __future__ import annotations
@@ -17,18 +18,24 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ..expr.dtypes import DType
 from ..report.errors import UserError
+from .core import Core, flatten
+from .families import BY_NAME, estimate_core, estimate_peaks, find_family, generic_family
 from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
-from .host import USUAL_GHZ, Cache, Host, architecture_of, current_host, process_triple, usual_caches
+from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
 from .machine import create_machine, find_data_layout, find_tune
-from .peaks import Peaks, estimate_peaks
+from .peaks import Peaks
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
+
+MEASURED: Final = "measured"
+GIVEN: Final = "given"
+ESTIMATE: Final = "estimate"
 
 _MODEL_CORES: Final = 4
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
@@ -47,6 +54,11 @@ class Target:
     are all in `features`, `model` the processor as its system describes it, empty for models of machines. `features`
     are closed under implication. `vector_bits` and `vector_registers` are of the widest registers; `caches` are nearest
     first; `cores` physical cores and `threads` hardware threads may be used.
+
+    `core` says what one core does (core.py) and `peaks` what caches and memory deliver (peaks.py): estimates of the row
+    `family` of families.py, measured on this machine (`measured`), or put in by hand (`with_core`, `with_peaks`).
+    `origins` has for each of these numbers that is no estimate where it comes from: see `origin`. Targets that differ
+    in it alone are equal.
     """
 
     name: str
@@ -59,7 +71,13 @@ class Target:
     caches: tuple[Cache, ...]
     cores: int
     threads: int
+    family: str
+    core: Core
     peaks: Peaks
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.features, self.core.fma_cycles, self.peaks.memory_gbs))
 
     @staticmethod
     def parse(text: str) -> Target:
@@ -112,8 +130,41 @@ class Target:
 
     @property
     def fma_gflops(self) -> float:
-        """f32 peak of one core in GFLOP/s."""
-        return self.peaks.fma_gflops
+        """f32 peak of one core in GFLOP/s; a multiply-add counts as two operations."""
+        return 2 * (self.vector_bits // 32) * self.core.ghz / self.core.fma_cycles
+
+    @property
+    def fma_gflops_f64(self) -> float:
+        """f64 peak of one core in GFLOP/s."""
+        return self.fma_gflops / 2
+
+    @property
+    def measured(self) -> bool:
+        """Whether any of its numbers was measured."""
+        return any(text == MEASURED for _, text in self.origins)
+
+    def origin(self, figure: str) -> str:
+        """Where a number comes from, by its name in `figures`: `measured`, `given` (put in by hand), `estimate` (the
+        family's row), or `estimate: ` and why what was measured is not believed."""
+        return dict(self.origins).get(figure, ESTIMATE)
+
+    def figures(self) -> dict[str, float]:
+        """The numbers of `core` and `peaks` by their names, those in rows with what they are of: `fma_cycles`,
+        `dots.x86.fma.fma_f32`, `cache_gbs.1` (the first cache)."""
+        return flatten({**self.core.record(), **self.peaks.record()})
+
+    def with_core(self, **changes: Any) -> Target:
+        """This target with `changes` of its core's numbers, which are then `given`; `dots` adds to the rates it has.
+        A target that somebody changed is compiled for as it is: nothing of it is measured.
+        Raises TypeError for an unknown name, ValueError for a number that makes no sense."""
+        return replace(self, core=self.core.replace(**changes), origins=self._origins(changes, GIVEN))
+
+    def with_peaks(self, **changes: Any) -> Target:
+        """This target with `changes` of its bandwidths, which are then `given`. Raises as `with_core`."""
+        return replace(self, peaks=self.peaks.replace(**changes), origins=self._origins(changes, GIVEN))
+
+    def _origins(self, changes: Mapping[str, object], text: str) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted({**dict(self.origins), **dict.fromkeys(flatten(changes), text)}.items()))
 
     @property
     def data_layout(self) -> str:
@@ -164,37 +215,50 @@ class Target:
 
     def record(self) -> dict[str, Any]:
         """The target as JSON says it; `from_record` reads it back."""
-        return {**asdict(self), "features": sorted(self.features)}
+        texts = {"name": self.name, "triple": self.triple, "cpu": self.cpu, "model": self.model, "family": self.family}
+        numbers = {key: getattr(self, key) for key in ("vector_bits", "vector_registers", "cores", "threads")}
+        return {
+            **texts,
+            **numbers,
+            "features": sorted(self.features),
+            "caches": [asdict(cache) for cache in self.caches],
+            "core": self.core.record(),
+            "peaks": self.peaks.record(),
+            "origins": dict(self.origins),
+        }
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> Target:
         """The target that `record` made a record of. Raises KeyError, TypeError or ValueError for anything else."""
-        texts = {key: str(record[key]) for key in ("name", "triple", "cpu", "model")}
+        texts = {key: str(record[key]) for key in ("name", "triple", "cpu", "model", "family")}
         numbers = {key: int(record[key]) for key in ("vector_bits", "vector_registers", "cores", "threads")}
         caches = tuple(Cache(**{key: int(value) for key, value in row.items()}) for row in record["caches"])
-        rates = {key: value if key == "measured" else _rates(value) for key, value in record["peaks"].items()}
         features = frozenset(str(feature) for feature in record["features"])
-        fields: dict[str, Any] = {**texts, **numbers, "features": features, "caches": caches, "peaks": Peaks(**rates)}
+        fields: dict[str, Any] = {
+            **texts,
+            **numbers,
+            "features": features,
+            "caches": caches,
+            "core": Core.from_record(record["core"]),
+            "peaks": Peaks.from_record(record["peaks"]),
+            "origins": tuple(sorted((str(name), str(text)) for name, text in record["origins"].items())),
+        }
         return Target(**fields)
 
     def fingerprint(self) -> str:
         """Text that differs whenever the code made for two targets may differ: part of the key of compiled code."""
         rows = self.record()
-        del rows["name"]
+        for about in ("name", "family", "origins"):
+            del rows[about]
         return json.dumps(rows, sort_keys=True)
 
     def __str__(self) -> str:
         return self.name
 
 
-def _rates(value: Any) -> Any:
-    """A rate, or a tuple of them."""
-    return tuple(float(rate) for rate in value) if isinstance(value, list | tuple) else float(value)
-
-
 @functools.cache
 def native() -> Target:
-    """The machine that runs this process, with estimated peaks. Found once per process, cores included."""
+    """The machine that runs this process, with the estimates of its family. Found once per process, cores included."""
     host = current_host()
     if host.architecture not in ARCHITECTURES:
         raise UserError(
@@ -209,6 +273,8 @@ def native() -> Target:
 def describe_host(host: Host) -> Target:
     """The target that `host` is."""
     vectors = choose_vectors(host.architecture, host.features)
+    family = find_family(host.processor, host.architecture, host.features, vectors.bits)
+    core = estimate_core(family, host.features, vectors.bits, host.ghz)
     return Target(
         name="native",
         triple=host.triple,
@@ -220,7 +286,9 @@ def describe_host(host: Host) -> Target:
         caches=host.caches,
         cores=host.cores,
         threads=host.threads,
-        peaks=estimate_peaks(vectors, len(host.caches), host.ghz),
+        family=family,
+        core=core,
+        peaks=estimate_peaks(family, core, vectors.bits, len(host.caches), host.cores),
     )
 
 
@@ -281,6 +349,8 @@ def _model(name: str) -> Target:
     architecture, features = _MODELS[name]
     vectors = choose_vectors(architecture, features)
     caches = usual_caches(architecture)
+    family = generic_family(architecture, vectors.bits)
+    core = estimate_core(family, features, vectors.bits)
     return Target(
         name=name,
         triple=_choose_triple(architecture),
@@ -292,7 +362,9 @@ def _model(name: str) -> Target:
         caches=caches,
         cores=_MODEL_CORES,
         threads=_MODEL_CORES,
-        peaks=estimate_peaks(vectors, len(caches), USUAL_GHZ),
+        family=family,
+        core=core,
+        peaks=estimate_peaks(family, core, vectors.bits, len(caches), _MODEL_CORES),
     )
 
 
@@ -303,21 +375,20 @@ def _choose_triple(architecture: str) -> str:
 
 
 def _rebuild(start: Target, features: frozenset[str], name: str) -> Target:
+    """`start` with other features: the rates are those of its family at the vectors that these give."""
     vectors = choose_vectors(start.architecture, features)
-    cpu = choose_cpu(start.architecture, features)
-    peaks = start.peaks
-    if vectors.bits != start.vector_bits:
-        peaks = estimate_peaks(vectors, len(start.caches), start.peaks.fma_gflops * 8 / start.vector_bits)
-    return Target(
+    family = start.family
+    if not start.model or BY_NAME[family].bits < vectors.bits:
+        family = generic_family(start.architecture, vectors.bits)
+    core = estimate_core(family, features, vectors.bits, start.core.ghz)
+    return replace(
+        start,
         name=name,
-        triple=start.triple,
-        cpu=cpu,
-        model=start.model,
+        cpu=choose_cpu(start.architecture, features),
         features=features,
         vector_bits=vectors.bits,
         vector_registers=vectors.registers,
-        caches=start.caches,
-        cores=start.cores,
-        threads=start.threads,
-        peaks=peaks,
+        family=family,
+        core=core,
+        peaks=estimate_peaks(family, core, vectors.bits, len(start.caches), start.cores),
     )

@@ -103,7 +103,7 @@ class Facts:
     @property
     def peak(self) -> float:
         """The operations per second that these cores may do at best."""
-        return self.target.peaks.fma_gflops * self.cores * 1e9
+        return self.target.fma_gflops * self.cores * 1e9
 
 
 def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping[str, int]) -> Facts:

@@ -144,7 +144,7 @@ def _overview(facts: Facts) -> Markup:
         ),
         element("h3", "Roofline"),
         element("div", class_="plot"),
-        None if facts.target.peaks.measured else element("p", ESTIMATED, class_="note"),
+        None if facts.target.measured else element("p", ESTIMATED, class_="note"),
         element("h3", "Program"),
         element("div", class_="programs"),
         id=OVERVIEW,
