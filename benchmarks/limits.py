@@ -1,7 +1,7 @@
 """What bounds a kernel on this machine, as programs that take part in a race: the share of a limit is then a ratio of
 two times taken in the same rounds, and a noisy minute hits both.
 
-The programs are the calibration's probes (`tilewright.target.probes`), compiled for this machine.
+The programs are those that machines are measured with (`tilewright.target.probes`, `streams`), compiled for this one.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from tilewright.target import Target, native
-from tilewright.target.calibrate import MEMORY_BUFFER_LIMIT
-from tilewright.target.probes import READ_STEP, flops_per_round, print_probes
+from tilewright.target.probes import core_probes, make_data, print_module
+from tilewright.target.streams import STEP, print_streams
 
 CALL_FLOPS = 5e7
 """About what one call of `multiply_adds` does: half a millisecond at 100 GFLOP/s."""
+MEMORY_BUFFER_LIMIT = 512 << 20
+"""The largest buffer, in bytes, that the memory bandwidth is read from."""
 CALL_BYTES = 8 << 20
 """What one call of `reads` reads at least."""
 
@@ -36,21 +38,29 @@ class Limit:
 @cache
 def multiply_adds() -> Limit:
     """Independent multiply-adds of f32 vectors on one core."""
-    engine, target = _probes()
-    scalar = ctypes.c_float
-    run = ctypes.CFUNCTYPE(scalar, ctypes.c_int64, scalar)(engine.get_function_address("peak_f32"))
-    rounds = int(CALL_FLOPS / flops_per_round(target, 32))
-    return Limit(lambda: run(rounds, 0.5), rounds * flops_per_round(target, 32))
+    target = native()
+    (probe,) = (probe for probe in core_probes(target) if probe.name == "fma_cycles")
+    engine, data = loaded(print_module(target, [probe]), target), make_data()
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+    run = kind(engine.get_function_address(probe.name))
+    flops = 2 * probe.count * (target.vector_bits // 32)
+    rounds = int(CALL_FLOPS / flops)
+
+    def call() -> None:
+        assert engine  # the code lives as long as it
+        run(data.ctypes.data, rounds)
+
+    return Limit(call, rounds * flops)
 
 
 def reads(size: int) -> Limit:
     """One core reading `size` bytes (whole pages), again and again until there are `CALL_BYTES`."""
-    engine, _ = _probes()
+    engine = _streams()
     prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     run = prototype(engine.get_function_address("read"))
-    size = max(READ_STEP, size // READ_STEP * READ_STEP)
-    raw = np.ones(size + READ_STEP, np.uint8)
-    buffer = raw[-raw.ctypes.data % READ_STEP :][:size]
+    size = max(STEP, size // STEP * STEP)
+    raw = np.ones(size + STEP, np.uint8)
+    buffer = raw[-raw.ctypes.data % STEP :][:size]
     rounds = -(-CALL_BYTES // size)
     return Limit(lambda: run(buffer.ctypes.data, size, rounds), size * rounds)
 
@@ -92,9 +102,8 @@ def on_cores(make: Callable[[], Limit], work: float, cores: int) -> Limit:
 
 
 @cache
-def _probes() -> tuple[llvm.ExecutionEngine, Target]:
-    target = native()
-    return loaded(print_probes(target), target), target
+def _streams() -> llvm.ExecutionEngine:
+    return loaded(print_streams(native()), native())
 
 
 def loaded(text: str, target: Target) -> llvm.ExecutionEngine:

@@ -3,7 +3,8 @@
     python -m benchmarks.models [--quick] [--json]
 
 `of peak` is the arithmetic of the kernels, as `analysis.cost` counts it on their definitions, over the best time and
-the multiply-add peak of a core that `target.calibrate` measures. Models whose wheel is not installed are left out.
+the multiply-add peak of a core that `tilewright.target.measured` finds. Models whose wheel is not installed are left
+out.
 """
 
 from __future__ import annotations
@@ -28,8 +29,7 @@ from tilewright.expr.nodes import Var
 from tilewright.frontends.onnx import read
 from tilewright.graph.symbolic import Call
 from tilewright.loops.decompose import variables_of
-from tilewright.target import Target, native
-from tilewright.target.calibrate import calibrated
+from tilewright.target import Target, measured, native
 
 Array = np.ndarray
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,7 +77,7 @@ CASES = (
 def measure(quick: bool = False) -> Report:
     """The report: a row for each model that is there."""
     peer = next(p for p in PEERS if p.name == "onnxruntime")
-    target = calibrated(native())
+    target = measured(native())
     heads = (
         "model",
         "ours, best",

@@ -30,7 +30,7 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
-from tilewright.target import Target, native, recalled
+from tilewright.target import Target, measured, native
 
 Array = np.ndarray[Any, Any]
 
@@ -131,7 +131,7 @@ def report_networks(options: Options) -> Report:
 def _add_network(made: Report, network: Network, options: Options) -> None:
     graph = network.build_tiny() if options.is_partial else network.build()
     model = graph.model().SerializeToString()
-    here, pairs = (rounded_graph(model, target) for target in (recalled(native()), Target.parse(PAIRS)))
+    here, pairs = (rounded_graph(model, target) for target in (measured(native()), Target.parse(PAIRS)))
     right = tw.compile(model, threads=1).run(graph.feeds)
     cosine = least_cosine(tw.compile(pairs, threads=1).run(graph.feeds), right)
     found = race_precisions(model, graph.feeds, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -10,6 +11,10 @@ from hypothesis import settings
 from tilewright.compiler import apart, constants, pipeline
 from tilewright.graph.nodes import Module
 from tilewright.lower.memory.check_memory import check_memory
+
+# Choices and golden programs are those of estimates, in this process and in those that tests start.
+os.environ["TILEWRIGHT_CALIBRATE"] = "0"
+os.environ.pop("TILEWRIGHT_MACHINE", None)
 
 # `pytest --hypothesis-profile=long` (make long) draws many more programs in the differential tests: see LONG there.
 settings.register_profile("long", settings())

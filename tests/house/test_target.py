@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import dataclasses
 import json
 import math
 import pickle
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -14,14 +16,18 @@ import numpy as np
 import pytest
 
 from tilewright.expr import dtypes
-from tilewright.store import Json, Store, pack
-from tilewright.target import Cache, Target, calibrate, calibrated, native, target_names
+from tilewright.report.errors import UserError
+from tilewright.store import Store, pack
+from tilewright.target import Cache, Target, calibrate, measured, native, target_names
 from tilewright.target.families import BY_NAME, FAMILIES, estimate_core, estimate_peaks
 from tilewright.target.features import LEVELS, choose_cpu, close, known_features, remove
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
 from tilewright.target.instructions import INSTRUCTIONS
-from tilewright.target.probes import READ_STEP, count_chains, print_probes
+from tilewright.target.measure import Engine, measure
+from tilewright.target.plausible import put_into
+from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
+from tilewright.target.streams import STEP, print_streams
 from tilewright.target.target import describe_host
 
 NAMES = [name for name in target_names() if name != "native"]
@@ -136,13 +142,23 @@ def test_a_processor_is_chosen_that_assumes_nothing_the_machine_lacks() -> None:
 # --- LLVM ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", [*NAMES, "x86-64-v4 +avx512vnni +avx512bf16", "aarch64 +sve2 +dotprod"])
+@pytest.mark.parametrize("text", [*NAMES, "x86-64-v4 +avx512vnni +avx512bf16", "aarch64 +sve2 +dotprod +bf16 +i8mm"])
 def test_llvm_knows_every_feature_and_compiles_for_every_model(text: str, capfd: pytest.CaptureFixture[str]) -> None:
     target = Target.parse(text)
-    assembly = target.create_machine().emit_assembly(llvm.parse_assembly(print_probes(target)))
-    assert "peak_f32" in assembly
+    probes = core_probes(target)
+    assembly = emit(target, print_module(target, probes))
+    assert [probe.name for probe in probes if f"{probe.name}:" not in assembly.replace('"', "")] == []
+    streams = llvm.parse_assembly(print_streams(target))
+    streams.verify()
+    if target.architecture == current_host().architecture:  # for others llvmlite has no parser of inline assembly
+        assembly = str(target.create_machine().emit_assembly(streams))
+        assert all(f"{name}:" in assembly for name in ("read", "write", "flush"))
     assert target.data_layout.startswith("e-m:")
     assert "not a recognized" not in capfd.readouterr().err
+
+
+def emit(target: Target, text: str) -> str:
+    return str(target.create_machine().emit_assembly(llvm.parse_assembly(text)))
 
 
 @pytest.mark.parametrize("architecture", ["x86_64", "aarch64"])
@@ -153,34 +169,67 @@ def test_llvm_knows_every_feature_of_the_table(architecture: str, capfd: pytest.
     assert "not a recognized" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("text", "register"), [("x86-64-v3", "ymm"), ("x86-64-v4", "zmm"), ("aarch64", "v")])
-def test_the_peak_probe_is_nothing_but_multiply_adds_in_full_registers(text: str, register: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "probe", "instruction"),
+    [
+        ("x86-64-v3", "fma_cycles", "vfmadd231ps"),
+        ("x86-64-v4", "fma_cycles", "vfmadd231ps"),
+        ("aarch64", "fma_cycles", "fmla"),
+        ("x86-64-v4", "add_cycles", "vaddps"),
+        ("x86-64-v4", "divide_cycles", "vdivps"),
+        ("x86-64-v4", "sqrt_cycles", "vsqrtps"),
+        ("x86-64-v4", "shuffle_cycles", "vpermps"),
+        ("x86-64-v4", "shuffle2_cycles", "vperm[it]2ps"),
+        ("x86-64-v4", "gather_cycles", "vpgatherdd"),
+        ("x86-64-v4", "broadcast_cycles", "vbroadcastss"),
+        ("x86-64-v4", "load_cycles", "vmov[au]ps"),
+        ("x86-64-v4", "store_cycles", "vmov[au]ps"),
+        ("x86-64-v4 +avx512bf16", "dots.x86.avx512bf16.dot_bf16", "vdpbf16ps"),
+        ("x86-64-v4 +avx512vnni", "dots.x86.avx512vnni.dot_u8i8", "vpdpbusd"),
+        ("x86-64-v3", "dots.x86.avx2.dot_i16", "vpmaddwd"),
+        ("x86-64-v3", "dots.x86.avx2.dot_i8", "vpmaddwd"),
+        ("aarch64 +dotprod", "dots.aarch64.dotprod.dot_i8", "sdot"),
+    ],
+)
+def test_a_round_of_a_probe_is_as_many_instructions_as_it_says(text: str, probe: str, instruction: str) -> None:
+    """Nothing was moved out of the loop, and all is done in full registers."""
     target = Target.parse(text)
-    assembly = target.create_machine().emit_assembly(llvm.parse_assembly(print_probes(target)))
-    peak = assembly[assembly.index("peak_f32:") : assembly.index("peak_f64:")]
-    lines = peak.splitlines()
-    places = [at for at, line in enumerate(lines) if line.strip().startswith(("vfmadd231ps", "fmla"))]
-    assert len(places) == count_chains(target)
-    assert places[-1] - places[0] < len(places) + 3, "more than the loop's own counting stands between them"
-    for line in lines[places[0] : places[-1] + 1]:
-        assert ", [" not in line and "(" not in line, "a multiply-add or its neighbour touches memory"
-    assert all(register in lines[at] for at in places)
+    (timed,) = (p for p in core_probes(target) if p.name == probe)
+    (body,) = innermost(emit(target, print_module(target, [timed])))
+    found = [line for line in body if re.match(rf"\s+{instruction}\s", line)]
+    assert len(found) == timed.count, "\n".join(body)
+    assert all(re.search({128: r"\bv\d|xmm", 256: "ymm", 512: "zmm"}[target.vector_bits], line) for line in found)
+    if probe == "fma_cycles":
+        assert len(body) < len(found) + 6, "more than the loop's own counting stands between them"
 
 
-def test_the_read_probe_reads_every_byte() -> None:
+def innermost(assembly: str) -> list[list[str]]:
+    """The instructions of the loops of a program: what lies between a label and a jump back to it."""
+    lines = [line for line in assembly.split("\n") if not line.lstrip().startswith(("#", "//", ".cfi", ".p2align"))]
+    labels = {line.split(":")[0]: n for n, line in enumerate(lines) if re.match(r"\.L\w+:", line)}
+    out = []
+    for n, line in enumerate(lines):
+        target = re.search(r"\s(?:j\w+|b\.\w+)\s+(\.L\w+)", line)
+        if target and labels.get(target[1], n) < n:
+            out.append([x for x in lines[labels[target[1]] + 1 : n + 1] if re.match(r"\s+[a-z]", x)])
+    return out
+
+
+def test_streams_read_and_write_every_byte() -> None:
     target = native()
-    module = llvm.parse_assembly(print_probes(target))
-    engine = llvm.create_mcjit_compiler(module, target.create_machine(jit=True))
-    engine.finalize_object()
-    read = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(
-        engine.get_function_address("read")
-    )
-    raw = np.random.default_rng(0).integers(0, 1 << 40, 5 * READ_STEP // 8, np.int64)
-    skip = -raw.ctypes.data % 64 // 8
-    words = raw[skip : skip + 3 * READ_STEP // 8]
-    first_lane = words[:: target.vector_bits // 64]
-    assert read(words.ctypes.data, words.nbytes, 1) == first_lane.sum()
-    assert read(words.ctypes.data, words.nbytes, 7) == 7 * first_lane.sum()
+    words = np.random.default_rng(0).integers(0, 1 << 40, 6 * STEP // 8, np.int64)
+    words = words[-words.ctypes.data % STEP // 8 :][: 4 * STEP // 8]
+    inside, before = words[: 3 * STEP // 8], words.copy()
+    lanes = target.vector_bits // 64
+    with Engine(target, print_streams(target)) as engine:
+        read, write, flush = (engine.function(name, 3) for name in ("read", "write", "flush"))
+        place, size = inside.ctypes.data, inside.nbytes
+        assert read(place, size, 1) == inside[::lanes].sum()
+        assert read(place, size, 7) == 7 * inside[::lanes].sum()
+        flush(place, size, 1)
+        assert (words == before).all()
+        write(place, size, 2)
+    assert (inside == 1).all() and (words[len(inside) :] == before[len(inside) :]).all()
 
 
 # --- detection ----------------------------------------------------------------------------------------------------
@@ -347,95 +396,207 @@ def test_lists_of_processors(text: str, cpus: list[int]) -> None:
     assert sorted(parse_cpu_list(text)) == cpus
 
 
-# --- calibration --------------------------------------------------------------------------------------------------
+# --- measuring ----------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+def measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Store:
+    """Measuring is on, nothing was measured, and the store is empty."""
+    monkeypatch.setenv("TILEWRIGHT_CALIBRATE", "1")
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
     monkeypatch.setattr(calibrate, "_measured", {})
+    return Store(tmp_path / "store")
 
 
-def numbers(ghz: Json = 3.0, **changes: Json) -> dict[str, Json]:
-    """A kept measurement of three caches, with `changes`."""
-    rows: dict[str, Json] = {"cache_gbs": [3.0, 2.0, 1.0], "store_gbs": [3.0, 2.0, 1.0]}
-    return {"ghz": ghz, "peaks": {**rows, "memory_gbs": 1.0, "memory_store_gbs": 1.0, "memory_gbs_all": 1.0, **changes}}
+def pretend(monkeypatch: pytest.MonkeyPatch, figures: dict[str, float]) -> list[Target]:
+    """Measuring finds these figures; the targets that are measured."""
+    calls = []
+
+    def measure(target: Target, host: object) -> dict[str, float]:
+        calls.append(target)
+        return figures
+
+    monkeypatch.setattr("tilewright.target.measure.measure", measure)
+    return calls
 
 
-def forbid(*_: object) -> calibrate.Measurement:
-    raise AssertionError("measured again")
+def test_what_is_measured_covers_all_but_the_starts() -> None:
+    """And is sound, however busy the machine: what disturbs makes slower, so only the fast side is held."""
+    target = native()
+    figures = measure(target, current_host())
+    assert set(figures) == {name for name in target.figures() if not name.endswith("_seconds")}
+    assert all(math.isfinite(value) and value >= 0 for value in figures.values())
+    assert figures["fma_cycles"] > 0.2 and 0.4 < figures["ghz"] < 8
+    assert figures["fma_latency"] > figures["fma_cycles"]
+    assert figures["chain"] >= 1
+    assert figures["memory_gbs_all"] >= figures["memory_gbs"] > 0.5
 
 
-@pytest.fixture(scope="module")
-def measured() -> calibrate.Measurement:
-    return calibrate.measure(native(), current_host())
-
-
-def test_a_measurement_is_plausible(measured: calibrate.Measurement) -> None:
-    peaks = measured.peaks
-    assert len(peaks.cache_gbs) == len(native().caches)
-    assert 0.5 < measured.ghz < 10
-    assert peaks.cache_gbs[0] > peaks.memory_gbs
-    assert peaks.memory_gbs_all >= peaks.memory_gbs > 0.5
-
-
-@pytest.mark.usefixtures("unmeasured")
-def test_calibration_is_kept_in_the_process_and_in_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: calibrate.Measurement
+def test_a_measurement_is_kept_in_the_process_and_in_the_store(
+    measuring: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path / "store")
-    monkeypatch.setattr(calibrate, "measure", lambda target, host: measured)
-    first = calibrated(native(), store)
-    assert first == measured.put_into(native()) != native()
-    assert first.measured and first.origin("memory_gbs") == "measured"
-    monkeypatch.setattr(calibrate, "measure", forbid)
-    assert calibrated(native(), Store(None)) == first, "kept in the process"
+    estimate = native()
+    calls = pretend(monkeypatch, {**estimate.figures(), "gather_cycles": 9.87654, "memory_gbs": 23.456})
+    first = measured(estimate, measuring)
+    assert (first.core.gather_cycles, first.peaks.memory_gbs) == (9.9, 23.5)
+    assert first.measured and first.origin("gather_cycles") == "measured"
+    assert first.fingerprint() != estimate.fingerprint()
+    assert measured(estimate, Store(None)) == first and len(calls) == 1, "kept in the process"
     calibrate._measured.clear()
-    assert calibrated(native(), store) == first, "kept in the store"
-    assert calibrated(first, store) == first
+    assert measured(estimate, measuring) == first and len(calls) == 1, "kept in the store"
+    assert measured(first, measuring) == first
+    assert measured(estimate, measuring, again=True) == first and len(calls) == 2
 
 
-@pytest.mark.usefixtures("unmeasured")
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"nonsense",
-        pack({}, {}),
-        pack(numbers(cache_gbs=[1.0]), {}),
-        pack(numbers(ghz=0.0), {}),
-        pack(numbers(ghz="1.0"), {}),
-        pack(numbers(memory_gbs=10**400), {}),
-        pack(numbers(memory_gbs=[1.0]), {}),
-        pack(numbers(more=1.0), {}),
-    ],
-    ids=range(8),
-)
-def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: calibrate.Measurement, content: bytes
-) -> None:
-    target = dataclasses.replace(native(), caches=(Cache(1, 32768, 8, 64, 1),) * 3)
-    assert calibrate._decode(pack(numbers(), {}), 3) is not None, "the numbers that each case spoils are sound"
-    store = Store(tmp_path / "store")
-    store.put(calibrate._key(target, current_host()), content)
-    monkeypatch.setattr(calibrate, "measure", lambda target, host: measured)
-    assert calibrated(target, store).peaks == measured.peaks
+def test_nothing_is_measured_where_it_is_switched_off(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pretend(monkeypatch, {"ghz": 3.0})
+    monkeypatch.setenv("TILEWRIGHT_CALIBRATE", "0")
+    assert measured(native(), measuring) is native() and not calls
+    assert measuring.entries() == ()
 
 
-@pytest.mark.usefixtures("unmeasured")
-def test_what_cannot_be_measured_keeps_its_estimate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path / "store")
-    monkeypatch.setattr(calibrate, "measure", forbid)
-    foreign = Target.parse("aarch64" if current_host().architecture == "x86_64" else "x86-64")
-    assert calibrated(foreign, store) is foreign
-    amx = Target.parse("x86-64-v4 +amx-fp16 +avx512vp2intersect")
-    if not amx.is_runnable_on(current_host()):
-        assert calibrated(amx, store) is amx
+def test_models_and_foreign_machines_are_not_measured(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pretend(monkeypatch, {"ghz": 3.0})
+    foreign = "native +amx-fp16 +avx512vp2intersect +avx10.2" if current_host().architecture == "x86_64" else "x86-64"
+    for target in (Target.parse("x86-64"), Target.parse("aarch64"), Target.parse(foreign)):
+        assert measured(target, measuring) is target
+    assert not calls
+    restricted = Target.parse("native -aes")
+    assert measured(restricted, measuring).measured and calls == [restricted]
 
-    def starve(*_: object) -> calibrate.Measurement:
+
+def test_rates_put_in_by_hand_are_kept(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = pretend(monkeypatch, {"ghz": 3.0})
+    mine = native().with_core(gather_cycles=123.0)
+    assert measured(mine, measuring) is mine and not calls
+
+
+def test_where_memory_is_short_nothing_is_measured(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def starve(*_: object) -> dict[str, float]:
         raise MemoryError
 
-    monkeypatch.setattr(calibrate, "measure", starve)
-    assert calibrated(native(), store) == native()
-    assert store.entries() == ()
+    monkeypatch.setattr("tilewright.target.measure.measure", starve)
+    assert measured(native(), measuring) == native() and not measured(native(), measuring).measured
+    assert measuring.entries() == ()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"nonsense", pack({}, {}), pack({"ghz": "3"}, {}), pack({"ghz": 10**400}, {}), pack({"ghz": [3.0]}, {})],
+    ids=range(5),
+)
+def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
+    measuring: Store, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    key = calibrate._key(native(), current_host())
+    measuring.put(key, content)
+    calls = pretend(monkeypatch, {"ghz": 3.25})
+    assert measured(native(), measuring).core.ghz == 3.25 and len(calls) == 1
+    measuring.put(key, pack({"ghz": 3.5}, {}))
+    calibrate._measured.clear()
+    assert measured(native(), measuring).core.ghz == 3.5, "what makes sense is taken"
+
+
+def test_what_is_kept_is_read_without_llvm(measuring: Store, tmp_path: Path) -> None:
+    measuring.put(
+        calibrate._key(native(), current_host()), pack({"gather_cycles": native().core.gather_cycles + 1}, {})
+    )
+    program = "import sys; from tilewright.target import measured, native; machine = measured(native())\n"
+    program += "assert machine.measured and 'llvmlite' not in sys.modules, machine.origins"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+V4 = Target.parse("x86-64-v4 +avx512bf16")
+BF16 = "dots.x86.avx512bf16.dot_bf16"
+
+
+@pytest.mark.parametrize(
+    ("changes", "unbelieved"),
+    [
+        ({}, {}),
+        ({"gather_cycles": 60.0}, {}),
+        ({"fma_cycles": 5.0}, {"fma_cycles": "measured 5, but no processor is outside of 0.24 to 4"}),
+        ({"add_cycles": 1.6}, {"add_cycles": "measured 1.6, but the estimate is 0.5"}),
+        ({"add_cycles": 0.0}, {"add_cycles": "measured 0, but the estimate is 0.5"}),
+        ({BF16: 4.0}, {}),
+        ({BF16: 0.3}, {BF16: "measured 0.3, but a multiply-add of 512 bits takes 0.5"}),
+        ({"cache_gbs.2": 300.0}, {"cache_gbs.1": "measured 200, but cache_gbs.2 is 300"}),
+        ({"cache_gbs.1": 200.0, "cache_gbs.2": 210.0}, {}),
+        ({"memory_gbs_all": 20.0, "memory_gbs": 30.0}, {"memory_gbs_all": "measured 20, but one core reads 30"}),
+        ({"memory_gbs": 1.0}, {"memory_gbs": "measured 1, but the estimate is 16"}),
+        ({"subnormal_cycles": 500.0}, {}),
+        (
+            {"subnormal_cycles": 5000.0},
+            {"subnormal_cycles": "measured 5000, but no processor is outside of 0 to 1000"},
+        ),
+        ({"chain": 0.8}, {"chain": "measured 0.8, but no processor is outside of 1 to 4"}),
+    ],
+)
+def test_a_figure_that_is_not_plausible_keeps_its_estimate(
+    changes: dict[str, float], unbelieved: dict[str, str]
+) -> None:
+    figures = {**V4.figures(), "cache_gbs.1": 200.0, **changes}
+    target = put_into(V4, figures)
+    for name, value in figures.items():
+        expected = V4.figures()[name] if name in unbelieved else value
+        assert target.figures()[name] == pytest.approx(expected, rel=0.05), name
+        assert target.origin(name) == (f"estimate: {unbelieved[name]}" if name in unbelieved else "measured")
+
+
+def test_cycles_are_not_believed_without_their_clock() -> None:
+    target = put_into(V4, {**V4.figures(), "ghz": 0.1, "gather_cycles": 9.0})
+    assert target.core == V4.core and target.peaks == V4.peaks
+    assert target.origin("ghz") == "estimate: measured 0.1, but no processor is outside of 0.4 to 8"
+    assert target.origin("gather_cycles").startswith("estimate: measured 9, but its clock is not believed")
+    assert target.origin("memory_gbs") == "measured"
+    assert "measured 0.1, but no processor" in describe(target)
+
+
+def test_a_figure_that_is_missing_keeps_its_estimate() -> None:
+    target = put_into(V4, {"ghz": 2.5, "unheard_of": 1.0})
+    assert target == V4.with_core(ghz=2.5) and target.origin("fma_cycles") == "estimate"
+
+
+# --- rates put in by a file -----------------------------------------------------------------------------------------
+
+
+def test_a_file_of_rates_is_put_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "machine.json"
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", str(file))
+    rates = {"core": {"dots": {BF16.removeprefix("dots."): 2.0, "of.another.machine": 1.0}}, "peaks": {"memory_gbs": 7}}
+    for text in (json.dumps(rates), json.dumps({"version": "1", "machine": rates})):
+        file.write_text(text)
+        found = measured(V4)
+        assert found == V4.with_core(dots={"x86.avx512bf16.dot_bf16": 2.0}).with_peaks(memory_gbs=7.0) != V4
+        assert found.origin(BF16) == found.origin("memory_gbs") == "given"
+    file.write_text(json.dumps(V4.rates))
+    assert measured(V4) == V4
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (None, "it cannot be read: No such file or directory"),
+        ("{", "it is no JSON: "),
+        ("[]", "it holds no object of `core` and `peaks`"),
+        ('{"core": 1}', "it holds no object of `core` and `peaks`"),
+        ('{"cores": {}}', "rates are of `core` and of `peaks`, not of 'cores'"),
+        ('{"core": {"speed": 1}}', "speed"),
+        ('{"core": {"ghz": -1}}', "ghz is above 0, not -1"),
+        ('{"core": {"dots": 1}}', "'int' object is not iterable"),
+        ('{"peaks": {"cache_gbs": [1]}}', "cache_gbs and store_gbs have a number for each of 3 caches"),
+    ],
+)
+def test_a_file_that_holds_no_rates_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None, why: str
+) -> None:
+    file = tmp_path / "machine.json"
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", str(file))
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(UserError) as error:
+        measured(V4)
+    assert why in str(error.value) and str(file) in str(error.value) and "mend: " in str(error.value)
 
 
 # --- the machine's numbers ----------------------------------------------------------------------------------------
@@ -508,7 +669,7 @@ AMX = LEVELS["x86-64-v4"] | {"amx-tile", "amx-bf16", "avx512bf16", "avx512vnni"}
         (("AuthenticAMD", 25, 33), LEVELS["x86-64-v3"], "AMD Zen 3", 0.5, None),
         (("AuthenticAMD", 25, 17), LEVELS["x86-64-v4"] | {"avx512bf16"}, "AMD Zen 4", 1.0, 1.0),
         (("AuthenticAMD", 25, 17), LEVELS["x86-64-v3"], "AMD Zen 4", 0.5, None),
-        (("AuthenticAMD", 26, 2), LEVELS["x86-64-v4"] | {"avx512bf16"}, "AMD Zen 5", 0.5, 1.0),
+        (("AuthenticAMD", 26, 2), LEVELS["x86-64-v4"] | {"avx512bf16"}, "AMD Zen 5", 0.5, 0.5),
         (("AuthenticAMD", 26, 36), LEVELS["x86-64-v4"], "AMD Zen 5 client", 1.0, None),
         (("GenuineIntel", 6, 85), LEVELS["x86-64-v4"], "Intel Skylake-X", 0.5, None),
         (("GenuineIntel", 6, 106), LEVELS["x86-64-v4"], "Intel Ice Lake", 0.5, None),
@@ -583,17 +744,51 @@ def test_rows_of_families_are_sound() -> None:
 @on_x86
 def test_the_table() -> None:
     assert (
-        describe(Target.parse("aarch64 +dotprod"))
+        describe(Target.parse("aarch64 +dotprod").with_core(gather_cycles=7))
         == """\
 target     aarch64 +dotprod
 triple     aarch64-unknown-linux-gnu
 processor  generic, scheduled as generic
+family     generic aarch64: estimates from Neoverse N1's core, with usual memory
 vectors    32 registers of 128 bits
 has        fma, f16 conversion, i8 dot
 cores      4 (4 hardware threads)
-peak       48 GFLOP/s f32, 24 f64 a core (estimated)
+peak       48 GFLOP/s f32, 24 f64 a core
 L1         64 KiB, 4 ways of 64-byte lines, shared by 1: 72 GB/s a core
 L2         512 KiB, 8 ways of 64-byte lines, shared by 1: 72 GB/s a core
 L3         8192 KiB, 16 ways of 64-byte lines, shared by 4: 30 GB/s a core
-memory     16 GB/s a core, 32 GB/s all cores"""
+memory     16 GB/s a core, 32 GB/s all cores
+
+figure                       value  unit    origin
+ghz                              3  GHz     estimate
+fma_cycles                     0.5  cycles  estimate
+fma_latency                      4  cycles  estimate
+add_cycles                     0.5  cycles  estimate
+load_cycles                    0.5  cycles  estimate
+store_cycles                     1  cycles  estimate
+broadcast_cycles               0.5  cycles  estimate
+shuffle_cycles                 0.5  cycles  estimate
+shuffle2_cycles                  1  cycles  estimate
+gather_cycles                    7  cycles  given
+divide_cycles                    5  cycles  estimate
+sqrt_cycles                      5  cycles  estimate
+chain                          1.6  ×       estimate
+subnormal_cycles                 0  cycles  estimate
+fork_seconds                     1  µs      estimate
+wake_seconds                    50  µs      estimate
+call_seconds                     3  µs      estimate
+kernel_seconds                 0.6  µs      estimate
+dots.aarch64.dotprod.dot_i8    0.5  cycles  estimate
+dots.aarch64.dotprod.dot_u8    0.5  cycles  estimate
+dots.aarch64.neon.fma_f32      0.5  cycles  estimate
+dots.aarch64.neon.fma_f64      0.5  cycles  estimate
+cache_gbs.1                     72  GB/s    estimate
+cache_gbs.2                     72  GB/s    estimate
+cache_gbs.3                     30  GB/s    estimate
+store_gbs.1                     36  GB/s    estimate
+store_gbs.2                     36  GB/s    estimate
+store_gbs.3                     24  GB/s    estimate
+memory_gbs                      16  GB/s    estimate
+memory_store_gbs                 8  GB/s    estimate
+memory_gbs_all                  32  GB/s    estimate"""
     )

@@ -15,7 +15,7 @@ from tilewright.artifact.stored import Stored
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target, recalled
+from tilewright.target import Target, measured
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -37,8 +37,9 @@ def compile(
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
 
-    `target` names the machine (`native`, `x86-64-v3`, …); plans go by the bandwidths and peaks that `tilewright doctor`
-    has measured of this one, or estimates. `threads` is how many threads a call may use (default: the setting
+    `target` names the machine (`native`, `x86-64-v3`, …), or is a `Target`, which is taken as it is. What this machine
+    does is measured before it is compiled for first, in less than half a second; models of machines have estimates.
+    `threads` is how many threads a call may use (default: the setting
     TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
     the store and found again.
     `dims` are sizes of symbolic dimensions by their names: the program is compiled for these alone, which may make it
@@ -50,7 +51,7 @@ def compile(
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     start = time.perf_counter()
-    machine = target if isinstance(target, Target) else recalled(Target.parse(target))
+    machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     switches = Switches(level, frozenset([off] if isinstance(off, str) else off), precision)
     sizes = dict(dims or {})

@@ -31,7 +31,7 @@ from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target
+from tilewright.target import Target, measured
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -102,7 +102,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
             why="build takes a loops function",
             mend="compile a graph with tilewright.compile",
         )
-    machine = target if isinstance(target, Target) else Target.parse(target)
+    machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     verify_function(function, family=UserError)
     _check_no_threads(function)

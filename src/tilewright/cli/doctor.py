@@ -19,9 +19,8 @@ from tilewright.cli.peers import find_version
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report import settings
 from tilewright.report.errors import UserError
-from tilewright.report.progress import progress
 from tilewright.store import Json, Store, StoreWarning
-from tilewright.target import Target, calibrated, native
+from tilewright.target import Target, measured, native
 from tilewright.target.show import describe
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "onnx", "onnx-ir", "scipy", "typer", "rich")
@@ -32,9 +31,10 @@ def doctor(
     calibrate: Annotated[
         bool,
         typer.Option(
-            "--calibrate/--no-calibrate", help="Measure peaks and bandwidths unless the store has them (2 s)."
+            "--calibrate/--no-calibrate", help="Measure what this machine does unless the store has it (0.4 s)."
         ),
     ] = True,
+    again: Annotated[bool, typer.Option("--again", help="Measure it even if the store has it.")] = False,
     as_json: options.Json = False,
 ) -> int:
     """Print what is known of this machine and installation.
@@ -44,10 +44,11 @@ def doctor(
     \b
     Examples:
       tilewright doctor
+      tilewright doctor --again
       tilewright doctor --no-calibrate --json
     """
     problems: list[str] = []
-    target = _find_target(calibrate, problems)
+    target = _find_target(calibrate, again, problems)
     store = _look_at_store(problems)
     variables = _read_settings(problems)
     if as_json:
@@ -57,16 +58,19 @@ def doctor(
     return 1 if problems else 0
 
 
-def _find_target(calibrate: bool, problems: list[str]) -> Target | None:
+def _find_target(calibrate: bool, again: bool, problems: list[str]) -> Target | None:
     try:
-        if not calibrate:
-            return native()
-        with progress("measuring peaks and bandwidths"), warnings.catch_warnings():
-            warnings.simplefilter("ignore", StoreWarning)  # told with the store
-            return calibrated(native())
+        target = native()
     except UserError as error:
         problems.append(str(error))
         return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StoreWarning)  # told with the store
+            return measured(target, again=again) if calibrate else target
+    except UserError as error:
+        problems.append(str(error))
+        return target
 
 
 def _look_at_store(problems: list[str]) -> dict[str, Json]:
@@ -94,6 +98,7 @@ def _read_settings(problems: list[str]) -> list[tuple[str, str, str, str]]:
             problems.append(str(error))
         rows.append((setting.name, os.environ.get(setting.name, ""), setting.form, setting.meaning))
     problems.extend(str(error) for error in settings.unknown())
+    problems[:] = dict.fromkeys(problems)
     return rows
 
 
@@ -136,6 +141,7 @@ def _record(
         "platform": platform.platform(),
         "executable": sys.executable,
         "target": None if target is None else _target_record(target),
+        "machine": None if target is None else target.rates,
         "llvm": ".".join(map(str, llvm.llvm_version_info)),
         "packages": dict(_versions(PACKAGES)),
         "optional_packages": dict(_versions(OPTIONAL)),
@@ -158,7 +164,5 @@ def _target_record(target: Target) -> dict[str, Json]:
         "threads": target.threads,
         "caches": [asdict(cache) for cache in target.caches],
         "family": target.family,
-        "core": target.core.record(),
-        "peaks": target.peaks.record(),
         "origins": dict(target.origins),
     }

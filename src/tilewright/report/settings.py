@@ -6,12 +6,13 @@ that says what would. `table()` is the list a person reads; `unknown()` finds mi
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from tilewright.report.errors import UserError
 
@@ -37,6 +38,14 @@ class StorePlace:
 
     enabled: bool = True
     directory: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """A file of rates, and what it holds: parts of a target's `core` and `peaks`."""
+
+    path: Path
+    record: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,22 @@ def _parse_store(text: str) -> StorePlace:
     if not path.is_absolute():
         raise ValueError("a relative path would name another directory from each place the program is started in")
     return StorePlace(directory=path)
+
+
+def _parse_rates(text: str) -> Rates:
+    path = Path(text).expanduser()
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"it cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ValueError(f"it is no JSON: {error}") from None
+    if isinstance(record, dict) and "machine" in record:
+        record = record["machine"]
+    parts = record.values() if isinstance(record, dict) else [None]
+    if not all(isinstance(part, dict) for part in parts):
+        raise ValueError("it holds no object of `core` and `peaks`")
+    return Rates(path, record)
 
 
 def _parse_switch(text: str) -> bool:
@@ -144,6 +169,20 @@ MEMORY_LIMIT: Setting[int | None] = Setting(
     _parse_bytes,
 )
 
+CALIBRATE = Setting(
+    "TILEWRIGHT_CALIBRATE",
+    "lets what this machine does be measured before the first compilation for it, once; without, it is estimated",
+    "1 or 0",
+    True,
+    _parse_switch,
+)
+MACHINE: Setting[Rates | None] = Setting(
+    "TILEWRIGHT_MACHINE",
+    "a file of rates to compile by instead of this machine's, as `tilewright doctor --json` prints them at `machine`",
+    "the path of a JSON file",
+    None,
+    _parse_rates,
+)
 COMPILE_PROCESSES: Setting[int | None] = Setting(
     "TILEWRIGHT_COMPILE_PROCESSES",
     "how many processes compile the kernels of a large model (default: one for each core; 1: none but the caller's)",
@@ -166,12 +205,16 @@ STRASSEN = Setting(
     _parse_switch,
 )
 
-SETTINGS: tuple[Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None], ...] = (
+SETTINGS: tuple[
+    Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None] | Setting[Rates | None], ...
+] = (
     SHOW,
     STORE,
     VERIFY,
     NUM_THREADS,
     MEMORY_LIMIT,
+    CALIBRATE,
+    MACHINE,
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,

@@ -15,7 +15,7 @@ from .peaks import Peaks
 from .target import Target, native, target_names
 
 if TYPE_CHECKING:
-    from .calibrate import calibrated, recalled
+    from .calibrate import measured
 
 __all__ = [
     "Cache",
@@ -25,17 +25,16 @@ __all__ = [
     "Processor",
     "Rates",
     "Target",
-    "calibrated",
+    "measured",
     "native",
-    "recalled",
     "target_names",
 ]
 
 
 def __getattr__(name: str) -> object:
-    """Calibration is loaded by those who ask for it: a program that was compiled before needs none."""
-    if name in ("calibrated", "recalled"):
-        from . import calibrate
+    """Measuring, and the store with it, is loaded by those who ask for it: a compiled file needs none."""
+    if name == "measured":
+        from .calibrate import measured
 
-        return getattr(calibrate, name)
+        return measured
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,136 +1,107 @@
-"""Calibration: the peaks and bandwidths of this machine, measured once and kept in the store.
+"""`measured(target)`: the target with what was measured of this machine, once, and kept in the store.
 
-`calibrated(target)` runs the probes with the target's vectors on one core (memory also on all), in under two seconds.
-Each rate is the best of many short runs: what disturbs a run only ever makes it slower.
+The probes and LLVM are loaded where there is something to measure, so that a program that was compiled before starts
+without them. What is kept are the raw figures: which of them are believed is decided when they are read.
 """
 
 from __future__ import annotations
 
-import ctypes
-import dataclasses
-import os
+import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Final
 
-import numpy as np
-
+from ..report import settings
 from ..report.errors import UserError
+from ..report.progress import progress
 from ..store import Json, Store, digest, pack, unpack
-from .core import number_of, rounded
+from .core import number_of
 from .host import Host, current_host
 from .machine import llvm_stamp
-from .peaks import Peaks
-from .probes import PROBES_VERSION, READ_STEP, flops_per_round, print_probes
-from .target import MEASURED, Target
+from .target import GIVEN, Target
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
+MEASURING_VERSION: Final = 3
+"""Rises when what the probes measure changes: what another version kept is not used."""
 
-MEMORY_BUFFER_LIMIT: Final = 512 << 20
-"""The largest buffer, in bytes, that the memory bandwidth is read from."""
-
-_RUN_SECONDS: Final = 0.002
-_PEAK_SECONDS: Final = 0.15  # a core takes tens of milliseconds to reach its clock
-_CACHE_SECONDS: Final = 0.05
-_MEMORY_SECONDS: Final = 0.2
 _lock = threading.Lock()
-_measured: dict[str, Measurement] = {}
+_measured: dict[str, Mapping[str, float]] = {}
+
+Measure = Callable[[Target, Host], dict[str, float]]
+"""Finds figures, by the names of `Target.figures`."""
 
 
-class Measurement(NamedTuple):
-    """What is measured: the clock that the multiply-adds of a core stand for, and the bandwidths."""
+def measured(target: Target, store: Store | None = None, *, again: bool = False) -> Target:
+    """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
+    less than 0.4 s, and kept. With `again` they are measured in any case.
 
-    ghz: float
-    peaks: Peaks
-
-    def record(self) -> dict[str, Json]:
-        return {"ghz": self.ghz, "peaks": self.peaks.record()}
-
-    def put_into(self, target: Target) -> Target:
-        peaks = {field.name: getattr(self.peaks, field.name) for field in dataclasses.fields(Peaks)}
-        names = ("ghz", *(name for name in peaks if not name.endswith("store_gbs")))
-        origins = tuple((name, MEASURED) for name in sorted(names))
-        core = target.core.replace(ghz=self.ghz)
-        return dataclasses.replace(target, core=core, peaks=self.peaks, origins=origins)
-
-
-def calibrated(target: Target, store: Store | None = None) -> Target:
-    """`target` with the peaks measured on this machine, from `store` (the user's store if None) or measured now.
-
-    A target that this machine cannot run keeps its estimates, and so does one for which memory is too short to measure:
-    `target.measured` tells.
+    Models of machines, targets that this machine cannot run and targets in which somebody put rates by hand stay as
+    they are, and so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate
+    (`Target.origin`). At last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
     """
-    host = current_host()
-    if not target.is_runnable_on(host):
+    return overridden(_with_figures(target, store, again))
+
+
+def overridden(target: Target) -> Target:
+    """`target` with the rates of the file that TILEWRIGHT_MACHINE names, if it does: `doctor --json` prints one. Raises
+    UserError for a file that cannot be read or has other numbers than a target."""
+    rates = settings.MACHINE.read()
+    if rates is None:
         return target
-    key = _key(target, host)
-    with _lock:
-        if key not in _measured:
-            kept = _recall_or_measure(target, host, store or Store.default())
-            if kept is None:
-                return target
-            _measured[key] = kept
-        return _measured[key].put_into(target)
-
-
-def recalled(target: Target, store: Store | None = None) -> Target:
-    """`target` with the peaks that `calibrated` measured on this machine before; with its estimates where it did not,
-    and where the target is a model of a machine and not this one."""
-    host = current_host()
-    if not target.name.startswith("native") or not target.is_runnable_on(host):
-        return target
-    key = _key(target, host)
-    with _lock:
-        found = _measured.get(key) or _recall(target, key, store or Store.default())
-    return target if found is None else found.put_into(target)
-
-
-def measure(target: Target, host: Host) -> Measurement:
-    """The clock and bandwidths of `host`, this machine, with the vectors of `target`, which must run on it."""
-    with _Probes(target) as probes:
-        f32 = probes.time_peak(32)
-        caches = [probes.time_reads(cache.bytes // 2, _CACHE_SECONDS) for cache in target.caches]
-        buffer = probes.allocate(_memory_bytes(target, host))
-        alone = probes.time_reads(len(buffer), _MEMORY_SECONDS, buffer)
-        together = probes.time_shared_reads(buffer, min(target.cores, host.cores), alone)
-    peaks = target.peaks.replace(
-        cache_gbs=tuple(rounded(rate) for rate in caches),
-        memory_gbs=rounded(alone),
-        memory_gbs_all=rounded(together),
-    )
-    return Measurement(rounded(f32 * target.core.ghz / target.fma_gflops), peaks)
-
-
-def _recall_or_measure(target: Target, host: Host, store: Store) -> Measurement | None:
-    key = _key(target, host)
-    found = _recall(target, key, store)
-    if found is not None:
-        return found
     try:
-        made = measure(target, host)
+        return target.with_rates(rates.record)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"cannot use the rates of {rates.path} for {target.name}",
+            where=f"the environment: {settings.MACHINE.name}",
+            why=str(error),
+            mend="take the form that `tilewright doctor --json` prints under `machine`, with what you change alone",
+        ) from None
+
+
+def _with_figures(target: Target, store: Store | None, again: bool) -> Target:
+    host = current_host()
+    here = target.name.startswith("native") and target.is_runnable_on(host)
+    if not here or not settings.CALIBRATE.read() or any(text == GIVEN for _, text in target.origins):
+        return target
+    key = _key(target, host)
+    with _lock:
+        figures = None if again else _measured.get(key) or _recall(key, store or Store.default())
+        if figures is None:
+            figures = _measure(target, host)
+            if figures:
+                (store or Store.default()).put(key, pack(dict(figures), {}))
+        _measured[key] = figures
+    from .plausible import put_into
+
+    return put_into(target, figures)
+
+
+def _measure(target: Target, host: Host) -> dict[str, float]:
+    """Measures, and says so where stderr is a terminal. Nothing where there is no memory for it."""
+    from .measure import measure
+
+    start = time.perf_counter()
+    try:
+        with progress("measuring this machine"):
+            figures = measure(target, host)
     except MemoryError:
-        return None
-    store.put(key, pack(made.record(), {}))
-    return made
+        return {}
+    if sys.stderr is not None and sys.stderr.isatty():
+        seconds = time.perf_counter() - start
+        print(f"measured this machine once, in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
+    return figures
 
 
-def _recall(target: Target, key: str, store: Store) -> Measurement | None:
+def _recall(key: str, store: Store) -> dict[str, float] | None:
+    """The figures that are kept, if they are."""
     kept = store.get(key)
-    return None if kept is None else _decode(kept, len(target.caches))
-
-
-def _decode(content: bytes, levels: int) -> Measurement | None:
+    if kept is None:
+        return None
     try:
-        record, _ = unpack(content)
-        kept: Any = record["peaks"]
-        peaks = Peaks.from_record(kept)
-        if len(peaks.cache_gbs) != levels or len(peaks.store_gbs) != levels:
-            return None
-        ghz = number_of("ghz", record["ghz"])
-        return Measurement(ghz, peaks) if ghz > 0 else None
-    except (UserError, KeyError, TypeError, ValueError, AttributeError):
+        record: Mapping[str, Json] = unpack(kept)[0]
+        return {name: number_of(name, value) for name, value in record.items()} or None
+    except (UserError, ValueError):
         return None
 
 
@@ -138,7 +109,7 @@ def _key(target: Target, host: Host) -> str:
     """What a measurement depends on. The caches say which buffers were read; the model tells machines apart."""
     return digest(
         kind="calibration",
-        probes=PROBES_VERSION,
+        probes=MEASURING_VERSION,
         model=host.model,
         caches=repr(target.caches),
         cpu=target.cpu,
@@ -147,87 +118,3 @@ def _key(target: Target, host: Host) -> str:
         cores=target.cores,
         compiler=llvm_stamp(),
     )
-
-
-def _memory_bytes(target: Target, host: Host) -> int:
-    """Four times the last cache, the model's or the real one, within the limit and a quarter of the free memory."""
-    last = max(target.caches[-1].bytes, host.caches[-1].bytes)
-    wanted = min(4 * last, MEMORY_BUFFER_LIMIT)
-    try:
-        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return wanted
-    return max(READ_STEP, min(wanted, free // 4))
-
-
-class _Probes:
-    """The probes compiled for a target, to be timed while the `with` block lasts. Rates are in 10^9 a second."""
-
-    def __init__(self, target: Target) -> None:
-        self._target = target
-
-    def __enter__(self) -> _Probes:
-        import llvmlite.binding as llvm
-
-        module = llvm.parse_assembly(print_probes(self._target))
-        module.verify()
-        self._engine = llvm.create_mcjit_compiler(module, self._target.create_machine(jit=True))
-        self._engine.finalize_object()
-        prototype = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
-        self._read = prototype(self._engine.get_function_address("read"))
-        return self
-
-    def __exit__(self, *fault: object) -> None:
-        self._engine.close()
-
-    def allocate(self, size: int) -> npt.NDArray[np.uint8]:
-        """`size` bytes, rounded to the probes' step, at the start of a page and all written to: really there."""
-        size = max(READ_STEP, size - size % READ_STEP)
-        raw = np.empty(size + READ_STEP, np.uint8)
-        start = -raw.ctypes.data % READ_STEP
-        buffer = raw[start : start + size]
-        buffer.fill(1)
-        return buffer
-
-    def time_peak(self, bits: int) -> float:
-        """GFLOP/s of multiply-adds on floats of `bits`."""
-        scalar = ctypes.c_float if bits == 32 else ctypes.c_double
-        run = ctypes.CFUNCTYPE(scalar, ctypes.c_int64, scalar)(self._engine.get_function_address(f"peak_f{bits}"))
-        return _best_rate(lambda rounds: run(rounds, 0.5), flops_per_round(self._target, bits), _PEAK_SECONDS)
-
-    def time_reads(self, size: int, seconds: float, buffer: npt.NDArray[np.uint8] | None = None) -> float:
-        """GB/s at which one core reads `size` bytes again and again."""
-        held = self.allocate(size) if buffer is None else buffer
-        place, length = held.ctypes.data, len(held)
-        return _best_rate(lambda rounds: self._read(place, length, rounds), length, seconds)
-
-    def time_shared_reads(self, buffer: npt.NDArray[np.uint8], cores: int, alone: float) -> float:
-        """GB/s at which `cores` threads read their shares of `buffer`; at least what one reads `alone`."""
-        share = len(buffer) // cores // READ_STEP * READ_STEP
-        if cores == 1 or share == 0:
-            return alone
-
-        def run(rounds: int) -> None:
-            places = [buffer.ctypes.data + core * share for core in range(cores)]
-            threads = [threading.Thread(target=self._read, args=(place, share, rounds)) for place in places]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-
-        return max(alone, _best_rate(run, share * cores, _MEMORY_SECONDS, run_seconds=5 * _RUN_SECONDS))
-
-
-def _best_rate(run: Callable[[int], object], work: float, seconds: float, run_seconds: float = _RUN_SECONDS) -> float:
-    """The best rate of `run(rounds)`, which does `rounds * work`, in `seconds` of runs of `run_seconds` or more."""
-    end = time.perf_counter() + seconds
-    rounds, best = 1, 0.0
-    while True:
-        start = time.perf_counter()
-        run(rounds)
-        now = time.perf_counter()
-        best = max(best, rounds * work / max(now - start, 1e-9) / 1e9)
-        if now >= end:
-            return best
-        if now - start < run_seconds:
-            rounds *= 2

@@ -135,6 +135,9 @@ UNITS: Final[Mapping[str, str]] = {
 }
 """The unit of each field."""
 
+DOTS: Final = "dots."
+"""The name of an instruction's rate among all figures begins so, and then comes the instruction's."""
+
 _MAY_BE_ZERO: Final = ("subnormal_cycles",)
 
 
@@ -181,6 +184,6 @@ def flatten(record: Mapping[str, Any]) -> dict[str, float]:
     return out
 
 
-def rounded(number: float) -> float:
-    """Three digits: more would be noise, and these numbers are part of the key of compiled code."""
-    return float(f"{number:.3g}")
+def rounded(number: float, digits: int = 3) -> float:
+    """A few digits: more would be noise, and these numbers are part of the key of compiled code."""
+    return float(f"{number:.{digits}g}")

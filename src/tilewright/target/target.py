@@ -163,6 +163,22 @@ class Target:
         """This target with `changes` of its bandwidths, which are then `given`. Raises as `with_core`."""
         return replace(self, peaks=self.peaks.replace(**changes), origins=self._origins(changes, GIVEN))
 
+    def with_rates(self, record: Mapping[str, Any]) -> Target:
+        """This target with the rates of `record`, in the form of `rates`, of which any may be missing; rates of
+        instructions that the target lacks are left out. Raises TypeError or ValueError for anything else."""
+        unknown = sorted(set(record) - {"core", "peaks"})
+        if unknown:
+            raise ValueError(f"rates are of `core` and of `peaks`, not of {', '.join(map(repr, unknown))}")
+        core, peaks = dict(record.get("core", {})), dict(record.get("peaks", {}))
+        if "dots" in core:
+            core["dots"] = {name: rate for name, rate in dict(core["dots"]).items() if name in self.core.dots}
+        return self.with_core(**core).with_peaks(**peaks)
+
+    @property
+    def rates(self) -> dict[str, Any]:
+        """All of `core` and `peaks` as JSON says it."""
+        return {"core": self.core.record(), "peaks": self.peaks.record()}
+
     def _origins(self, changes: Mapping[str, object], text: str) -> tuple[tuple[str, str], ...]:
         return tuple(sorted({**dict(self.origins), **dict.fromkeys(flatten(changes), text)}.items()))
 

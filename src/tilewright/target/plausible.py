@@ -1,0 +1,125 @@
+"""What is believed of a measurement. A figure that is not keeps its estimate, and its origin says why.
+
+A machine that is busy, a hypervisor that stops a core or a clock that jumps may spoil single figures. So each is held
+against the family's estimate, which is seldom wrong by more than `RATIO`, and against the others: nearer caches deliver
+no less than farther ones, an instruction that adds several products takes no less than a multiply-add of its width.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from .core import DOTS, UNITS, rounded
+from .instructions import INSTRUCTIONS
+from .target import ESTIMATE, MEASURED, Target
+
+RATIO: Final = 3.0
+"""Between a figure and its estimate."""
+
+RATIOS: Final[Mapping[str, float]] = {
+    "ghz": 2.5,
+    "gather_cycles": 8.0,  # what microcode does against leaks of data takes several times as long
+    "dots": 5.0,  # one family's instruction may be another's loop of microcode
+    "fork_seconds": 20.0,
+    "wake_seconds": 50.0,
+    **dict.fromkeys(("cache_gbs", "store_gbs", "memory_gbs", "memory_store_gbs", "memory_gbs_all"), 8.0),
+}
+"""Where estimates are worse."""
+
+LIMITS: Final[Mapping[str, tuple[float, float]]] = {
+    "ghz": (0.4, 8.0),
+    "fma_cycles": (0.24, 4.0),
+    "fma_latency": (1.9, 16.0),
+    "load_cycles": (0.24, 4.0),
+    "store_cycles": (0.24, 8.0),
+    "chain": (1.0, 4.0),
+    "subnormal_cycles": (0.0, 1000.0),
+}
+"""What no processor is outside of; these alone bound the last two."""
+
+_UNBOUND: Final = ("chain", "subnormal_cycles")
+_SLACK: Final = 1.15
+"""Measurements that should be in order may be out of it by so much."""
+
+
+def put_into(target: Target, figures: Mapping[str, float]) -> Target:
+    """`target` with the `figures` that are believed, cycles in two digits and the others in three; what is not believed
+    keeps its estimate."""
+    doubts = dict(_doubts(target, figures))
+    if "ghz" in doubts:
+        doubts |= dict.fromkeys(_cycles(target), f"its clock is not believed: {doubts['ghz']}")
+    values = target.figures()
+    cycles = _cycles(target)
+    known = {name: rounded(value, 2 if name in cycles else 3) for name, value in figures.items() if name in values}
+    believed = {name: value for name, value in known.items() if name not in doubts}
+    origins = dict.fromkeys(believed, MEASURED)
+    origins |= {name: f"{ESTIMATE}: measured {known[name]:g}, but {doubts[name]}" for name in known if name in doubts}
+    return _replaced(target, {**values, **believed}, origins)
+
+
+def _cycles(target: Target) -> frozenset[str]:
+    """The figures that are counted by the clock."""
+    names = (name for name in target.figures() if name != "ghz")
+    return frozenset(name for name in names if UNITS.get(name.split(".")[0]) in ("cycles", "×"))
+
+
+def _doubts(target: Target, figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """The figures that are not believed, and why."""
+    estimates = target.figures()
+    for name, value in figures.items():
+        kind = name.split(".")[0]
+        least, most = LIMITS.get(kind, (0.0, float("inf")))
+        if not least <= value <= most:
+            yield name, f"no processor is outside of {least:g} to {most:g}"
+        elif kind not in _UNBOUND and name in estimates:
+            ratio = max(value / estimates[name], estimates[name] / value) if value > 0 else float("inf")
+            if ratio > RATIOS.get(kind, RATIO):
+                yield name, f"the estimate is {estimates[name]:g}"
+    yield from _unordered(figures, len(target.caches))
+    yield from _too_fast(figures)
+
+
+def _unordered(figures: Mapping[str, float], levels: int) -> Iterator[tuple[str, str]]:
+    """Levels that deliver more than a nearer one."""
+    for kind, memory in (("cache_gbs", "memory_gbs"), ("store_gbs", "memory_store_gbs")):
+        names = [name for name in (*(f"{kind}.{n}" for n in range(1, levels + 1)), memory) if name in figures]
+        for near, far in itertools.pairwise(names):
+            if figures[far] > _SLACK * figures[near]:
+                yield near, f"{far} is {figures[far]:.3g}"
+    if figures.get("memory_gbs_all", 0.0) * _SLACK < figures.get("memory_gbs", 0.0):
+        yield "memory_gbs_all", f"one core reads {figures['memory_gbs']:.3g}"
+
+
+def _too_fast(figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Instructions that take less than a multiply-add of their width."""
+    widths = {}
+    for name, value in figures.items():
+        row = INSTRUCTIONS.get(name.removeprefix(DOTS))
+        if row is not None and ".fma_" in row.name:
+            widths[row.bits] = value
+    for name, value in figures.items():
+        row = INSTRUCTIONS.get(name.removeprefix(DOTS))
+        if row is not None and value * _SLACK < widths.get(row.bits, 0.0):
+            yield name, f"a multiply-add of {row.bits} bits takes {widths[row.bits]:.3g}"
+
+
+def _replaced(target: Target, values: Mapping[str, float], origins: Mapping[str, str]) -> Target:
+    """`target` with all its figures as given."""
+
+    def row(record: dict[str, object]) -> dict[str, object]:
+        out: dict[str, object] = {}
+        for name, value in record.items():
+            if isinstance(value, Mapping):
+                out[name] = {key: values[f"{name}.{key}"] for key in value}
+            elif isinstance(value, list):
+                out[name] = tuple(values[f"{name}.{n}"] for n in range(1, len(value) + 1))
+            else:
+                out[name] = values[name]
+        return out
+
+    core = target.core.replace(**row(target.core.record()))
+    peaks = target.peaks.replace(**row(target.peaks.record()))
+    return dataclasses.replace(target, core=core, peaks=peaks, origins=tuple(sorted(origins.items())))
