@@ -8,8 +8,8 @@
     z: f32[1, 196, 480] = relu(i)
     y: f32[1, 480, 196] = transpose(z, perm=(0, 2, 1))                        where somebody wants y as it was
 
-Which images: plan/rewrite/layout.py; how far a choice reaches: plan/rewrite/islands.py. Operators stay the same, and so does
-every element; only the order of axes is another one.
+Which images: plan/rewrite/layout.py; how far a choice reaches: plan/rewrite/islands.py. Operators stay the same, and so
+does every element; only the order of axes is another one.
 """
 
 from __future__ import annotations

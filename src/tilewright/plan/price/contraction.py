@@ -135,7 +135,7 @@ def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     vector = tile.lanes * sums.bits // 8 * sums.parts
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     load = core.load_cycles * (1 if sums.aligned else 1 + min(width / target.caches[0].line, 1))
-    work = r * v * multiply + v * (sums.parts - 1) * core.add_cycles
+    work = r * v * multiply + v * (sums.parts - 1) * core.add_beside_cycles
     loads = (v * load * sums.parts * sums.stride + r * core.broadcast_cycles) * streaming
     loads += v * (sums.stride - 1) * core.shuffle2_cycles
     panel = v * vector * sums.stride * byte_cycles(sums.panel, target)

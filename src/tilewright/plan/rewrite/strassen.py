@@ -94,14 +94,13 @@ def _sums_seconds(half: Sizes, target: Target) -> float:
     core, pairs = target.core, half.number * half.rows
     blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
     before, behind = (_instructions(terms) for terms in (input_terms(blocks[:4]), output_terms(blocks)))
-    moved = len(blocks) + 4
     each = (len(blocks) * core.store_cycles + 4 * core.load_cycles + before * core.add_cycles) * half.depth
     each += (len(blocks) * core.load_cycles + 4 * core.store_cycles + behind * core.add_cycles) * half.columns
     taken = pairs * each / target.lanes(f32) / core.hertz
-    size = f32.bytes * moved * pairs * (half.depth + half.columns)
-    level = level_of(size, target)
-    ways = (read_seconds(size / 2, level, target), write_seconds(size / 2, level, target))
-    return max(taken, sum(ways))
+    between = [f32.bytes * len(blocks) * pairs * extent for extent in (half.depth, half.columns)]
+    moved = write_seconds(between[0], level_of(between[0], target), target)
+    moved += read_seconds(between[1], level_of(between[1], target), target)
+    return max(taken, moved)
 
 
 def _instructions(terms: Sequence[Expr]) -> int:
