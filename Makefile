@@ -9,9 +9,10 @@ STAMP   = $(VENV)/.stamp-$(1)-$(shell cksum < pyproject.toml | tr -d ' ')
 CORE := $(call STAMP,core)
 TEST := $(call STAMP,test)
 PEER := $(call STAMP,dev)
+ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-pools clean
+	bench-memory bench-start bench-machine bench-pools bench-architectures bench-before-after count-constants fuzz-attributes clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -24,6 +25,10 @@ test: lint
 long: $(TEST)
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=long $(addprefix tests/meaning/test_,pipeline.py build.py \
 		compiled_ops.py kernels.py traces.py reduced_precision.py) tests/models/test_onnx_backend.py
+
+# Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
+fuzz-attributes: $(TEST)
+	$(BIN)/python tests/models/hostile_runs.py $(ARGS)
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)
@@ -65,7 +70,8 @@ bench-llm: $(PEER)
 bench-plans: $(PEER)
 	$(BIN)/python -m benchmarks.plan_costs $(ARGS)
 
-# Minutes. Products and networks in f32 and in bf16: make bench-precision ARGS='--only BERT'
+# Minutes. Products and networks in f32 and in bf16, planned for this machine or with rates put in by hand:
+# make bench-precision ARGS='--only BERT --rates half-rate.json'
 bench-precision: $(PEER)
 	$(BIN)/python -m benchmarks.precision $(ARGS)
 
@@ -76,6 +82,24 @@ bench-memory: $(PEER)
 # From the start of a process to the first result: make bench-start ARGS="--only 'BERT|ResNet'"
 bench-start: $(PEER)
 	$(BIN)/python -m benchmarks.start $(ARGS)
+
+# Seconds. How long measuring this machine takes, and how far its figures differ: make bench-machine ARGS='--rounds 10'
+bench-machine: $(PEER)
+	$(BIN)/python -m benchmarks.machine $(ARGS)
+
+# Minutes, more the first time, when models are exported to build/architectures. Random architectures of a seed:
+# make bench-architectures ARGS='--seed 1 --count 12'
+bench-architectures: $(ARCH)
+	$(BIN)/python -m benchmarks.architectures $(ARGS)
+
+# Minutes. Calls and compilations of another commit, or of another tree, and of this one:
+# make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'
+bench-before-after: $(PEER)
+	$(BIN)/python -m benchmarks.before_after --before $(or $(BEFORE),$(error BEFORE=COMMIT says what to compare with)) $(ARGS)
+
+# Numbers written by hand in the floors that plan: make count-constants ARGS=--json
+count-constants:
+	$(PYTHON) tools/count_constants.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -97,5 +121,10 @@ $(TEST): $(CORE)
 
 $(PEER): $(TEST)
 	$(PIP) -e '.[dev]'
+	rm -f $(@D)/$(word 1,$(subst -, ,$(@F)))-$(word 2,$(subst -, ,$(@F)))-*
+	touch $@
+
+$(ARCH): $(PEER)
+	$(PIP) -e '.[architectures]'
 	rm -f $(@D)/$(word 1,$(subst -, ,$(@F)))-$(word 2,$(subst -, ,$(@F)))-*
 	touch $@

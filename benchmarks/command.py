@@ -8,6 +8,7 @@ from pathlib import Path
 
 from benchmarks.contest import numbers
 from benchmarks.network_race import THREADS
+from benchmarks.network_worker import CLOCKS
 from benchmarks.page import write_reports
 from benchmarks.report import Report, show
 
@@ -26,6 +27,12 @@ def page_command(name: str, about: str | None, cases: str, quick: str | None = N
 def add_models(parser: argparse.ArgumentParser) -> None:
     """The option of those that write the networks' models to files."""
     parser.add_argument("--models", type=Path, metavar="DIR", help="keep the models' files, and use those kept")
+
+
+def add_clock(parser: argparse.ArgumentParser) -> None:
+    """The option of those that may run beside other programs."""
+    words = "of calls with one thread; `processor` is for a machine that other programs keep busy"
+    parser.add_argument("--clock", choices=tuple(CLOCKS), default="wall", help=words)
 
 
 def add_turns(parser: argparse.ArgumentParser) -> None:

@@ -29,7 +29,8 @@ from tilewright.expr.nodes import Var
 from tilewright.frontends.onnx import read
 from tilewright.graph.symbolic import Call
 from tilewright.loops.decompose import variables_of
-from tilewright.target import Target, measured, native
+from tilewright.runtime.machine import measured
+from tilewright.target import Target, native
 
 Array = np.ndarray
 ROOT = Path(__file__).resolve().parents[1]

@@ -25,7 +25,7 @@ from benchmarks.failures import Failures, name_case
 from benchmarks.limits import Limit
 from benchmarks.network_models import Network
 from benchmarks.network_models.builder import Graph
-from benchmarks.network_worker import OURS, Worker, WorkerFailed
+from benchmarks.network_worker import CLOCKS, OURS, Worker, WorkerFailed
 from benchmarks.timing import PAUSE_SECONDS, THREADS_PAUSE_SECONDS, Ratio, Samples, compare
 from tilewright.cli.peers import PEERS
 from tilewright.report.progress import progress
@@ -91,8 +91,9 @@ class Measured:
 class Run:
     """A run under way: where files go, and what failed."""
 
-    def __init__(self, options: Options, folder: Path, scratch: Path) -> None:
-        self.options, self.folder, self.scratch = options, folder, scratch
+    def __init__(self, options: Options, folder: Path, scratch: Path, clock: str = "wall") -> None:
+        """`clock` is that of races between programs of one thread; those of several have the wall's."""
+        self.options, self.folder, self.scratch, self.clock = options, folder, scratch, clock
         self.failures = Failures()
 
     def prepare(self, network: Network, graph: Graph) -> Prepared:
@@ -110,12 +111,12 @@ class Run:
     def measure(self, prepared: Prepared, threads: int, work: float, limit: Limit) -> Measured | None:
         """The network's engines, checked and raced beside the limit of its `work`; None, and a failure noted, where
         ours or the judge fails. Another peer that fails or is wrong is left out."""
-        name = name_case(prepared.name, threads)
+        name, clock = name_case(prepared.name, threads), self.clock if threads == 1 else "wall"
         with ExitStack() as stack:
             workers: dict[str, Worker] = {}
             for engine in (JUDGE, OURS, *(peer.name for peer in PEERS if peer.name != JUDGE and peer.is_installed)):
                 try:
-                    workers[engine] = Worker(engine, prepared.model, prepared.feeds, threads)
+                    workers[engine] = Worker(engine, prepared.model, prepared.feeds, threads, clock=clock)
                     stack.callback(workers[engine].close)
                 except WorkerFailed as error:
                     self._note(name, engine, str(error))
@@ -123,7 +124,7 @@ class Run:
                 checked = self._check(name, workers)
                 if checked is None:
                     return None
-                racing: dict[str, Timed] = {**checked, LIMIT: LimitProgram(limit)}
+                racing: dict[str, Timed] = {**checked, LIMIT: LimitProgram(limit, CLOCKS[clock])}
                 pause = PAUSE_SECONDS if threads == 1 else THREADS_PAUSE_SECONDS
                 taken = take_turns(racing, self.options.rounds, self.options.turn_seconds, pause)
                 engines = {n: Engine(taken[n], w.open_seconds, w.peak_bytes()) for n, w in checked.items()}
@@ -181,8 +182,8 @@ class Timed(Protocol):
 class LimitProgram:
     """A limit's program as one of a race between processes: it runs in this one."""
 
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
+    def __init__(self, limit: Limit, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._limit, self._clock = limit, clock
 
     def call(self, count: int, warm: bool = False) -> list[float]:
         """The seconds of each call."""
@@ -191,9 +192,9 @@ class LimitProgram:
         return [self._time() for _ in range(count)]
 
     def _time(self) -> float:
-        start = time.perf_counter()
+        start = self._clock()
         self._limit.call()
-        return time.perf_counter() - start
+        return self._clock() - start
 
 
 def take_turns(

@@ -1,10 +1,11 @@
 """One engine with one model in a process of its own, asked by its parent for calls.
 
-    python -m benchmarks.network_worker ENGINE MODEL FEEDS THREADS
+    python -m benchmarks.network_worker ENGINE MODEL FEEDS THREADS [TARGET [CLOCK]]
 
 `Worker` is the parent's side. A request is a line of JSON, so is the answer: {"calls": N, "warm": bool} answers the
 seconds of each of N calls, after one that does not count where `warm` says so; {"results": PATH} writes what a call
-gives to an .npz file. The first answer comes without a request and says how long opening took.
+gives to an .npz file. The first answer comes without a request and says how long opening took. TARGET is what ours
+compiles for. CLOCK is `wall` or `processor`: the time for which the process had a core.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -23,6 +24,8 @@ from typing import Any, TextIO
 import numpy as np
 
 OURS = "tilewright"
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
+"""Other processes do not lengthen a call by the processor's clock, which says nothing of several threads."""
 ERROR_WIDTH = 160
 """How many characters of an error a table has room for."""
 Array = np.ndarray[Any, Any]
@@ -33,15 +36,26 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """A worker's process; opening it is done when the constructor returns."""
+    """A worker's process; opening it is done when the constructor returns. `environment` is added to this process's;
+    where it does not say otherwise, nothing is kept in the store."""
 
-    def __init__(self, engine: str, model: Path, feeds: Path, threads: int) -> None:
+    def __init__(
+        self,
+        engine: str,
+        model: Path,
+        feeds: Path,
+        threads: int,
+        *,
+        target: str = "native",
+        clock: str = "wall",
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.engine = engine
-        command = [sys.executable, "-m", __name__, engine, str(model), str(feeds), str(threads)]
-        environment = {**os.environ, "TILEWRIGHT_STORE": "off"}
+        command = [sys.executable, "-m", __name__, engine, str(model), str(feeds), str(threads), target, clock]
+        variables = {**os.environ, "TILEWRIGHT_STORE": "off", **(environment or {})}
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=variables
         )
         try:
             self.open_seconds = float(self._read()["seconds"])
@@ -94,12 +108,14 @@ class Worker:
         return answer
 
 
-def open_engine(engine: str, model: str, feeds: dict[str, Array], threads: int) -> Callable[[], Sequence[Array]]:
+def open_engine(
+    engine: str, model: str, feeds: dict[str, Array], threads: int, target: str = "native"
+) -> Callable[[], Sequence[Array]]:
     """A call of the model with these feeds."""
     if engine == OURS:
         import tilewright as tw
 
-        exe = tw.compile(model, threads=threads)
+        exe = tw.compile(model, threads=threads, target=target)
         arrays = [feeds[port.name] for port in exe.inputs]
 
         def call() -> Sequence[Array]:
@@ -127,7 +143,8 @@ def load(engine: str) -> None:
 
 def serve(arguments: Sequence[str], requests: TextIO, answers: TextIO) -> None:
     """Opens the model, then answers requests until there are no more."""
-    engine, model, path, threads = arguments
+    engine, model, path, threads, *rest = arguments
+    target, clock = (*rest, *("native", "wall")[len(rest) :])
 
     def answer(words: dict[str, object]) -> None:
         print(json.dumps(words), file=answers, flush=True)
@@ -137,27 +154,29 @@ def serve(arguments: Sequence[str], requests: TextIO, answers: TextIO) -> None:
             feeds = dict(found)
         load(engine)
         start = time.perf_counter()
-        call = open_engine(engine, model, feeds, int(threads))
+        call = open_engine(engine, model, feeds, int(threads), target)
         answer({"seconds": time.perf_counter() - start})
         for line in requests:
-            answer(_obey(json.loads(line), call))
+            answer(_obey(json.loads(line), call, CLOCKS[clock]))
     except Exception as error:  # an engine's failure of any kind is the parent's to report
         answer({"error": textwrap.shorten(f"{type(error).__name__}: {error}".partition("\nmend:")[0], ERROR_WIDTH)})
 
 
-def _obey(request: dict[str, Any], call: Callable[[], Sequence[Array]]) -> dict[str, object]:
+def _obey(
+    request: dict[str, Any], call: Callable[[], Sequence[Array]], clock: Callable[[], float]
+) -> dict[str, object]:
     if "results" in request:
         np.savez(request["results"], *(np.asarray(result) for result in call()))
         return {}
     if request["warm"]:
         call()
-    return {"seconds": [_time(call) for _ in range(request["calls"])]}
+    return {"seconds": [_time(call, clock) for _ in range(request["calls"])]}
 
 
-def _time(call: Callable[[], object]) -> float:
-    start = time.perf_counter()
+def _time(call: Callable[[], object], clock: Callable[[], float]) -> float:
+    start = clock()
     call()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def main() -> None:

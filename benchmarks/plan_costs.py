@@ -1,9 +1,11 @@
 """The planner's prices against the clock: every distinct kernel of nine networks, alone and warm, on one core.
 
-    python -m benchmarks.plan_costs [--only REGEX] [--quick] [--json] [--kernels N] [--write PAGE]
+    python -m benchmarks.plan_costs [--only REGEX] [--quick] [--json] [--kernels N] [--rates FILE]
+                                    [--write PAGE]
 
-What counts is that the order is right: a plan is chosen by comparing prices. The rank correlation (Spearman's) says how
-far the order by price is that by time, 1 being the same.
+Prices are those of a compilation on this machine; `--calibrate` has its rates measured first, `--rates` puts some in by
+hand (`benchmarks.machines`). What counts is that the order is right: a plan is chosen by comparing prices. The rank
+correlation (Spearman's) says how far the order by price is that by time, 1 being the same.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 import tilewright as tw
 from benchmarks.command import deliver, page_command
 from benchmarks.contest import Options
+from benchmarks.machines import add_machine, chosen_machine
 from benchmarks.network_models import NETWORKS
 from benchmarks.report import Report
 from tilewright.compiler.pipeline import lower
@@ -27,7 +30,7 @@ from tilewright.frontends.onnx import read
 from tilewright.loops.nodes import Function
 from tilewright.plan.fusion.explain import KernelRow
 from tilewright.report.progress import progress
-from tilewright.target import native
+from tilewright.target import Target, native
 
 SECONDS, LEAST_CALLS = 0.02, 5
 """A kernel is called for so long, and so often at least; its time is the best call."""
@@ -49,9 +52,10 @@ class Priced:
         return self.seconds / self.row.seconds
 
 
-def measure_network(name: str, model: bytes, overhead: float) -> list[Priced]:
-    """The distinct kernels of a network, but those of sizes that only a call knows."""
-    compiled = lower(read(model), native())
+def measure_network(name: str, model: bytes, overhead: float, target: Target | None = None) -> list[Priced]:
+    """The distinct kernels of a network, but those of dynamic sizes, with the prices of a machine."""
+    target = native() if target is None else target
+    compiled = lower(read(model), target)
     functions = compiled.record.after("share-out").program.functions
     plan = compiled.choices.plan
     assert plan is not None
@@ -59,13 +63,13 @@ def measure_network(name: str, model: bytes, overhead: float) -> list[Priced]:
     for row in {row.name: row for row in reversed(plan.kernels)}.values():
         function = functions.get(row.name)
         if isinstance(function, Function) and all(isinstance(e, Const) for b in function.params for e in b.shape):
-            found.append(Priced(name, row, max(measure_kernel(function) - overhead, LEAST_SECONDS)))
+            found.append(Priced(name, row, max(measure_kernel(function, target) - overhead, LEAST_SECONDS)))
     return found
 
 
-def measure_kernel(function: Function) -> float:
+def measure_kernel(function: Function, target: Target | None = None) -> float:
     """Seconds of the best call of a kernel, its data warm."""
-    kernel = tw.build(function, threads=1)
+    kernel = tw.build(function, target=target or "native", threads=1)
     arrays = [np.full([int(e.value) for e in b.shape], 1, b.dtype.numpy) for b in function.params]  # type: ignore[attr-defined]
     kernel(*arrays)
     best, end, calls = math.inf, time.perf_counter() + SECONDS, 0
@@ -126,7 +130,7 @@ def report_furthest(found: Sequence[Priced], count: int) -> Report:
     return made
 
 
-def measure_all(options: Options, furthest: int) -> list[Report]:
+def measure_all(options: Options, furthest: int, target: Target | None = None) -> list[Report]:
     """The tables of a run."""
     overhead = measure_overhead()
     found: list[Priced] = []
@@ -134,7 +138,7 @@ def measure_all(options: Options, furthest: int) -> list[Report]:
     with progress("timing kernels", len(chosen)) as step:
         for network in chosen:
             graph = network.build_tiny() if options.is_partial else network.build()
-            found += measure_network(network.name, graph.model().SerializeToString(), overhead)
+            found += measure_network(network.name, graph.model().SerializeToString(), overhead, target)
             step(network.name)
     reports = [report_templates(found)]
     return [*reports, report_furthest(found, furthest)] if furthest else reports
@@ -144,8 +148,9 @@ def main() -> None:
     """Measures, prints."""
     parser = page_command("plan_costs", __doc__, "networks", quick="the networks made tiny, for a first look")
     parser.add_argument("--kernels", type=int, default=0, metavar="N", help="list the N kernels furthest off, too")
+    add_machine(parser)
     asked = parser.parse_args()
-    reports = measure_all(Options(1, SECONDS, asked.only, asked.quick), asked.kernels)
+    reports = measure_all(Options(1, SECONDS, asked.only, asked.quick), asked.kernels, chosen_machine(asked))
     deliver(asked, "plan costs", reports, reports[:1])
 
 

@@ -12,7 +12,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from tilewright.cli.agreement import differ
+from tilewright.cli.agreement import SAFETY, Verdict, judge, relative_difference
 from tilewright.cli.feeds import make_feeds
 from tilewright.cli.highlight import STYLES, highlight
 from tilewright.cli.saving import save
@@ -33,47 +33,102 @@ def port(name: str, dtype: dtypes.DType, *shape: object) -> Port:
 # Agreement
 
 
+U = 2.0**-24
+SPREAD = 1e-6
+
+
+def verdict(found: list[float], exact: list[float], *samples: list[float]) -> Verdict:
+    """The verdict on f32 numbers; samples lie SPREAD beside the exact ones unless they are given."""
+    wide = np.array(exact, np.float64)
+    drawn = [np.array(s, np.float64) for s in samples] or [wide + SPREAD, wide - SPREAD]
+    return judge("y", np.array(found, F32), np.array(exact, F32), wide, wide, drawn)
+
+
 @pytest.mark.parametrize(
-    ("found", "expected", "agrees"),
+    ("found", "exact", "agrees"),
     [
-        ([1.00005, 2], [1, 2], True),
-        ([1.0005, 2], [1, 2], False),
-        ([1e-9, 1], [0, 1], True),
-        ([1e-3, 1], [0, 1], False),
+        ([1 + 0.9 * SAFETY * SPREAD, 2], [1, 2], True),
+        ([1 + 1.1 * SAFETY * SPREAD, 2], [1, 2], False),
+        ([0.9 * SAFETY * SPREAD, 1], [0, 1], True),
+        ([1.1 * SAFETY * SPREAD, 1], [0, 1], False),
         ([math.nan, math.inf, -math.inf, 1], [math.nan, math.inf, -math.inf, 1], True),
         ([math.nan, 1], [1, 1], False),
         ([1, 1], [math.nan, 1], False),
         ([math.inf, 1], [-math.inf, 1], False),
-        ([0, 0], [0, 0], True),
-        ([1e-30, 0], [0, 0], False),
         ([math.nan], [math.nan], True),
         ([], [], True),
     ],
 )
-def test_floats_agree_within_the_tolerance_of_their_type(
-    found: list[float], expected: list[float], agrees: bool
-) -> None:
-    assert differ("y", np.array(found, F32), np.array(expected, F32)).agrees is agrees
+def test_floats_agree_within_what_rounding_can_do(found: list[float], exact: list[float], agrees: bool) -> None:
+    assert verdict(found, exact).agrees is agrees
+
+
+def test_without_rounding_errors_a_result_may_be_rounded_once() -> None:
+    exact = [3.0, 5.0]
+    assert verdict([3 * (1 + 0.9 * 2 * U), 5], [3 * (1 + U), 5.0], exact, exact).agrees
+    assert not verdict([3 * (1 + 4 * U), 5], exact, exact, exact).agrees
+
+
+def test_an_element_that_few_samples_move_is_given_what_others_have() -> None:
+    exact = [1.0, 1.0, 1.0]
+    samples = [1.0, 1 + SPREAD, 1 - SPREAD]
+    assert verdict([1 + 5 * SPREAD, 1, 1], exact, samples).agrees
+
+
+def test_infinity_is_right_where_rounding_leads_to_it() -> None:
+    assert verdict([math.inf, 1], [3e38, 1], [math.inf, 1], [3e38, 1]).decided == 1
+    assert not verdict([-math.inf, 1], [3e38, 1], [math.inf, 1], [3e38, 1]).agrees
+
+
+def others(found: list[int], exact: list[int], *samples: list[int]) -> Verdict:
+    arrays = [np.array(a) for a in (found, exact, exact, exact, *samples)]
+    return judge("y", *arrays[:4], arrays[4:])
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint64, np.bool_])
 def test_other_types_must_be_equal(dtype: type[np.generic]) -> None:
-    assert differ("y", np.array([0, 1], dtype), np.array([0, 1], dtype)).agrees
-    assert not differ("y", np.array([0, 1], dtype), np.array([1, 1], dtype)).agrees
+    zero_one, ones = np.array([0, 1], dtype), np.array([1, 1], dtype)
+    assert judge("y", zero_one, zero_one, zero_one, zero_one, [zero_one]).agrees
+    assert not judge("y", zero_one, ones, ones, ones, [ones]).agrees
+
+
+def test_a_whole_number_that_rounding_decides_is_counted() -> None:
+    found = others([7, 2, 3], [1, 2, 3], [1, 2, 3], [7, 2, 3])
+    assert found.agrees and (found.decided, found.elements) == (1, 3)
+    assert not others([8, 2, 3], [1, 2, 3], [1, 2, 3], [7, 2, 3]).agrees
 
 
 def test_integers_that_floats_cannot_tell_apart_differ() -> None:
-    assert not differ("y", np.array([2**62 + 1]), np.array([2**62])).agrees
+    assert not others([2**62 + 1], [2**62], [2**62]).agrees
 
 
 def test_shape_and_type_must_be_the_same() -> None:
-    assert not differ("y", np.zeros((1, 2), F32), np.zeros((2, 1), F32)).agrees
-    assert not differ("y", np.zeros(2, np.float64), np.zeros(2, F32)).agrees
+    zeros = np.zeros((2, 1), F32)
+    assert not judge("y", zeros.T, zeros, zeros, zeros, [zeros]).agrees
+    assert judge("y", zeros.T, zeros, zeros, zeros, [zeros, zeros.T]).agrees, "rounding decides the shape"
+    assert not judge("y", np.zeros((2, 1)), zeros, zeros, zeros, [zeros]).agrees
 
 
-def test_the_differences_are_the_greatest_ones() -> None:
-    found = differ("y", np.array([1.0, 3.0, 2.5]), np.array([1.0, 2.0, 3.0]))
-    assert (found.absolute, found.relative) == (1.0, 0.25)
+@pytest.mark.parametrize(
+    ("found", "expected", "difference"),
+    [
+        ([1.0, 3.0, 2.5], [1.0, 2.0, 3.0], 0.25),
+        ([math.nan, 1], [math.nan, 1], 0.0),
+        ([math.nan, 1], [1, 1], math.inf),
+        ([1e-30, 0], [0, 0], math.inf),
+        ([], [], 0.0),
+    ],
+)
+def test_the_relative_difference_is_the_greatest_one(
+    found: list[float], expected: list[float], difference: float
+) -> None:
+    assert relative_difference(np.array(found), np.array(expected)) == difference
+
+
+def test_relative_differences_of_other_than_floats_are_all_or_nothing() -> None:
+    assert relative_difference(np.array([1, 2]), np.array([1, 2])) == 0.0
+    assert relative_difference(np.array([1, 2]), np.array([1, 3])) == math.inf
+    assert relative_difference(np.zeros(2, F32), np.zeros(2)) == math.inf
 
 
 # Archives

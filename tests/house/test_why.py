@@ -410,11 +410,11 @@ def test_the_command_lists_kernels_and_explains_one(tmp_path_factory: pytest.Tem
     model = save_affine(tmp_path_factory.mktemp("model"))
     listed, told = invoke("why", model), invoke("why", model, "y", "--measure", "--seconds", "0.01", "--size", "n=4")
     assert listed.code == told.code == 0
+    assert "taking n = 128" in invoke("why", model, "y").out and "taking" not in told.out
     assert "mul_add" in listed.out and "Mul '→ t', Add '→ y'" in listed.out
     for part in (
         "kernel 0  mul_add: cell",
         "predicted",
-        "taking n = 128",
         "measured",
         "neighbours",
         "layout",

@@ -12,7 +12,7 @@ from tilewright.graph.parse import parse_module
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.lower.kernels.make_kernels import alternate
+from tilewright.lower.kernels import alternate
 from tilewright.report.errors import InternalError
 
 LAST = """

@@ -19,7 +19,7 @@ from tilewright.plan.facts.contraction import Contraction, find_contraction
 from tilewright.plan.gemm import choice as contraction_choice
 from tilewright.plan.gemm import operands as contraction_operands
 from tilewright.plan.gemm.choice import Choice, choose
-from tilewright.plan.gemm.schedule import schedule_contraction
+from tilewright.plan.gemm.schedule import schedule_as_it_lies
 from tilewright.plan.tile.registers import choose_register_tile
 from tilewright.schedule.inline import all_inlined
 from tilewright.target import Target, native
@@ -126,7 +126,7 @@ def test_each_case_has_its_kind_of_blocks(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_blocks_compute_the_product(name: str, target: Target) -> None:
     case = CASES[name]
-    s = schedule_contraction(case.function(), target)
+    s = schedule_as_it_lies(case.function(), target)
     assert s is not None
     verify(s.func)
     rng = np.random.default_rng(3)
@@ -141,7 +141,7 @@ def test_blocks_compute_the_product(name: str, target: Target) -> None:
 @pytest.mark.parametrize("name", ["packed in groups, with an edge", "packed by the call, with an edge"])
 def test_the_evaluator_agrees(name: str) -> None:
     case = dataclasses.replace(CASES[name], m=13)
-    s = schedule_contraction(case.function(), V3)
+    s = schedule_as_it_lies(case.function(), V3)
     assert s is not None
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(shape, np.float32) for shape in ((13, case.k), (case.k, case.n)))
@@ -152,7 +152,7 @@ def test_the_evaluator_agrees(name: str) -> None:
 
 def test_copies_inside_an_edge_are_plain() -> None:
     """Only the panel over the edge chooses element by element what it copies."""
-    s = schedule_contraction(CASES["packed in groups, with an edge"].function(), V3)
+    s = schedule_as_it_lies(CASES["packed in groups, with an edge"].function(), V3)
     assert s is not None
     stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
     assert [isinstance(value, Select) for value in stored] == [False, True]
@@ -161,14 +161,14 @@ def test_copies_inside_an_edge_are_plain() -> None:
 def test_one_row_is_read_from_several_panels_at_once() -> None:
     choice = choice_of(CASES["one row"].function())
     assert (choice.tile.columns, choice.panel_columns) == (64, 16)
-    s = schedule_contraction(CASES["one row"].function(), V3)
+    s = schedule_as_it_lies(CASES["one row"].function(), V3)
     assert s is not None
     (panels,) = [b for b in allocations(s.func.body) if b.name == "w.cache"]
     assert [str(e) for e in panels.shape] == ["8", "40", "16"]
 
 
 def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:
-    s = schedule_contraction(CASES["panels near"].function(), V3)
+    s = schedule_as_it_lies(CASES["panels near"].function(), V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     choice = choice_of(CASES["panels near"].function())
@@ -182,7 +182,7 @@ def test_threads_share_panels_where_blocks_of_rows_are_few() -> None:
     """One block of rows leaves the panels to share, with the blocks of terms inside of each."""
     case = Case(31, 200, 200, True, near=False, cut=True)
     assert choice_of(case.function()).block_terms is not None
-    s = schedule_contraction(case.function(), V3)
+    s = schedule_as_it_lies(case.function(), V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     assert [str(f.end) for f in loops] == [str(-(-200 // choice_of(case.function()).tile.columns))]
@@ -193,7 +193,7 @@ def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
     functions = {n: Case(13, n, 9, True, near=False, cut=False).function() for n in range(130, 150)}
     tiles = {n: choice_of(function).tile for n, function in functions.items()}
     n, tile = next((n, t) for n, t in tiles.items() if 0 < n % t.columns <= t.columns - t.lanes)
-    s = schedule_contraction(functions[n], V3)
+    s = schedule_as_it_lies(functions[n], V3)
     assert s is not None
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
     assert [str(f.end) for f in loops] == [str(n // tile.columns), str(-(-13 // tile.rows))]
@@ -271,7 +271,7 @@ def test_a_panel_is_packed_while_it_is_first_read(monkeypatch: pytest.MonkeyPatc
     """Term by term in the first tile of rows, and read by the others; also where the last tile is not whole."""
     monkeypatch.undo()
     function = Case(rows, 1024, 40, False, near=False, cut=False).function()
-    s = schedule_contraction(function, Target.parse("native"))
+    s = schedule_as_it_lies(function, Target.parse("native"))
     assert s is not None
     loops = [v.name for v in s.get_loops("w.cache")]
     dots = [b.name for b in blocks(s.func.body) if b.reduce]
@@ -331,7 +331,7 @@ def test_panels_that_a_call_packs_are_grouped_evenly(monkeypatch: pytest.MonkeyP
 def test_sums_over_a_panel_as_it_lies_have_a_place_of_their_own(epilogue: bool) -> None:
     """Rows of the result, as far apart as those of the panel, would lie in the same few sets."""
     function = CASES["few rows of a call, sums cut"].function() if epilogue else parse(ALONE)
-    s = schedule_contraction(function, V3)
+    s = schedule_as_it_lies(function, V3)
     assert s is not None
     tile = choice_of(function).tile
     sums = [b for b in allocations(s.func.body) if b.scope is Scope.STACK]
@@ -391,7 +391,7 @@ def test_tiles_of_rows_of_a_constant_come_from_afar(m: int, k: int, ahead: int) 
     target = Target.parse("x86-64-v4")
     choice = choose(found, target)
     assert choice is not None and choice.pack_broadcast and choice.ahead == ahead
-    s = schedule_contraction(function, target)
+    s = schedule_as_it_lies(function, target)
     assert s is not None
     asked = {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
     assert ("w.cache" in asked) == (ahead > 0)

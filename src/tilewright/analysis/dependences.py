@@ -80,8 +80,9 @@ def are_apart(first: Access, second: Access, outer: Ranges) -> bool:
 def _meet(loop: For, first: Access, second: Access, known: Ranges) -> Dependence | None:
     """The dependence between two accesses, or None when one dimension rules it out."""
     distances: set[int] = set()
+    pair = _Pair(loop, first, second, known)
     for a, b in (*zip(first.indices, second.indices, strict=True), *_digits(first, second)):
-        verdict = _Dimension(loop, first, second, known).compare(a, b)
+        verdict = pair.compare(a, b)
         if verdict is NEVER:
             return None
         if isinstance(verdict, int):
@@ -127,19 +128,20 @@ class _Never:
 NEVER = _Never()
 
 
-class _Dimension:
-    """Compares the indices of two accesses in one dimension."""
+class _Pair:
+    """Compares the indices of two accesses, dimension by dimension."""
 
     def __init__(self, loop: For, first: Access, second: Access, known: Ranges) -> None:
         self.loop = loop
         self.known = known
         self.first, self.second = first, second
-        self.stored = {s.buffer for s in statements(loop.body) if isinstance(s, Store)}
+        self.inner = {inner.var for access in (first, second) for inner in access.loops}
+        self.mine = [{loop.var: known[loop.var], **ranges_of(access.loops)} for access in (first, second)]
 
     def compare(self, a: Expr, b: Expr) -> int | _Never | None:
         """The one distance at which the indices meet, NEVER, or None for anything else."""
-        if any(load.buffer in self.stored for e in (a, b) for load in loads_of(e)):
-            return None  # what the index is may change from one iteration to the next
+        if self._may_change(a, b):
+            return None
         if self._apart(a, b):
             return NEVER
         one, two = self._parts(a), self._parts(b)
@@ -154,6 +156,11 @@ class _Dimension:
             return NEVER
         return None if constant is None else self._never_by_divisor(one[1], two[1], constant)
 
+    def _may_change(self, *indices: Expr) -> bool:
+        """Whether what an index is may change from one iteration to the next."""
+        read = {load.buffer for e in indices for load in loads_of(e)}
+        return bool(read) and any(isinstance(s, Store) and s.buffer in read for s in statements(self.loop.body))
+
     def _parts(self, e: Expr) -> tuple[Polynomial, Polynomial] | None:
         """(coefficient of the loop variable, rest), when the index is affine in it."""
         if e.lanes != 1:
@@ -162,15 +169,12 @@ class _Dimension:
         if parts is None:
             return None
         step, rest = parts
-        if _mention(step, {self.loop.var, *self._inner()}) or _mention(rest, {self.loop.var}):
+        if _mention(step, {self.loop.var, *self.inner}) or _mention(rest, {self.loop.var}):
             return None
         return parts
 
-    def _inner(self) -> set[Var]:
-        return {loop.var for access in (self.first, self.second) for loop in access.loops}
-
     def _inner_in(self, *indices: Expr) -> bool:
-        return any(mentions(i, self._inner()) for i in indices)
+        return any(mentions(i, self.inner) for i in indices)
 
     def _reach(self, one: Polynomial, two: Polynomial) -> tuple[Polynomial, Polynomial] | None:
         """The least and the greatest value of one - two over the loops inside, each access in iterations of its own."""
@@ -195,18 +199,14 @@ class _Dimension:
                 if any(mentions(atom, inner) for atom in monomial):
                     steps.append(c)
         gap = plus(one, two, -1)
-        fixed = [m for m in gap if m and not any(mentions(a, self._inner()) for a in m)]
+        fixed = [m for m in gap if m and not any(mentions(a, self.inner) for a in m)]
         divisor = math.gcd(*steps)
         return NEVER if not fixed and divisor > 1 and gap.get((), 0) % divisor else None
 
     def _apart(self, a: Expr, b: Expr) -> bool:
         """Whether the values that the two indices take in all iterations are provably apart."""
         facts = facts_of(self.known)
-        bounds = []
-        for index, access in ((a, self.first), (b, self.second)):
-            mine: dict[Var, Range] = {self.loop.var: self.known[self.loop.var], **ranges_of(access.loops)}
-            bounds.append(interval(index, mine) if index.lanes == 1 else None)
-        one, two = bounds
+        one, two = (interval(i, mine) if i.lanes == 1 else None for i, mine in zip((a, b), self.mine, strict=True))
         if one is None or two is None:
             return False
         return _less(one.high, two.low, facts) or _less(two.high, one.low, facts)

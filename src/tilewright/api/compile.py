@@ -12,10 +12,13 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tilewright.artifact.stored import Stored
+from tilewright.core.collection import rare_collections
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.runtime.executable import Executable
+from tilewright.runtime.machine import measured
+from tilewright.runtime.subnormals import KEEP, check_denormals
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target, measured
+from tilewright.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -33,6 +36,7 @@ def compile(
     level: int = HIGHEST,
     off: Iterable[str] = (),
     precision: str = PLAIN,
+    denormals: str = KEEP,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -48,27 +52,38 @@ def compile(
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes
     to leave out. `precision` is `f32`, which computes as the model says, or `bf16`, which may round the factors of f32
     products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
+    `denormals` is `keep`, or `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many
+    processors spend a hundred cycles each; `tilewright profile` tells where that is so.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     start = time.perf_counter()
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
+    check_denormals(denormals, machine)
     switches = Switches(level, frozenset([off] if isinstance(off, str) else off), precision)
     sizes = dict(dims or {})
     if not isinstance(model, str | os.PathLike):
-        from tilewright.api.programs import compile_model
+        with rare_collections():  # loading the compiler makes many objects, too
+            from tilewright.api.programs import compile_model
 
-        return compile_model(model, machine, threads, switches, sizes)
+            executable = compile_model(model, machine, threads, switches, sizes)
+        executable.denormals = denormals
+        return executable
     stored = Stored.of_file(model, machine, switches, sizes)
     program = stored.find()
     if program is None:
-        from tilewright.api.programs import compile_stored
+        with rare_collections():
+            from tilewright.api.programs import compile_stored
 
-        return compile_stored(stored, threads, start)
+            executable = compile_stored(stored, threads, start)
+        executable.denormals = denormals
+        return executable
 
     def look() -> Inside:
         from tilewright.api.programs import inside_of
 
         return inside_of(stored)
 
-    return Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
+    executable = Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
+    executable.denormals = denormals
+    return executable

@@ -30,8 +30,9 @@ from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.inside import Inside
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.machine import measured
 from tilewright.runtime.threads import count_threads
-from tilewright.target import Target, measured
+from tilewright.target import Target
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -8,7 +8,7 @@ import time
 from tilewright.artifact.stored import Stored
 from tilewright.compiler.apart import produce
 from tilewright.compiler.compiled import Compiled, link
-from tilewright.compiler.pipeline import lower
+from tilewright.compiler.pipeline import lower, plan_of
 from tilewright.frontends.onnx import open_model, read, value_names
 from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.runtime.bundle import Source, encode
@@ -30,6 +30,8 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     origin = {"model": os.path.basename(stored.path), "sha256": stored.sha256}
     compiled.origin = origin_of(stored)
     executable = link(compiled, stored.target, time.perf_counter() - start, threads, **origin)
+    if not stored.store.is_on:
+        return executable
     entry = stored.store.put_mapped(stored.key, *encode([executable.program], sources, executable.program.provenance))
     kept = None if entry is None else stored.program_in(entry)
     if kept is not None:
@@ -50,6 +52,7 @@ def origin_of(stored: Stored) -> Origin:
         stored.target,
         stored.switches,
         lambda: value_names(open_model(stored.path)),
+        plan_of,
     )
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,11 +31,12 @@ _SETTLED_NS = 2_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A model file and how it is compiled: what decides which entry of the store is its. `sha256` is of its content."""
+    """A model file and how it is compiled: what decides which entry of the store is its. `hashed` gives the SHA-256 of
+    its content."""
 
     path: str
     model: Source
-    sha256: str
+    hashed: Callable[[], str]
     target: Target
     switches: Switches
     sizes: Mapping[str, int]
@@ -45,7 +47,12 @@ class Stored:
         """Raises UserError for a file that cannot be read."""
         name, store = os.fspath(path), Store.default()
         model = Source("", map_file(name, "model file").data)
-        return Stored(name, model, _digest_of(name, model, store), target, switches, sizes, store)
+        return Stored(name, model, _hashed(name, model, store), target, switches, sizes, store)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the model's file."""
+        return self.hashed()
 
     @property
     def key(self) -> str:
@@ -64,7 +71,7 @@ class Stored:
 
     def find(self) -> Program | None:
         """The program that the store holds, unless its external data changed or the entry does not fit."""
-        entry = self.store.map(self.key)
+        entry = self.store.map(self.key) if self.store.is_on else None
         return None if entry is None else self.program_in(entry)
 
     def program_in(self, entry: memoryview) -> Program | None:
@@ -92,6 +99,23 @@ class Stored:
                 return None
             sources.append(source)
         return sources
+
+
+def _hashed(path: str, model: Source, store: Store) -> Callable[[], str]:
+    """The SHA-256 of a model's file, for whoever asks. Without a store nobody does before the model is compiled: a
+    thread reads the file meanwhile."""
+    if store.is_on:
+        known = _digest_of(path, model, store)
+        return lambda: known
+    found: list[str] = []
+    thread = threading.Thread(target=lambda: found.append(model.digest()), daemon=True)
+    thread.start()
+
+    def wait() -> str:
+        thread.join()
+        return found[0]
+
+    return wait
 
 
 def _digest_of(path: str, model: Source, store: Store) -> str:

@@ -16,7 +16,7 @@ import typer
 
 from tilewright import __version__
 from tilewright.cli import options
-from tilewright.cli.agreement import differ
+from tilewright.cli.agreement import relative_difference
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
 from tilewright.cli.model import How, compile_model, count_threads, tell_assumptions, time_compile, title
@@ -77,6 +77,7 @@ def bench(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
     """Time a model, against other runtimes where they are installed.
@@ -92,7 +93,7 @@ def bench(
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision))
+    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision, denormals))
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
@@ -146,7 +147,7 @@ def _open(peer: Peer, model: str, feeds: Feeds, threads: int, outputs: Sequence[
         taken = time.perf_counter() - start
         results = program(feeds.arrays)
         pairs = zip(results, outputs, strict=True)
-        difference = max((differ("", np.asarray(a), b).relative for a, b in pairs), default=0.0)
+        difference = max((relative_difference(np.asarray(a), b) for a, b in pairs), default=0.0)
     except Exception as error:  # whatever another runtime raises is no defect of ours
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         note(f"{peer.name} cannot run this model: {first:.200}")

@@ -44,6 +44,7 @@ def compile(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
     """Compile a model to one file that runs without the compiler.
@@ -60,7 +61,7 @@ def compile(
         raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output")
     names = list(dict.fromkeys(targets)) or ["native"]
-    made = [compile_model(model, name, how=How(level, off, dims, precision)) for name in names]
+    made = [compile_model(model, name, how=How(level, off, dims, precision, denormals)) for name in names]
     with progress(f"writing {place.name}"):
         tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size

@@ -19,8 +19,9 @@ from tilewright.cli.peers import find_version
 from tilewright.cli.tables import counted, json_text, size, table
 from tilewright.report import settings
 from tilewright.report.errors import UserError
+from tilewright.runtime.machine import measured
 from tilewright.store import Json, Store, StoreWarning
-from tilewright.target import Target, measured, native
+from tilewright.target import Target, native
 from tilewright.target.show import describe
 
 PACKAGES = ("numpy", "llvmlite", "ml_dtypes", "onnx", "onnx-ir", "scipy", "typer", "rich")

@@ -16,6 +16,7 @@ from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.file import is_compiled
+from tilewright.runtime.subnormals import KEEP
 from tilewright.runtime.threads import count_threads as threads_of_calls
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -29,13 +30,14 @@ class How:
     off: Sequence[str] = ()
     dims: Sequence[str] = ()
     precision: str = PLAIN
+    denormals: str | None = None
 
 
 def compile_model(path: str, target: str = "native", threads: int | None = None, how: How = How()) -> Executable:
     """The model at `path`, compiled; a display tells of it after a second. A compiled file is loaded."""
     if is_compiled(path):
         _check_no_choices(path, target, how)
-        return tw.load(path, threads=threads)
+        return tw.load(path, threads=threads, denormals=how.denormals)
     sizes = read_dims(how.dims)
     with progress(f"compiling {os.path.basename(path)}"):
         return tw.compile(
@@ -46,6 +48,7 @@ def compile_model(path: str, target: str = "native", threads: int | None = None,
             level=how.level,
             off=how.off,
             precision=how.precision,
+            denormals=how.denormals or KEEP,
         )
 
 

@@ -76,4 +76,14 @@ Precision = Annotated[
     ),
 ]
 
+Denormals = Annotated[
+    str | None,
+    typer.Option(
+        "--denormals",
+        metavar="keep|flush",
+        help="flush: take subnormal numbers for zero. [default: keep, or what a compiled file says]",
+        show_default=False,
+    ),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

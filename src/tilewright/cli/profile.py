@@ -45,6 +45,7 @@ def profile(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
     """Show where the time of a call goes, kernel by kernel.
@@ -58,7 +59,7 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else place_for(trace, "--trace")
-    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision))
+    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):
@@ -68,6 +69,8 @@ def profile(
         note(f"{place} holds the timeline of the fastest call; open it with ui.perfetto.dev")
     if not executable.program.target.measured:
         note("peaks and bandwidths are estimates, which kernels may lie above; `tilewright doctor` measures them")
+    if found.subnormals is not None and found.subnormals.any:
+        note(found.subnormals.told())
     if as_json:
         record: dict[str, Json] = {"model": model, "sizes": dict(feeds.sizes)}
         print(json_text(record | found.record()))

@@ -11,7 +11,8 @@ import numpy as np
 import typer
 
 from tilewright.cli import options
-from tilewright.cli.agreement import Difference, differ
+from tilewright.cli.agreement import Verdict
+from tilewright.cli.compare import compare as compare_outputs
 from tilewright.cli.feeds import Feeds, make_feeds
 from tilewright.cli.guard import note
 from tilewright.cli.model import (
@@ -24,10 +25,8 @@ from tilewright.cli.model import (
     title,
 )
 from tilewright.cli.saving import place_for, save
-from tilewright.cli.tables import duration, json_text, number, table
+from tilewright.cli.tables import counted, duration, json_text, number, table
 from tilewright.core.switches import HIGHEST, PLAIN
-from tilewright.frontends.onnx.importer import read
-from tilewright.graph.evaluate import evaluate
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -48,7 +47,9 @@ SaveOutput = Annotated[
 
 Compare = Annotated[
     bool,
-    typer.Option("--compare", help="Check the outputs against the graph evaluator; exit code 1 when they differ."),
+    typer.Option(
+        "--compare", help="Check the outputs against the exact ones; exit code 1 where rounding cannot explain them."
+    ),
 ]
 
 
@@ -66,6 +67,7 @@ def run(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
     """Run a model once and print its outputs.
@@ -89,18 +91,18 @@ def run(
         )
     place = None if save_output is None else place_for(save_output, "--save-output", ".npz")
     check_runnable(target)
-    executable = compile_model(model, target, threads, How(level, off, dims, precision))
+    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)
-    differences = _compare(model, feeds, outputs, precision) if compare else []
-    agrees = all(d.agrees for d in differences)
+    verdicts = _compare(model, executable, feeds, outputs) if compare else []
+    agrees = all(v.agrees for v in verdicts)
     count = count_threads(threads)
     if as_json:
-        print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, differences)))
+        print(json_text(_record(model, target, count, executable, feeds, seconds, outputs, verdicts)))
     else:
         ran = f"{describe_compile(executable, model)}, ran in {duration(seconds)}"
-        print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, differences)}")
+        print(f"{title(model, count, target)}: {ran}\n\n{_report(executable, feeds, outputs, verdicts)}")
     if place is not None:
         _save(place, outputs, agrees)
     return 0 if agrees else 1
@@ -121,15 +123,14 @@ def _save(place: Path, outputs: dict[str, Array], agrees: bool) -> None:
     note(f"{place} holds the outputs" if agrees else f"{place} was not written, for the outputs differ")
 
 
-def _compare(model: str, feeds: Feeds, outputs: dict[str, Array], precision: str) -> list[Difference]:
-    """The differences from what the graph means as it was read, before any pass touched it."""
+def _compare(model: str, executable: Executable, feeds: Feeds, outputs: dict[str, Array]) -> list[Verdict]:
+    """How the outputs compare with the exact ones."""
     with progress("evaluating the graph"):
-        expected = evaluate(read(model), feeds.arrays)
-    return [differ(name, array, np.asarray(expected[name]), precision) for name, array in outputs.items()]
+        return compare_outputs(model, executable, feeds.arrays, outputs)
 
 
-def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], differences: list[Difference]) -> str:
-    """The tables of inputs, outputs and differences."""
+def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], verdicts: list[Verdict]) -> str:
+    """The tables of inputs, outputs and verdicts."""
     parts = []
     if feeds.arrays:
         rows = [(p.name, _type(p.dtype.name, feeds.arrays[p.name]), feeds.origins[p.name]) for p in executable.inputs]
@@ -140,14 +141,18 @@ def _report(executable: Executable, feeds: Feeds, outputs: dict[str, Array], dif
         least, mean, most = (number(x) for x in _statistics(array)) if array.size else ("", "", "")
         rows_.append((port.name, _type(port.dtype.name, array), least, mean, most, _values(array)))
     parts.append(table(("output", "type", "min", "mean", "max", "values"), rows_, frozenset(("min", "mean", "max"))))
-    if differences:
-        found = [
-            (d.name, f"{d.absolute:.2g}", f"{d.relative:.2g}", f"{d.allowed:g}", "agrees" if d.agrees else "DIFFERS")
-            for d in differences
-        ]
-        heads = ("against the evaluator", "max absolute", "max relative", "allowed", "")
-        parts.append(table(heads, found, frozenset(heads[1:4])))
+    if verdicts:
+        heads = ("against the exact result", "off by", "relative", "the evaluator", "allowed", "")
+        parts.append(table(heads, [_verdict(v) for v in verdicts], frozenset(heads[1:5])))
     return "\n\n".join(parts)
+
+
+def _verdict(v: Verdict) -> tuple[str, ...]:
+    """The row of an output."""
+    said = "agrees" if v.agrees else "DIFFERS"
+    decided = f", rounding decides {v.decided} of {counted(v.elements, 'element')}" if v.decided else ""
+    numbers = [f"{x:.2g}" for x in (v.absolute, v.relative, v.evaluator, v.allowed)]
+    return (v.name, *numbers, f"{said}{decided}")
 
 
 def _type(dtype: str, array: Array) -> str:
@@ -180,7 +185,7 @@ def _record(
     feeds: Feeds,
     seconds: float,
     outputs: dict[str, Array],
-    differences: list[Difference],
+    verdicts: list[Verdict],
 ) -> dict[str, Json]:
     """The report as JSON says it."""
     results: list[Json] = []
@@ -206,6 +211,6 @@ def _record(
         ],
         "outputs": results,
     }
-    if differences:
-        record["compare"] = [{**asdict(d), "agrees": d.agrees} for d in differences]
+    if verdicts:
+        record["compare"] = [asdict(v) for v in verdicts]
     return record

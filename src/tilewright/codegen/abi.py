@@ -15,10 +15,10 @@ VERSION = 4
 ENTRY = "tilewright_entry"
 """The entry point's symbol; README.md has its signature."""
 
-CALL = ("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile")
+CALL = ("arguments", "constants", "symbols", "arena", "arena_bytes", "fault", "threads", "profile", "flushes")
 """What the entry point is given, in words of a record, as it has the address of: arrays of pointers, of pointers and of
-sizes, scratch memory and its bytes, the fault record, how many threads, and the record of a profile or 0. Python takes
-ten times as long to hand over eight words as one."""
+sizes, scratch memory and its bytes, the fault record, how many threads, the record of a profile or 0, and whether
+subnormal numbers are taken for zero. Python takes ten times as long to hand over nine words as one."""
 
 PARALLEL = "tilewright_parallel"
 LEAVE = "tilewright_leave"

@@ -8,6 +8,7 @@ but for parts of divisions, which are emitted before it (expressions.py).
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 import llvmlite.binding as llvm
 
@@ -23,7 +24,7 @@ _BANNED = re.compile(r"\bcall\b[^\n]*\basm\b")
 
 def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMachine]:
     """The parsed, verified and optimised module, with the machine it is for. Raises InternalError for invalid IR."""
-    machine = target.create_machine()
+    machine = _machine(target)
     if "asm" in text and _BANNED.search(text):
         raise InternalError("inline assembly in generated code", why="LLVM would end the process on a mistake in it")
     try:
@@ -36,6 +37,12 @@ def optimise(text: str, target: Target) -> tuple[llvm.ModuleRef, llvm.TargetMach
         getattr(passes, f"add_{add}_pass")()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=2)))
     return module, machine
+
+
+@lru_cache(maxsize=4)
+def _machine(target: Target) -> llvm.TargetMachine:
+    """The machine for all modules of a program: LLVM reads its features once."""
+    return target.create_machine()
 
 
 def assemble(text: str, target: Target) -> bytes:

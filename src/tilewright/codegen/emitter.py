@@ -50,7 +50,13 @@ class Emitter:
 
     def known(self, e: Expr) -> str | None:
         """The name of the value of an expression that has been computed where it can still be used."""
-        return self.loaded.get(e) or self.in_scope(e)
+        name = self.loaded.get(e)
+        if name is None:
+            for scope in reversed(self.scopes):
+                name = scope.get(e)
+                if name is not None:
+                    break
+        return name
 
     def in_scope(self, key: Expr | Place) -> str | None:
         """The name of what has been computed in a scope that is still open."""

@@ -54,18 +54,18 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
 
     def emit(self, root: Expr) -> str:
         """The SSA name or literal of the value of `root`."""
-        stack = [root]
+        stack: list[tuple[Expr, Sequence[Expr] | None]] = [] if type(root) is Const else [(root, None)]
         while stack:
-            node = stack[-1]
-            if type(node) is Const or self.known(node) is not None or self._before_its_loop(node):
-                stack.pop()
-                continue
-            operands = self._operands(node)
-            waiting = [c for c in operands if type(c) is not Const and self.known(c) is None]
-            if waiting:
-                stack.extend(reversed(waiting))
-                continue
-            stack.pop()
+            node, operands = stack.pop()
+            if operands is None:  # else they have been emitted since
+                if self.known(node) is not None or self._before_its_loop(node):
+                    continue
+                operands = self._operands(node)
+                waiting = [c for c in operands if type(c) is not Const and self.known(c) is None]
+                if waiting:
+                    stack.append((node, operands))
+                    stack += [(c, None) for c in reversed(waiting)]
+                    continue
             value = self._instruction(node)
             sources = self._sources(node, operands)
             if sources:

@@ -16,6 +16,7 @@ from tilewright.codegen.parallel import emit_range, emit_share
 from tilewright.codegen.pool import DECLARE_LEAVE, TEAM
 from tilewright.codegen.profile import sites_text
 from tilewright.codegen.statements import Statements, parameters
+from tilewright.codegen.subnormals import Control, control_of, put, take
 from tilewright.codegen.units import handed_out, units_of
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
@@ -109,6 +110,8 @@ def _unit(
     forked = handed_out({f.name: f for f in functions})
     forks = forks or bool(forked)
     declarations: set[str] = {DECLARE_LEAVE} if forks and entry is not None else set()
+    control = control_of(target.triple)
+    declarations |= set(control.declarations) if control is not None and entry is not None else set()
     others: set[str] = set()
     for function in functions:
         body = Statements(faults, before)
@@ -125,7 +128,7 @@ def _unit(
         if body.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     if entry is not None:
-        parts += [sites_text(target.triple), _call_in(forks)]
+        parts += [sites_text(target.triple), _call_in(forks, control)]
     names = tuple(f.name for f in functions if f.name != entry and f.name not in forked)
     own = tuple(faults[known:])
     return Unit(names, tuple(sorted(declarations)), tuple(sorted(others)), "\n".join(parts), own, forks, tuple(sites))
@@ -156,11 +159,12 @@ def _kernel(function: Function, body: Statements) -> str:
     return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
 
 
-def _call_in(forks: bool) -> str:
-    """The entry point: makes the call's team, runs the program, and lets the workers go."""
+def _call_in(forks: bool, control: Control | None) -> str:
+    """The entry point: makes the call's team, runs the program, and lets the workers go. Around that subnormal numbers
+    are flushed where the call wants it; however the program ends, the caller's control word is put back."""
     lines = [f"define i64 @{ENTRY}(ptr noalias %call) #0 {{"]
     for n, name in enumerate(CALL):
-        kind = "i64" if name in ("arena_bytes", "threads") else "ptr"
+        kind = "i64" if name in ("arena_bytes", "threads", "flushes") else "ptr"
         lines.append(f"  %at.{name} = getelementptr i64, ptr %call, i64 {n}")
         lines.append(f"  %{name} = load {kind}, ptr %at.{name}, align 8")
     lines += [
@@ -169,11 +173,41 @@ def _call_in(forks: bool) -> str:
         "  store i64 %threads, ptr %team, align 8",
         "  %asked = getelementptr i64, ptr %team, i64 3",
         "  store ptr %profile, ptr %asked, align 8",
+        *_flush(control),
         f"  %status = call i64 @{PROGRAM}(ptr %arguments, ptr %constants, ptr %symbols, ptr %arena, "
         "i64 %arena_bytes, ptr %fault, ptr %team, ptr %profile)",
     ]
     lines += [f"  call void @{LEAVE}(ptr %team)"] if forks else []
+    lines += _restore(control)
     return "\n".join([*lines, "  ret i64 %status", "}", ""])
+
+
+def _flush(control: Control | None) -> list[str]:
+    """The thread flushes from here on, where the call wants it."""
+    if control is None:
+        return []
+    return [
+        "  %before = alloca i64, align 8",
+        "  %during = alloca i64, align 8",
+        "  %flushed = icmp ne i64 %flushes, 0",
+        "  br i1 %flushed, label %flush, label %run",
+        "flush:",
+        *take(control, "%before", "%taken"),
+        f"  %kept = load {control.word}, ptr %before, align 8",
+        f"  %wanted = or {control.word} %kept, {control.bits}",
+        f"  store {control.word} %wanted, ptr %during, align 8",
+        *put(control, "%during", "%put"),
+        "  br label %run",
+        "run:",
+    ]
+
+
+def _restore(control: Control | None) -> list[str]:
+    """The thread's control word is what it was."""
+    if control is None:
+        return []
+    restored = put(control, "%before", "%restored")
+    return ["  br i1 %flushed, label %restore, label %end", "restore:", *restored, "  br label %end", "end:"]
 
 
 def _entry(function: Function, body: Statements) -> str:

@@ -26,6 +26,10 @@ A worker has a slot with what it shares with callers:
     range    the pieces that nobody has begun, the first in its low half, the one behind the last in its high half
     asleep   1 while it sleeps and nobody has woken it
 
+A worker computes as the caller does: a job has the control word of its caller's floating-point unit (subnormals.py),
+and the worker makes it its own before its part. Threads inherit that of the one that starts them, so it is put each
+time.
+
 Where the team has a record for a profile, each thread notes the time of its part in a loop there (profile.py).
 
 pthread objects are initialised by their own functions in buffers that are larger than any system's. Workers block all
@@ -38,6 +42,7 @@ from tilewright.codegen.abi import LEAVE, PARALLEL, RESET, STOP
 from tilewright.codegen.pool_parts import PARTS
 from tilewright.codegen.pool_text import CALLER, GLOBALS, LIFE, WORKER
 from tilewright.codegen.profile import notes_text
+from tilewright.codegen.subnormals import control_of, put, take
 
 DECLARE_PARALLEL = f"declare void @{PARALLEL}(ptr, ptr, i64, i64, i64, ptr)"
 DECLARE_LEAVE = f"declare void @{LEAVE}(ptr)"
@@ -69,6 +74,8 @@ PIECES = 1 << 20
 
 TEAM = "{ i64, i64, i64, ptr }"
 
+_CONTROL = "getelementptr (%job, ptr @job, i64 0, i32 7)"
+
 _BEFORE_YIELD = 4096
 """Pauses before a waiting thread begins to let others have its core, once in 256."""
 
@@ -94,7 +101,10 @@ def pool_text(triple: str, data_layout: str) -> str:
         "SETMASK": 3 if apple else 2,
         "BUS": 10 if apple else 7,
     }
-    text = GLOBALS + declaration + notes_text(triple) + WORKER + PARTS + CALLER + LIFE
+    control = control_of(triple)
+    values |= {"TAKE": "\n".join(take(control, _CONTROL, "%taken")), "PUT": "\n".join(put(control, _CONTROL, "%put"))}
+    declared = "\n".join(["", *(control.declarations if control is not None else ())])
+    text = GLOBALS + declaration + declared + notes_text(triple) + WORKER + PARTS + CALLER + LIFE
     for name, value in values.items():
         text = text.replace(f"${name}$", str(value))
     return head + text

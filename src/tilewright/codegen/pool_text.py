@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GLOBALS = """
 %slot = type { [8 x i64], [8 x i64], [7 x i64], i64, [256 x i8], [256 x i8], [8 x i64], [256 x i8] }
-%job = type { ptr, ptr, i64, i64, i64, i64, ptr }
+%job = type { ptr, ptr, i64, i64, i64, i64, ptr, i64 }
 @slots = internal global [$SLOTS$ x %slot] zeroinitializer, align 64
 @busy = internal global i64 0, align 64
 @active = internal global i64 0, align 64
@@ -34,7 +34,8 @@ declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 """
 """A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable, its range. A job:
-the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile."""
+the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile, the
+caller's control word."""
 
 WORKER = """
 define internal void @wait(i64 %n) {
@@ -121,6 +122,7 @@ found:
   %mine = extractvalue { i64, i1 } %swap, 1
   br i1 %mine, label %ran, label %spin
 ran:
+$PUT$
   call void @part(i64 %me)
   store atomic i64 %s, ptr %done release, align 8
   br label %spin
@@ -235,6 +237,7 @@ form:
   %asked = getelementptr i64, ptr %team, i64 3
   %profile = load ptr, ptr %asked
   store ptr %profile, ptr getelementptr (%job, ptr @job, i64 0, i32 6)
+$TAKE$
   br label %dealing
 dealing:
   %m = phi i64 [ 0, %form ], [ %m1, %deal ]

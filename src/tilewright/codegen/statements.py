@@ -7,6 +7,7 @@ from itertools import count
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
 from tilewright.codegen.emitter import OpenLoop
+from tilewright.codegen.idle_loops import acts
 from tilewright.codegen.interleaved import Interleaved, runs, stored_together
 from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
@@ -163,8 +164,12 @@ class Statements(Interleaved):
         n = next(self.labels)
         head, done = f"loop{n}", f"done{n}"
         runs = isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.begin.value < loop.end.value
+        needed = None if self.loops else acts(loop)
+        guard = None if needed is None else self.emit(needed)
         before, start = self.label, len(self.lines)
-        if runs:
+        if guard is not None:
+            self.lines.append(f"  br i1 {guard}, label %{head}, label %{done}")
+        elif runs:
             self.branch(head)
         else:
             self.lines.append(f"  br i1 {self.fresh(f'icmp slt i64 {begin}, {end}')}, label %{head}, label %{done}")

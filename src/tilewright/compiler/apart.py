@@ -9,7 +9,7 @@ from tilewright.codegen.module import Unit, generate_unit, join
 from tilewright.compiler.compiled import Compiled, constant_order, interface_of
 from tilewright.compiler.constants import put_down_made, run_functions
 from tilewright.compiler.legalise import GRAPH, legalise
-from tilewright.compiler.pipeline import lower, own_symbols, pipeline
+from tilewright.compiler.pipeline import lower, own_symbols, pipeline, plan_of
 from tilewright.compiler.processes import useful_processes
 from tilewright.core.collection import rare_collections
 from tilewright.core.passes import run_passes
@@ -68,7 +68,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     choices.decisions = {name: kernel.decision for name, kernel in made.items()}
     compiled = Compiled(interface_of(module.graph), code, generated.faults, constant_order(program), program, "")
     compiled.choices, compiled.again = choices, lambda: lower(module, target, switches)
-    compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches)
+    compiled.sites, compiled.origin = generated.sites, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 
 

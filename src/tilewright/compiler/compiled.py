@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,7 +20,7 @@ from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
-from tilewright.plan.fusion.explain import KernelRow
+from tilewright.plan.fusion.explain import KernelRow, rows_at
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
@@ -115,19 +114,13 @@ def program_of(compiled: Compiled, target: Target, **provenance: str) -> Program
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:
-    """The places where the program calls kernels, with what the plan says of each call. A kernel's calls stand in the
-    program in the plan's order, each at one place or, where a loop runs to and fro, at several."""
-    rows: dict[str, list[KernelRow]] = {}
-    for row in () if compiled.choices.plan is None else compiled.choices.plan.kernels:
-        rows.setdefault(row.name, []).append(row)
-    names = [name.partition(".")[0] for name in compiled.sites]  # what is made of a kernel has its name and a dot
-    reached, met = Counter(names), Counter[str]()
-    sites = []
-    for name in names:
-        found = rows.get(name, [])
-        sites.append(_site(name, found[met[name] * len(found) // reached[name]] if found else None, compiled.interface))
-        met[name] += 1
-    return tuple(sites)
+    """The places where the program calls kernels, with what the plan says of each call."""
+    rows = () if compiled.choices.plan is None else compiled.choices.plan.kernels
+    numbers = rows_at(compiled.sites, [row.name for row in rows])
+    return tuple(
+        _site(name.partition(".")[0], None if n is None else rows[n], compiled.interface)
+        for name, n in zip(compiled.sites, numbers, strict=True)
+    )
 
 
 def _site(name: str, row: KernelRow | None, interface: Interface) -> Site:
@@ -135,4 +128,4 @@ def _site(name: str, row: KernelRow | None, interface: Interface) -> Site:
         return Site(name)
     known = set(interface.symbols)
     flops, moved = (e if set(variables_of(e)) <= known else None for e in (row.flops, row.bytes))
-    return Site(name, row.template, row.operators, row.source, flops, moved, row.seconds)
+    return Site(name, row.template, row.operators, row.source, flops, moved, None if row.symbols else row.seconds)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
-from tilewright.core.passes import Pass
+from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.loops.nodes import Function
@@ -45,7 +45,7 @@ from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize
 from tilewright.plan.choose import scheduled
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import report
+from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
@@ -115,7 +115,7 @@ def plan_kernels(
         return plans[graph.name]
 
     made = make_kernels(module, planned)
-    choices.plan = report(plans, made)
+    choices.plan = report(plans, module, made, target)
     return made
 
 
@@ -136,11 +136,26 @@ def own_symbols(function: Function) -> Function:
     return made
 
 
+def as_planned(origin: Origin) -> Module:
+    """The graphs of an origin as planning gets them: all that is rounded otherwise than the model says is in them."""
+    passes = pipeline(origin.target, switches=origin.switches)
+    until = [p.name for p in passes].index("plan")
+    return run_passes(origin.read(), passes[:until], level=GRAPH)
+
+
+def plan_of(origin: Origin) -> PlanReport:
+    """The plan of an origin; nothing is scheduled for it."""
+    choices = Choices()
+    plan_kernels(as_planned(origin), origin.target, choices, origin.switches.wants("plan", PLANNED))
+    assert choices.plan is not None
+    return choices.plan
+
+
 def lower(module: Module, target: Target, switches: Switches = ALL_ON) -> Compiled:
     """Runs the pipeline and code generation."""
     choices = Choices()
     compiled = finish(module, interface_of(module.graph), pipeline(target, choices, switches), target)
-    compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches)
+    compiled.choices, compiled.origin = choices, Origin(lambda: module, target, switches, plan=plan_of)
     return compiled
 
 

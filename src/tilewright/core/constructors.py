@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
+from types import CodeType
 from typing import Any
 
 Scope = dict[str, Any]
@@ -55,8 +57,14 @@ def sources(layout: Layout) -> str:
 
 def functions(layout: Layout, scope: Scope) -> tuple[Callable[..., Any], ...]:
     """The functions of `sources`, in that order."""
-    exec(compile(sources(layout), "<node class>", "exec"), scope)
+    exec(_code(sources(layout)), scope)
     return tuple(scope[name] for name in ("construct", "values", "refill"))
+
+
+@cache
+def _code(source: str) -> CodeType:
+    """Classes with fields alike have the same source: all sums, products and comparisons have one."""
+    return compile(source, "<node class>", "exec")
 
 
 def _construct(layout: Layout) -> list[str]:

@@ -95,7 +95,7 @@ class NodeMeta(type):
     _interned: bool
     _table: dict[Hashable, _Entry]
     _values: Callable[[Node], tuple[Any, ...]]
-    _refill: Callable[[Node, tuple[Node, ...]], Node]
+    _refill: Callable[[Node, tuple[Node, ...]], Any]
 
     def __new__(
         meta, name: str, bases: tuple[type, ...], namespace: dict[str, Any], interned: bool | None = None
@@ -286,7 +286,8 @@ class Node(metaclass=NodeMeta):
 
     def refilled(self, children: tuple[Node, ...]) -> Self:
         """A node like this one with other children, as many as it has."""
-        return cast(Self, type(self)._refill(self, children))
+        made: Self = type(self)._refill(self, children)
+        return made
 
     def replace(self, **changes: object) -> Self:
         """This node with some fields changed, by name."""

@@ -144,7 +144,7 @@ class Measured:
 @dataclass(frozen=True, slots=True)
 class KernelAnswer:
     """A kernel where the program calls it. `calls` are the calls of the same function, by the front end's operators of
-    each; `assumed` are sizes that only a call knows, which prices and bytes take to be ASSUMED (dataflow.py);
+    each; `assumed` are dynamic sizes with what its price takes them to be (plan/price/sizes.py);
     `schedule` is Python that makes the scheduled kernel of the one that `tilewright show --after own-states` prints."""
 
     name: str
@@ -161,7 +161,7 @@ class KernelAnswer:
     scheduled_by: str
     refusals: tuple[str, ...]
     schedule: str
-    assumed: tuple[str, ...] = ()
+    assumed: tuple[tuple[str, int], ...] = ()
     measured: Measured | None = None
 
     def record(self) -> dict[str, Json]:
@@ -181,7 +181,7 @@ class KernelAnswer:
             "scheduled_by": self.scheduled_by,
             "refusals": list(self.refusals),
             "schedule": self.schedule,
-            "assumed": list(self.assumed),
+            "assumed": dict(self.assumed),
             "measured": None if self.measured is None else self.measured.record(),
         }
 

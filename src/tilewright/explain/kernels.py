@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tilewright.explain.answer import (
     RESULT,
@@ -16,8 +16,6 @@ from tilewright.explain.answer import (
 from tilewright.explain.layout import layouts
 from tilewright.explain.program import Place, ProgramFacts
 from tilewright.explain.reasons import why_apart, why_joined
-from tilewright.expr.nodes import Var
-from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.dataflow import is_free
 from tilewright.plan.fusion.explain import PartRow
@@ -27,10 +25,11 @@ from tilewright.plan.fusion.planner import Part
 UNSCHEDULED = "nothing: schedules are switched off"
 
 
-def explain_kernel(program: ProgramFacts, place: Place) -> KernelAnswer:
-    """The facts of a kernel at a place where the program calls it."""
+def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]) -> KernelAnswer:
+    """The facts of a kernel at a place where the program calls it; its price is that of a call of these sizes, by the
+    names of the symbols."""
     kernel, graph = place.kernel, place.graph
-    cost = kernel.cost
+    cost, guessed = program.cost(place, sizes)
     _, schedule, decision = program.schedule(place.name)
     part = graph.part_of(kernel)
     return KernelAnswer(
@@ -48,13 +47,8 @@ def explain_kernel(program: ProgramFacts, place: Place) -> KernelAnswer:
         scheduled_by=UNSCHEDULED if decision is None else decision.template,
         refusals=() if decision is None else tuple(map(str, decision.refusals)),
         schedule=str(schedule.trace),
-        assumed=tuple(sorted({v.name for n in kernel.nodes for v in _sizes(n)})),
+        assumed=guessed,
     )
-
-
-def _sizes(node: Node) -> set[Var]:
-    """The sizes that only a call knows in the types of a node's inputs and outputs."""
-    return {s for v in (*node.inputs, *node.outputs) for e in v.type.shape for s in variables_of(e)}
 
 
 def sources(place: Place) -> tuple[str, ...]:

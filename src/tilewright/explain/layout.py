@@ -27,8 +27,8 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.symbolic import Constant
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind
-from tilewright.plan.fusion.dataflow import ASSUMED
 from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.price.sizes import Sizes
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Trace, TraceStep
 from tilewright.types.scopes import Scope
@@ -249,7 +249,7 @@ def _address(access: Access, loop: For, lane: int) -> int | None:
         for index in (*access.indices, *access.buffer.shape, *(around.begin for around in access.loops)):
             if any(isinstance(part, Load) for part in preorder(index)):
                 return None
-            values.update((v, ASSUMED) for v in preorder(index) if isinstance(v, Var) and v not in values)
+            values.update((v, Sizes().of(v)) for v in preorder(index) if isinstance(v, Var) and v not in values)
         for around in access.loops:
             values[around.var] = evaluate(around.begin, values)
         values[loop.var] = evaluate(loop.begin, values) + lane

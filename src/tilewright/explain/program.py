@@ -20,12 +20,14 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.dataflow import Dataflow
+from tilewright.plan.fusion.explain import aside, symbols_of
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.memo import Memo, explore
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.whole import WHOLE
-from tilewright.plan.price.kernels import CostModel
+from tilewright.plan.price.kernels import CostModel, KernelCost
+from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.schedule.schedule import Schedule
@@ -50,7 +52,7 @@ class PlannedGraph:
     def __init__(self, function: GraphFunction, plan: Plan, target: Target) -> None:
         self.function = function
         self.plan = plan
-        self.flow = Dataflow(function, frozenset(n for p in plan.parts if is_whole(p) for n in p.partition.nodes))
+        self.flow = Dataflow(function, aside(plan))
         self.model = CostModel(self.flow, target)
         self._priced: dict[int, Kernels] = {}
         self._name = describe(function).printer.name
@@ -102,6 +104,17 @@ class ProgramFacts:
         self.names = [name for name, f in self.kernels.functions.items() if isinstance(f, Function)]
         self.places = self._places()
         self._scheduled: dict[str, tuple[Function, Schedule, Decision | None]] = {}
+
+    def cost(self, place: Place, sizes: Mapping[str, int]) -> tuple[KernelCost, tuple[tuple[str, int], ...]]:
+        """What a kernel is expected to cost in a call of these sizes, by the names of the symbols, and what is assumed
+        of those of its sizes that these do not tell."""
+        known = sizes_of_call(self.before, sizes).get(place.graph.function.name, Sizes())
+        flow = Dataflow(place.graph.function, place.graph.flow.aside, known)
+        kernel = place.kernel
+        guessed = tuple(sorted((v.name, flow.sizes.of(v)) for v in symbols_of(kernel) if v not in known.known))
+        if not known.known:
+            return kernel.cost, guessed
+        return CostModel(flow, self.origin.target).kernel(kernel.nodes, kernel.inside, kernel.beside), guessed
 
     def _places(self) -> list[Place]:
         """The kernels of all graphs, in the order of the plans."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tilewright.explain.answer import Answer, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
-from tilewright.plan.fusion.dataflow import ASSUMED
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.quantities import counted, duration, size
 
@@ -57,8 +56,8 @@ def _time(kernel: KernelAnswer) -> Iterator[str]:
     parts = f"start {start} + write {write} + max(read {read}, compute {compute})"
     yield f"  predicted  {duration(price.seconds)} on one core = {parts}"
     if kernel.assumed:
-        sizes = ", ".join(f"{name} = {ASSUMED}" for name in kernel.assumed)
-        yield f"             taking {sizes}: compile for one size (dims=, --dim) to have it priced for that"
+        sizes = ", ".join(f"{name} = {n}" for name, n in kernel.assumed)
+        yield f"             taking {sizes}: measure a call (feeds=, --measure) to have it priced for its sizes"
     found = kernel.measured
     if found is not None:
         share = "" if found.roofline is None else f", {100 * found.roofline:.0f}% of the roofline"

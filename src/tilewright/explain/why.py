@@ -21,7 +21,7 @@ from tilewright.store import Json
 @dataclass(frozen=True, slots=True)
 class KernelLine:
     """A place where a program calls a kernel, to choose from: its number, name and template, what it holds, and the
-    seconds that planning expects and, where it was measured, that a call takes."""
+    seconds that planning expects and, where it was measured, that a call takes: both of the same sizes then."""
 
     number: int
     name: str
@@ -59,9 +59,12 @@ class Explainer:
         kernels = tuple(self.kernel(p, profile) for p in places)
         return Answer(name, found.what, kernels, tuple(_notes(self.program, found, bool(places))))
 
-    def kernel(self, place: Place, profile: Profile | None = None) -> KernelAnswer:
-        """The facts of one of `program.places`."""
-        answer = explain_kernel(self.program, place)
+    def kernel(
+        self, place: Place, profile: Profile | None = None, sizes: Mapping[str, int] | None = None
+    ) -> KernelAnswer:
+        """The facts of one of `program.places`, priced for the sizes of the profile's call, or for these."""
+        known = profile.sizes if profile is not None else sizes or {}
+        answer = explain_kernel(self.program, place, known)
         return answer if profile is None else replace(answer, measured=self._measured(place, profile))
 
     def lines(self, profile: Profile | None = None) -> list[KernelLine]:
@@ -72,7 +75,7 @@ class Explainer:
                 p.name,
                 p.kernel.template,
                 sources(p),
-                p.kernel.cost.seconds,
+                self.program.cost(p, {} if profile is None else profile.sizes)[0].seconds,
                 None if profile is None else self._measured(p, profile),
             )
             for p in self.program.places

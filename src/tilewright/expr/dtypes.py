@@ -9,7 +9,7 @@ A `DType` is an interned record, so `is` compares. Text names are those of the r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
@@ -17,11 +17,20 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type: its text `name`, its `kind` (b, i, u, f) and its width in `bits` (a bool has 8 in memory)."""
+    """An element type: its text `name`, its `kind` (b, i, u, f) and its width in `bits` (a bool has 8 in memory).
+    Whether it `is_int`, signed or unsigned, `is_float` or `is_bool` is asked of every node, and so known beforehand."""
 
     name: str
     kind: str
     bits: int
+    is_int: bool = field(init=False)
+    is_float: bool = field(init=False)
+    is_bool: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_int", self.kind in "iu")
+        object.__setattr__(self, "is_float", self.kind == "f")
+        object.__setattr__(self, "is_bool", self.kind == "b")
 
     @property
     def numpy(self) -> np.dtype[np.generic]:
@@ -33,19 +42,6 @@ class DType:
     def bytes(self) -> int:
         """Bytes one element takes in memory."""
         return self.bits // 8
-
-    @property
-    def is_float(self) -> bool:
-        return self.kind == "f"
-
-    @property
-    def is_int(self) -> bool:
-        """Signed or unsigned integer (not a truth value)."""
-        return self.kind in "iu"
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "b"
 
     @property
     def min(self) -> int | float:

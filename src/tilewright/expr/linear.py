@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import TypeGuard, cast
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const
+from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const, exact
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -100,7 +100,7 @@ def joined(p: Polynomial) -> Polynomial:
 def _quotients(a: Expr, divisor: Const) -> tuple[Expr, ...]:
     """a // divisor, and as it is written where a is a quotient itself: (x // c) // d = x // (c*d)."""
     plain = FloorDiv(a, divisor)
-    if type(a) is FloorDiv and isinstance(a.b, Const) and a.b.value > 0 and divisor.value > 0:
+    if type(a) is FloorDiv and isinstance(a.b, Const) and a.b.value > 0 < divisor.value <= LARGEST // a.b.value:
         return plain, FloorDiv(a.a, const(int(a.b.value) * int(divisor.value)))
     return (plain,)
 
@@ -147,7 +147,15 @@ def _serial(e: Expr) -> int:
 
 def expression(p: Polynomial) -> Expr:
     """The normal expression of a polynomial: monomials by degree, then age; the constant last; subtraction where a
-    coefficient is negative."""
+    coefficient is negative. Numbers that 64 bits do not hold are written as products, never wrapped."""
+    if len(p) <= 1:  # most are a number or a variable
+        if not p:
+            return const(0)
+        ((alone, times_alone),) = p.items()
+        if not alone:
+            return exact(times_alone)
+        if len(alone) == 1 and times_alone == 1:
+            return alone[0]
     total: Expr | None = None
     constant = p.get((), 0)
     ordered = sorted((m for m in p if m), key=lambda m: (-len(m), [a.serial for a in m]))
@@ -158,16 +166,16 @@ def expression(p: Polynomial) -> Expr:
         for atom in monomial[1:]:
             product = product * atom
         if total is None:
-            total = product * coefficient
+            total = product * exact(coefficient)
         elif coefficient < 0:
-            total = total - product * -coefficient
+            total = total - product * exact(-coefficient)
         else:
-            total = total + product * coefficient
+            total = total + product * exact(coefficient)
     if total is None:
-        return const(constant)
+        return exact(constant)
     if constant < 0:
-        return total - (-constant)
-    return total + constant
+        return total - exact(-constant)
+    return total + exact(constant)
 
 
 def divide_terms(p: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial]:

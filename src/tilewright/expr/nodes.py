@@ -10,6 +10,9 @@ a scalar, n for a vector of n lanes, which only legalised programs contain.
 
 (`buffer[i, …]` is `Load`, a node of the loops level, which owns buffers.) Python's operators build expressions; they
 coerce Python numbers to the other side's type and fold constants and neutral elements, nothing more: see simplify.py.
+
+Folding keeps index arithmetic exact. A sum or product of constants that 64 bits do not hold stays written out, so that
+whoever computes sizes can see that it wraps around (overflow.py); `const` refuses such a number.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from tilewright.core.node import Interned, derived, scalar_key
 from tilewright.expr import dtypes, meaning
 from tilewright.expr.dtypes import DType
 from tilewright.expr.intrinsics import INTRINSICS, Intrinsic
-from tilewright.report.errors import InternalError
+from tilewright.report.errors import InternalError, UserError
 
 _serials, _places = itertools.count(), itertools.count()
 _NO_VARIABLES: frozenset[Var] = frozenset()
@@ -69,7 +72,7 @@ class Expr(Interned):
         for part in self._found:
             kinds |= part.kinds
             inner = part.variables
-            if not inner <= variables:
+            if inner is not variables and not inner <= variables:
                 variables = inner if variables <= inner else variables | inner
         _set_kinds(self, kinds)
         _set_variables(self, variables)
@@ -164,12 +167,18 @@ class Binary(Expr):
     b: Expr
 
     def __post_init__(self) -> None:
-        if self.a.dtype is not self.b.dtype or self.a.lanes != self.b.lanes:
+        a, b = self.a, self.b
+        if a.dtype is not b.dtype or a.lanes != b.lanes:
             raise InternalError(
                 f"{type(self).__name__} of {self.a.dtype}x{self.a.lanes} and {self.b.dtype}x{self.b.lanes}",
                 why="the two operands of an expression have one type",
             )
-        self._typed(self.a.dtype, self.a.lanes)
+        _set_dtype(self, a.dtype)  # what `_typed` does, for the two parts that most expressions have
+        _set_lanes(self, a.lanes)
+        _set_serial(self, next(_serials))
+        _set_kinds(self, self.bit | a.kinds | b.kinds)
+        one, two = a.variables, b.variables
+        _set_variables(self, one if two <= one else two if one <= two else one | two)
 
 
 class Add(Binary):
@@ -343,13 +352,42 @@ class Broadcast(Expr):
 
 
 def const(value: Number, dtype: DType = dtypes.index) -> Const:
-    """The constant `value`, rounded or wrapped to `dtype`."""
-    if dtype is dtypes.index and type(value) is int and 0 <= value < len(_SMALL):
-        found = _SMALL[value]
-        if found is None:
-            found = _SMALL[value] = Const(value, dtype)
-        return found
+    """The constant `value`, rounded to a float type, or wrapped to an integer of up to 32 bits or without a sign.
+
+    Raises UserError for an index that 64 bits do not hold.
+    """
+    if dtype is dtypes.index and type(value) is int:
+        if 0 <= value < len(_SMALL):
+            found = _SMALL[value]
+            if found is None:
+                found = _SMALL[value] = Const(value, dtype)
+            return found
+        if not is_index(value):
+            raise UserError(
+                "a size or an index is too large to compute with",
+                why=f"it is {value}, and 64 bits hold {dtypes.index.min} to {dtypes.index.max}",
+                mend="make the sizes, or the attributes that they follow from, smaller",
+            )
+        return Const(value, dtype)
     return Const(meaning.to_dtype(value, dtype), dtype)
+
+
+def is_index(value: int) -> bool:
+    """Whether 64 bits hold the number."""
+    return -(1 << 63) <= value < 1 << 63
+
+
+def exact(value: int) -> Expr:
+    """The index expression of any whole number: a constant, or a sum and products that wrap around where 64 bits do
+    not hold it. They compute it modulo 2^64, as the program would."""
+    if is_index(value):
+        return const(value)
+    high, low = divmod(value, _FAR)
+    product = Mul(exact(high), const(_FAR))
+    return Add(product, const(low)) if low else product
+
+
+_FAR = 1 << 62
 
 
 _SMALL: list[Const | None] = [None] * 1024
@@ -364,23 +402,27 @@ def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:
 def binary(cls: type[Binary] | type[Compare], a: Expr | Number, b: Expr | Number) -> Expr:
     """`cls(a, b)` with numbers coerced to the other side's type, constants and neutral elements folded."""
     if type(b) not in _classes:
-        assert isinstance(a, Expr)
-        assert not isinstance(b, Expr)
-        b = const(b, a.dtype)
+        b = const(b, a.dtype)  # type: ignore[arg-type, union-attr]
     elif type(a) not in _classes:
-        assert isinstance(b, Expr)
-        assert not isinstance(a, Expr)
-        a = const(a, b.dtype)
+        a = const(a, b.dtype)  # type: ignore[arg-type, union-attr]
     if TYPE_CHECKING:
         assert isinstance(a, Expr) and isinstance(b, Expr)  # noqa: PT018
     if type(b) is Const:
         if type(a) is Const:
-            folded = cls(a, b)
-            return const(meaning.fold(cls.__name__, a.value, b.value, a.dtype), folded.dtype)
+            dtype = dtypes.bool_ if issubclass(cls, Compare) else a.dtype
+            value = meaning.fold(cls.__name__, a.value, b.value, _common(cls, a, b))
+            return cls(a, b) if dtype is dtypes.index and not is_index(value) else const(value, dtype)
     elif type(a) is not Const:
         return cls(a, b)
     neutral = _neutral(cls, a, b) if a.dtype.kind in "iu" else None
     return cls(a, b) if neutral is None else neutral
+
+
+def _common(cls: type[Expr], a: Const, b: Const) -> DType:
+    """The type of both constants."""
+    if a.dtype is not b.dtype:
+        raise InternalError(f"{cls.__name__} of {a.dtype} and {b.dtype}")
+    return a.dtype
 
 
 def _neutral(cls: type, a: Expr, b: Expr) -> Expr | None:
@@ -402,6 +444,6 @@ def call(name: str, *args: Expr | Number) -> Expr:
     """The intrinsic `name` of its arguments; numbers take the type of the first argument that is an expression."""
     dtype = next(a.dtype for a in args if isinstance(a, Expr))
     exprs = tuple(as_expr(a, dtype) for a in args)
-    if name == "neg" and isinstance(exprs[0], Const):
+    if name == "neg" and isinstance(exprs[0], Const) and not (dtype is dtypes.index and exprs[0].value == dtype.min):
         return const(-exprs[0].value, dtype)
     return Call(INTRINSICS[name], exprs)

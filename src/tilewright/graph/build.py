@@ -63,6 +63,7 @@ class GraphBuilder:
         return var
 
     def param(self, name: str, type: TensorType) -> Value:
+        TypeContext(f"the input {name}", self.source).check_size(type)
         value = Value(name, type)
         self.params.append(value)
         self._own.add(value)
@@ -97,9 +98,8 @@ class GraphBuilder:
         record = kind.attributes(**attrs) if attrs else _default(kind.attributes)
         context = TypeContext(op, self.source)
         inputs = tuple([self.known(v) for v in inputs])
-        types = kind.infer(context, tuple(v.type for v in inputs), record)
+        types = kind.types(context, tuple(v.type for v in inputs), record)
         for type in types:
-            context.check_size(type)
             if type.shape not in self._guarded:
                 self._guard(type)
         for cond, message in context.requirements:

@@ -109,7 +109,7 @@ class Edit:
         record: Attributes = kind.attributes(**attrs)
         context = TypeContext(op, self.source)
         try:
-            types = kind.infer(context, tuple([v.type for v in inputs]), record)
+            types = kind.types(context, tuple([v.type for v in inputs]), record)
         except UserError:
             return None
         if not all(cond in self._required for cond, _ in context.requirements):

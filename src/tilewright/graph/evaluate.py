@@ -7,12 +7,15 @@ The shapes of the inputs bind the symbols. Every result of every node is checked
 type rule and meaning disagree shows itself. Inputs that do not fit are a UserError, values that break a check of the
 program a RuntimeFault. A module whose entry has become a loops function runs in the evaluator of that level, so the
 same call gives the results after every pass.
+
+A caller may take part: `change` is given each node with its inputs and results, and what it returns is what others read
+(analysis/rounding.py evaluates in f64 that way, and lets rounding errors in).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,25 +33,40 @@ from tilewright.types.tensor import TensorType
 Array = np.ndarray[Any, Any]
 Inputs = Mapping[str, Any] | Sequence[Any]
 Symbols = dict[Var, int]
+Change = Callable[[Node, Symbols, tuple[Array, ...], tuple[Array, ...]], tuple[Array, ...]]
+"""What the results of a node become, by the node, the symbols' values, its inputs and its results."""
 
 
-def evaluate(module: Module, inputs: Inputs) -> dict[str, Array]:
-    """The results of the entry function by their public names."""
+def unchanged(node: Node, symbols: Symbols, inputs: tuple[Array, ...], outputs: tuple[Array, ...]) -> tuple[Array, ...]:
+    """The results as they are."""
+    return outputs
+
+
+def evaluate(module: Module, inputs: Inputs, change: Change = unchanged) -> dict[str, Array]:
+    """The results of the entry function by their public names. `change` is for graphs."""
     if isinstance(module.main, Function):
         return evaluate_loops(module, module.main, inputs)
     graph = module.graph
-    results = run_graph(module, graph, arrays_in_order(graph.name, [p.name for p in graph.params], inputs))
+    results = run_graph(module, graph, arrays_in_order(graph.name, [p.name for p in graph.params], inputs), change)
     return dict(zip(graph.result_names, results, strict=True))
 
 
-def run_graph(module: Module, graph: GraphFunction, arrays: Sequence[Array]) -> tuple[Array, ...]:
-    """The results of a graph function for the arrays of its parameters."""
+def run_graph(
+    module: Module, graph: GraphFunction, arrays: Sequence[Array], change: Change = unchanged
+) -> tuple[Array, ...]:
+    """The results of a graph function for the arrays of its parameters. A value is let go of after its last reader."""
     symbols: Symbols = {}
     values = bind(graph, arrays, symbols)
+    last = {v: node for node in graph.nodes for v in node.inputs} | dict.fromkeys(graph.results)
     for node in graph.nodes:
-        for value, array in zip(node.outputs, run_node(module, node, values, symbols), strict=True):
+        inputs = tuple([values[v] for v in node.inputs])
+        outputs = change(node, symbols, inputs, run_node(module, node, inputs, symbols, change))
+        for value, array in zip(node.outputs, outputs, strict=True):
             check_result(node, value, array, symbols)
             values[value] = array
+        for value in node.inputs:
+            if last[value] is node:
+                values.pop(value, None)
     return tuple([values[v] for v in graph.results])
 
 
@@ -115,9 +133,10 @@ def shape_under(type: TensorType, symbols: Symbols) -> tuple[int, ...]:
     return tuple([int(expressions.evaluate(d, symbols)) for d in type.shape])
 
 
-def run_node(module: Module, node: Node, values: Mapping[Value, Array], symbols: Symbols) -> tuple[Array, ...]:
+def run_node(
+    module: Module, node: Node, inputs: tuple[Array, ...], symbols: Symbols, change: Change
+) -> tuple[Array, ...]:
     """The results of a node. Binds the symbols that it binds; raises RuntimeFault for a check that fails."""
-    inputs = tuple([values[v] for v in node.inputs])
     match node.attrs:
         case Constant(name):
             return (module.constants[name],)
@@ -131,7 +150,7 @@ def run_node(module: Module, node: Node, values: Mapping[Value, Array], symbols:
         case Call():
             return run_call(module, node, inputs, symbols)
         case Scan():
-            return run_scan(module, node.attrs, inputs, symbols)
+            return run_scan(module, node.attrs, inputs, symbols, change)
     with np.errstate(all="ignore"):
         return node.op.meaning(inputs, node.attrs.evaluated(symbols))
 
@@ -169,7 +188,9 @@ def run_call(module: Module, node: Node, inputs: tuple[Array, ...], symbols: Sym
     return outputs
 
 
-def run_scan(module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Symbols) -> tuple[Array, ...]:
+def run_scan(
+    module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Symbols, change: Change
+) -> tuple[Array, ...]:
     """Runs the body once a step, in order. What it requires of sizes is checked before, even where there is no step."""
     body = module.functions[attrs.body]
     assert isinstance(body, GraphFunction)
@@ -181,7 +202,7 @@ def run_scan(module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Sy
     stacks = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in types])
     for step in range(steps):
         slices = [np.asarray(x[_place(d, step, steps)]) for d, x in zip(attrs.scanned, scanned, strict=True)]
-        results = run_graph(module, body, [*states, *slices, *whole])
+        results = run_graph(module, body, [*states, *slices, *whole], change)
         states = results[: attrs.states]
         for d, stack, result in zip(attrs.stacked, stacks, results[attrs.states :], strict=True):
             stack[_place(d, step, steps)] = result

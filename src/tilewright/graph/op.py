@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.work import Work
-from tilewright.graph.attributes import RecordMeta, field_key
+from tilewright.graph.attributes import RecordMeta, field_key, field_kinds
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
 from tilewright.report.errors import UserError
@@ -65,7 +65,12 @@ class Pattern(Enum):
 
 class Attributes(Interned, metaclass=RecordMeta):
     """The attributes of an operator without any. Operators with attributes declare a subclass with typed fields:
-    int, float, bool, str, DType, Enum, Expr, Const, TensorType, or tuples of these; see attributes.py."""
+    int, float, bool, str, DType, Enum, Expr, Const, TensorType, or tuples of these; see attributes.py.
+
+    `any_number` names the fields whose numbers are data or bounds of data, and so may be any of 64 bits. All others
+    are sizes, places, counts and steps: see TypeContext.check_attributes."""
+
+    any_number: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     def _key(cls, *fields: Any) -> Hashable:
@@ -88,12 +93,27 @@ def _evaluated(value: Any, symbols: Mapping[Var, int]) -> Any:
     return value
 
 
+def _numbers_in(value: Any) -> Iterator[int]:
+    """The whole numbers of a field: those of expressions over sizes and of tuples; types are checked as such."""
+    if isinstance(value, Expr):
+        if type(value) is not Var:
+            for part in preorder((value,)):
+                if isinstance(part, Const) and part.dtype.is_int:
+                    yield int(part.value)
+    elif isinstance(value, tuple):
+        for part in value:
+            yield from _numbers_in(part)
+    elif isinstance(value, int) and not isinstance(value, bool):
+        yield value
+
+
 NO_ATTRIBUTES = Attributes()
 
 
 @dataclass(slots=True)
 class TypeContext:
-    """What a type rule may ask and require while it runs. `requirements` collects equalities it could not decide."""
+    """What a type rule may ask and require while it runs. `requirements` collects equalities it could not decide; what
+    has no symbol and stays undecided has numbers that 64 bits do not hold, and does not hold."""
 
     op: str
     source: str = ""
@@ -104,8 +124,8 @@ class TypeContext:
         if a is b:
             return
         verdict = simplify(Eq(a, b))
-        if isinstance(verdict, Const):
-            if not verdict.value:
+        if isinstance(verdict, Const) or not verdict.variables:
+            if not (isinstance(verdict, Const) and verdict.value):
                 raise self.error(f"{what} differ: {a} and {b}")
         else:
             self.requirements.append((verdict, f"{what} differ: {{0}} and {{1}}"))
@@ -113,10 +133,11 @@ class TypeContext:
     def require(self, cond: Expr, what: str) -> None:
         """`cond` must hold: an error when it never does, a run-time requirement when undecided."""
         verdict = simplify(cond)
-        if not isinstance(verdict, Const):
+        if isinstance(verdict, Const) or not verdict.variables:
+            if not (isinstance(verdict, Const) and verdict.value):
+                raise self.error(what)
+        else:
             self.requirements.append((verdict, what))
-        elif not verdict.value:
-            raise self.error(what)
 
     def check_size(self, type: TensorType) -> None:
         """The constant dimensions alone make no more elements than any tensor has: products of sizes wrap around."""
@@ -128,6 +149,19 @@ class TypeContext:
                 raise self.error(
                     f"a size of {type} is computed with {part}; the largest number it may be is {LARGEST:,}"
                 )
+
+    def check_attributes(self, record: Attributes) -> None:
+        """No number of a record is beyond what sizes may be computed with; type rules may add and subtract them, and
+        what they multiply is checked as a part of a size."""
+        for name, value in zip(field_kinds(type(record)), record.field_values(), strict=True):
+            if name not in record.any_number:
+                for number in _numbers_in(value):
+                    if abs(number) > LARGEST:
+                        raise self.error(
+                            f"{name} of {self.op} has the number {number}; the largest that sizes and places are "
+                            f"computed with is {LARGEST:,}",
+                            "take a smaller number",
+                        )
 
     def error(self, why: str, mend: str | None = None) -> UserError:
         """The error for this operator: what and where are filled in."""
@@ -152,6 +186,15 @@ class Op(ABC):
     """Whether its windows slide over a padding that its kernel computes."""
     cost: Work = Work(plain=1)
     """What a vector of results takes, or of terms where it reduces; `work` asks further."""
+
+    def types(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
+        """The output types by the type rule, and the one way to ask for them: numbers in `attrs` that sizes cannot be
+        computed with are errors before the rule runs, sizes that no tensor has after it."""
+        context.check_attributes(attrs)
+        types = self.infer(context, inputs, attrs)
+        for type in types:
+            context.check_size(type)
+        return types
 
     @abstractmethod
     def infer(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:

@@ -26,6 +26,8 @@ class Size(Attributes):
     """The run-time value of an i64 scalar becomes the symbol that the node binds; the call fails unless it lies in
     [low, high]. `what` says in the message what it is the size of."""
 
+    any_number = frozenset({"low", "high"})
+
     low: Expr
     high: Expr
     what: str
@@ -37,6 +39,8 @@ class Size(Attributes):
 
 class Require(Attributes):
     """The call fails with `message` unless `cond` holds; {0} and {1} are the two sides of a comparison."""
+
+    any_number = frozenset({"cond"})
 
     cond: Expr
     message: str

@@ -174,6 +174,10 @@ class _Verifier:
         for d in type.shape:
             if d.dtype is not dtypes.index or simplify(d) is not d:
                 self.fail(at, "", f"{d} in {type} is no simplified i64 expression", "build types with TensorType.of")
+        try:
+            TypeContext("").check_size(type)
+        except UserError as error:
+            self.fail(at, "", error.why or error.what, "take smaller sizes")
 
     def types(self, node: Node) -> None:
         """The rule of the operator agrees with the node; then what only the module can tell."""
@@ -186,9 +190,7 @@ class _Verifier:
             self.fail(node, "", f"{op.name} binds {len(node.binds)} symbols", "size binds one symbol, others none")
         context = TypeContext(op.name, node.source)
         try:
-            types = op.infer(context, tuple([v.type for v in node.inputs]), attrs)
-            for found in types:
-                context.check_size(found)
+            types = op.types(context, tuple([v.type for v in node.inputs]), attrs)
         except UserError as error:
             self.fail(node, "", error.why or error.what, error.mend or "change the inputs or the fields")
             return

@@ -93,13 +93,13 @@ def blocks(root: Stmt) -> list[Block]:
 
 @lru_cache(maxsize=1 << 10)
 def _blocks(root: Stmt) -> tuple[Block, ...]:
-    return tuple([s for s in statements(root) if isinstance(s, Block)])
+    return tuple([s for s in statements(root) if type(s) is Block])
 
 
 @lru_cache(maxsize=1 << 10)
 def loops_inside(root: Stmt) -> tuple[For, ...]:
     """Every loop in `root`, outer before inner, in program order."""
-    return tuple([s for s in statements(root) if isinstance(s, For)])
+    return tuple([s for s in statements(root) if type(s) is For])
 
 
 @lru_cache(maxsize=1 << 10)

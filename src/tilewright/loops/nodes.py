@@ -45,7 +45,7 @@ class Load(Expr):
     def __post_init__(self) -> None:
         if len(self.indices) != len(self.buffer.shape):
             raise InternalError(f"{self.buffer.name} has {len(self.buffer.shape)} dimensions, not {len(self.indices)}")
-        self._typed(self.buffer.dtype, max((i.lanes for i in self.indices), default=1))
+        self._typed(self.buffer.dtype, max([i.lanes for i in self.indices], default=1))
 
 
 class Instruct(Expr):

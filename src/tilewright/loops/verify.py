@@ -47,6 +47,7 @@ from tilewright.loops.nodes import (
     While,
 )
 from tilewright.loops.passing import check_call, check_finite, check_over, size_of
+from tilewright.loops.sizes import check_size
 from tilewright.loops.sums import check_accumulates, check_init, check_place
 from tilewright.report.errors import InternalError, TilewrightError
 from tilewright.types.scopes import Scope
@@ -166,6 +167,7 @@ class _Verifier:
             if buffer.scope is Scope.REGISTER and not isinstance(known, Const):
                 what = f"{buffer.name} is in registers, but its shape is not constant"
                 raise Fault(at, what, part=extent, mend="allocate it in stack or arena")
+        check_size(at, buffer)
 
     # statements
 

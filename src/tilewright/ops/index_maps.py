@@ -21,7 +21,7 @@ from functools import lru_cache
 
 from tilewright.core.node import Interned
 from tilewright.expr.nodes import Const, Expr, Le
-from tilewright.graph.op import TypeContext
+from tilewright.graph.op import LARGEST, TypeContext
 from tilewright.ops.checks import ONE, ZERO
 from tilewright.types.tensor import TensorType
 
@@ -126,6 +126,8 @@ def _index(word: str, text: str) -> Affine:
         if match is None or match[2] == "0" * len(match[2] or "1"):
             raise SpecError(f'"{word}" in "{text}" is no sum of axes with strides from 1, such as i*2+a')
         strides[match[1]] = strides.get(match[1], 0) + int(match[2] or 1)
+        if strides[match[1]] > LARGEST:
+            raise SpecError(f'"{word}" in "{text}" has the stride {strides[match[1]]}; the largest is {LARGEST:,}')
     return Affine(tuple(strides.items()))
 
 

@@ -206,9 +206,12 @@ class Slice(Op):
         return (out,)
 
     def meaning(self, inputs: Arrays, attrs: SliceAttributes) -> Arrays:
+        counts = sizes(attrs.sizes)
+        if 0 in counts:
+            return (np.empty(counts, inputs[0].dtype),)
         picked = [
             start + step * np.arange(size)
-            for start, size, step in zip(sizes(attrs.starts), sizes(attrs.sizes), sizes(attrs.steps), strict=True)
+            for start, size, step in zip(sizes(attrs.starts), counts, sizes(attrs.steps), strict=True)
         ]
         return (np.asarray(inputs[0][np.ix_(*picked)]),)
 
@@ -281,6 +284,9 @@ class Pad(Op):
     def meaning(self, inputs: Arrays, attrs: PadAttributes) -> Arrays:
         x, value = inputs
         low, high = sizes(attrs.low), sizes(attrs.high)
+        shape = [lo + n + hi for lo, n, hi in zip(low, x.shape, high, strict=True)]
+        if 0 in shape:
+            return (np.empty(shape, x.dtype),)
         places = [np.arange(lo + n + hi) - lo for lo, n, hi in zip(low, x.shape, high, strict=True)]
         if attrs.mode is not PadMode.CONSTANT:
             picked = [_numpy_source(attrs.mode, at, n) for at, n in zip(places, x.shape, strict=True)]

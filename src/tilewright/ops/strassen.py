@@ -40,6 +40,10 @@ PARTS = (STORED, DERIVED)
 """Of how many products each operand of `strassen_output` is: of sums that are stored, and of differences."""
 
 
+AT_ONCE = 32
+"""Rows of a constant that are looked at together: what is made of them stays in the caches."""
+
+
 def input_terms(a: Sequence[Any]) -> list[Any]:
     """The sums of the blocks of the first factor, a = [a00, a01, a10, a11]; what is used twice is written once."""
     total = a[2] + a[3]
@@ -65,8 +69,11 @@ def transform_factor(w: Array, half: int) -> Array:
     k = -(-w.shape[0] // 2)
     whole = w if w.shape == (2 * k, 2 * half) else np.pad(w, ((0, 2 * k - w.shape[0]), (0, 2 * half - w.shape[1])))
     made = np.empty((STORED, k, half), w.dtype)
-    for place, term in enumerate(factor_terms([whole[i : i + k, j : j + half] for i in (0, k) for j in (0, half)])):
-        made[place] = term
+    for row in range(0, k, AT_ONCE):
+        rows = slice(row, min(row + AT_ONCE, k))
+        blocks = [whole[i : i + k, j : j + half][rows] for i in (0, k) for j in (0, half)]
+        for place, term in enumerate(factor_terms(blocks)):
+            made[place, rows] = term
     return made
 
 

@@ -115,6 +115,8 @@ class ScanOp(SymbolicOp):
 class Full(Attributes):
     """`value` everywhere in a tensor of `shape`."""
 
+    any_number = frozenset({"value"})
+
     value: Const
     shape: tuple[Expr, ...]
 
@@ -141,6 +143,8 @@ class FullOp(Op):
 
 class IndexValues(Attributes):
     """`values` in row-major order in a tensor of `shape`."""
+
+    any_number = frozenset({"values"})
 
     values: tuple[Expr, ...]
     shape: tuple[int, ...]

@@ -22,7 +22,7 @@ tile next to each other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,16 +79,36 @@ FILTER = {
 """G for tiles of each size and stride."""
 
 
+AT_ONCE = 1 << 18
+"""Multiply-adds of filters that are transformed at once: the result stays in the caches, and libraries for products do
+not wake threads for so few."""
+
+F64 = np.dtype(np.float64)
+
+
 def edge_of(size: int, stride: int) -> int:
     """The rows of inputs that a tile reads, which are as many as its products along a dimension."""
     return (size - 1) * stride + WINDOW
 
 
-def transform_filter(w: Array, size: int, stride: int = 1) -> Array:
-    """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, c, o], in f64."""
+def transform_filter(w: Array, size: int, stride: int = 1, dtype: np.dtype[Any] = F64) -> Array:
+    """G w Gᵀ of filters w: [o, c, 3, 3] as [edge^2, c, o], computed in f64 and rounded to `dtype`."""
+    u = np.empty((edge_of(size, stride) ** 2, w.shape[1], w.shape[0]), dtype)
+    for channels, part in transformed_parts(w, size, stride):
+        u[:, channels] = part
+    return u
+
+
+def transformed_parts(w: Array, size: int, stride: int) -> Iterator[tuple[slice, Array]]:
+    """`transform_filter` in f64, for a few input channels after the other."""
+    outputs, inputs = w.shape[:2]
     g = np.array(FILTER[size, stride])
-    u: Array = np.kron(g, g) @ w.swapaxes(0, 1).reshape(-1, WINDOW * WINDOW).T.astype(np.float64)
-    return u.reshape(-1, w.shape[1], w.shape[0])
+    gg = np.kron(g, g)
+    count = max(AT_ONCE // (gg.size * max(outputs, 1)), 1)
+    for first in range(0, inputs, count):
+        part = w[:, first : first + count].reshape(outputs, -1, WINDOW * WINDOW)
+        columns = np.ascontiguousarray(part.transpose(2, 1, 0), np.float64).reshape(WINDOW * WINDOW, -1)
+        yield slice(first, first + part.shape[1]), (gg @ columns).reshape(len(gg), -1, outputs)
 
 
 def input_terms(size: int, stride: int, d: Terms) -> list[Expr]:

@@ -32,12 +32,13 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
     write_programs(path, [executable.program for executable in executables])
 
 
-def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executable:
+def load(path: str | os.PathLike[str], *, threads: int | None = None, denormals: str | None = None) -> Executable:
     """The executable in a file that `save` or `tilewright compile` wrote; neither the model nor the compiler is needed.
 
     Weights are mapped: they are read when they are used. `threads` is how many threads a call may use (default: the
-    setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). The file holds machine code:
-    load only what you would run. It must keep its length while it is used.
+    setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use); `denormals` whether calls
+    keep or flush subnormal numbers (default: what the file says, as in `tilewright.compile`). The file holds machine
+    code: load only what you would run. It must keep its length while it is used.
 
     Raises UserError for a file that is damaged or no such file, and where this machine lacks instructions of all the
     targets it was made for.
@@ -48,5 +49,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None) -> Executa
     from tilewright.runtime.file import read_program
 
     executable = Executable(read_program(file), None, cached=True, threads=threads)
+    if denormals is not None:
+        executable.denormals = denormals
     executable.compile_seconds = time.perf_counter() - start
     return executable

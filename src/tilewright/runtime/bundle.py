@@ -23,6 +23,7 @@ from tilewright.expr.text import show
 from tilewright.report.errors import UserError
 from tilewright.runtime.interface import Interface, Port
 from tilewright.runtime.program import Array, Program, Site
+from tilewright.runtime.subnormals import check_denormals
 from tilewright.store import Damaged, Json, parts_of, unpack
 from tilewright.store.checksum import checksum
 from tilewright.store.pages import release
@@ -126,6 +127,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "faults": [[f.text, [d.name for d in f.dtypes]] for f in program.faults],
         "constants": constants,
         "sites": [_site(site, interface) for site in program.sites],
+        "denormals": program.denormals,
     }
 
 
@@ -198,7 +200,8 @@ class Bundle:
         sites = tuple(_read_site(site, symbols) for site in row["sites"])
         constants = tuple(self._constant(constant, sources) for constant in row["constants"])
         code = tuple(bytes(self._blobs[f"code {n} {m}"]) for m in range(row["objects"]))
-        return Program(interface, code, faults, constants, self.targets[n], sites, self.about)
+        denormals = check_denormals(row["denormals"], self.targets[n])
+        return Program(interface, code, faults, constants, self.targets[n], sites, self.about, denormals)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

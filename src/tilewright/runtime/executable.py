@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL
+from tilewright.codegen.subnormals import control_of
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
 from tilewright.runtime.file import write_programs
@@ -28,6 +29,7 @@ from tilewright.runtime.native import NativeCode
 from tilewright.runtime.prepare import make_prepare
 from tilewright.runtime.program import Program
 from tilewright.runtime.results import copy_result, match_results
+from tilewright.runtime.subnormals import FLUSH, Subnormals, check_denormals, count_subnormals, time_in_turns
 from tilewright.runtime.threads import count_threads
 
 if TYPE_CHECKING:
@@ -46,6 +48,9 @@ wait for it would be given it after five milliseconds anyway."""
 
 LONG = 2 * SHORT
 """Nanoseconds of a call that kept the lock from which on the next one gives it away."""
+
+FOR_SUBNORMALS = 0.25
+"""Seconds at most of a profile in which calls with and without subnormal numbers are compared."""
 
 LOOK = 8
 """Of so many calls that give Python's lock away, one is timed by its thread's own time."""
@@ -95,8 +100,20 @@ class Executable:
 
     def _make_frames(self) -> Frames:
         ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
-        sizes = len(ports.symbols) + self._late
-        return Frames(FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads))
+        sizes, flushes = len(ports.symbols) + self._late, self.denormals == FLUSH
+        return Frames(FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes))
+
+    @property
+    def denormals(self) -> str:
+        """What calls do with subnormal numbers: `keep` or `flush`, which takes them for zero in all threads of a call
+        and leaves the caller's floating-point state as it was. It may be set between calls, and is saved to files."""
+        return self.program.denormals
+
+    @denormals.setter
+    def denormals(self, word: str) -> None:
+        if word != self.program.denormals:
+            self.program = replace(self.program, denormals=check_denormals(word, self.program.target))
+            self._threads = self._make_frames()
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -290,7 +307,38 @@ class Executable:
                 self._threads.frame.profile = None
 
         calls, plain = measure(lambda: self(*arrays), profiled, recorder, seconds)
-        return evaluate_calls(calls, plain, self.program.sites, sizes, self.program.target, self.threads)
+        predicted = self.predict({symbol.name: n for symbol, n in sizes.items()})
+        subnormals = self._find_subnormals(arrays, min(seconds, FOR_SUBNORMALS))
+        return evaluate_calls(calls, plain, self.program, predicted, sizes, self.threads, subnormals)
+
+    def _find_subnormals(self, arrays: Sequence[Array], seconds: float) -> Subnormals:
+        """The subnormal numbers of a call on these arrays, and what they cost: where there are any that it keeps, calls
+        that keep and that flush them take turns for so many seconds."""
+        parts = (arrays, self.program.constants, self(*arrays))
+        found = Subnormals(*(count_subnormals(part) for part in parts))
+        if not found.any or self.denormals == FLUSH or control_of(self.program.target.triple) is None:
+            return found
+        frame = self._threads.frame
+
+        def flushed() -> None:
+            frame.flush(True)
+            try:
+                self(*arrays)
+            finally:
+                frame.flush(False)
+
+        kept, without = time_in_turns(lambda: self(*arrays), flushed, seconds)
+        return replace(found, kept=kept, flushed=without)
+
+    def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
+        """The seconds on one core that planning expects of each of `program.sites`, in a call of these sizes by the
+        names of the symbols. None where a kernel's sizes are not given, or where they are computed during the call; of
+        what was loaded from a compiled file, which has no plan, wherever they depend on the call."""
+        sites = self.program.sites
+        known = tuple(site.predicted for site in sites)
+        if self._look is None or all(site.predicted is not None or not site.template for site in sites):
+            return known
+        return self._inside.predict(sizes, [site.kernel for site in sites])
 
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""

@@ -16,7 +16,7 @@ from tilewright.runtime.reuse import Output
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
-_ARENA, _ARENA_BYTES, _PROFILE = (CALL.index(name) for name in ("arena", "arena_bytes", "profile"))
+_ARENA, _ARENA_BYTES, _PROFILE, _FLUSHES = (CALL.index(name) for name in ("arena", "arena_bytes", "profile", "flushes"))
 
 
 class Frame:
@@ -39,7 +39,7 @@ class Frame:
         self.fault: Any = _FaultRecord()
         pointers, sizes, fault = (ctypes.addressof(a) for a in (self.pointers, self.sizes, self.fault))
         words = {"arguments": pointers, "constants": shape.constants, "symbols": sizes, "fault": fault}
-        words |= {"threads": shape.threads}
+        words |= {"threads": shape.threads, "flushes": int(shape.flushes)}
         self.record: Any = (ctypes.c_int64 * len(CALL))(*(words.get(name, 0) for name in CALL))
         self.call_at = ctypes.addressof(self.record)
         self.places = tuple(Output() for _ in range(shape.outputs))
@@ -63,17 +63,22 @@ class Frame:
     def profile(self, address: int | None) -> None:
         self.record[_PROFILE] = address or 0
 
+    def flush(self, flushes: bool) -> None:
+        """Whether calls from now on take subnormal numbers for zero."""
+        self.record[_FLUSHES] = flushes
+
 
 @dataclass(frozen=True, slots=True)
 class FrameShape:
-    """What the frames of a program have room for, and what all its calls are given: the address of the constants' and
-    the number of threads."""
+    """What the frames of a program have room for, and what all its calls are given: the address of the constants',
+    the number of threads, and whether subnormal numbers are taken for zero."""
 
     inputs: int
     outputs: int
     sizes: int
     constants: int
     threads: int
+    flushes: bool = False
 
 
 class Frames(threading.local):

@@ -7,7 +7,7 @@ pipeline runs again when somebody first looks, and gives the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,7 +19,7 @@ from tilewright.graph.nodes import AnyFunction, Module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import CallFunction, Function
 from tilewright.plan.decision import Choices, Decision
-from tilewright.plan.fusion.explain import PlanReport
+from tilewright.plan.fusion.explain import PlanReport, rows_at
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
@@ -42,12 +42,13 @@ def no_names() -> Mapping[str, str]:
 @dataclass(frozen=True, slots=True)
 class Origin:
     """What a program was compiled from, and how: enough to do any part of it again. `names` are the front end's values,
-    each with the operator that makes it."""
+    each with the operator that makes it; `plan` plans it, and no more."""
 
     read: Callable[[], Module]
     target: Target
     switches: Switches
     names: Callable[[], Mapping[str, str]] = no_names
+    plan: Callable[[Origin], PlanReport] | None = None
 
 
 class Inside:
@@ -94,9 +95,25 @@ class Inside:
     def plan(self) -> PlanReport:
         """What each kernel holds, what it is expected to take, and what else was priced. UserError for a function that
         was compiled without a plan."""
+        if self._known is None and "_stages" not in vars(self) and self.origin is not None and self.origin.plan:
+            return self._planned
         if self._choices.plan is None:
             raise UserError("there is no plan", why="a loops function is one kernel already", mend="look at its stages")
         return self._choices.plan
+
+    @cached_property
+    def _planned(self) -> PlanReport:
+        """The plan of what was compiled elsewhere, made without its schedules."""
+        assert self.origin is not None
+        assert self.origin.plan is not None
+        return self.origin.plan(self.origin)
+
+    def predict(self, sizes: Mapping[str, int], sites: Sequence[str]) -> tuple[float | None, ...]:
+        """What planning expects of each place that calls a kernel in a call of these sizes; None where that is not
+        known."""
+        plan = self.plan
+        seconds = plan.predict(sizes)
+        return tuple(None if n is None else seconds[n] for n in rows_at(sites, [row.name for row in plan.kernels]))
 
     @property
     def _choices(self) -> Choices:

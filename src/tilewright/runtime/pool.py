@@ -44,7 +44,9 @@ def pool_code(target: Target) -> bytes:
     from tilewright.codegen.pool import pool_text
 
     text, store = pool_text(target.triple, ""), Store.default()
-    key = digest(pool=text, target=target.fingerprint(), llvm=llvm_stamp(), abi=VERSION)
+    key = digest(
+        pool=text, cpu=target.cpu, tuned=target.model, features=target.feature_text, llvm=llvm_stamp(), abi=VERSION
+    )
     code = store.get(key)
     if code is None:
         from tilewright.codegen.assemble import assemble  # brings LLVM along

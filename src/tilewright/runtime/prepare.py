@@ -14,24 +14,30 @@ frequent, and a loop over arrays costs more than what is done for each.
                 places[0].empty(shapes[0], type_o0, pointers[0])
         except (ValueError, MemoryError) as error: raise no_room(shapes) from error
         pointers[1] = address of o0
+        if 0 in a0.shape: check_empty(input0, a0.shape)
         return symbols, (o0,), (a0,)
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
-from tilewright.report.errors import RuntimeFault
+from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.runtime.convert import to_array
-from tilewright.runtime.interface import Binder, Interface, Shape
+from tilewright.runtime.interface import Binder, Interface, Port, Shape
 from tilewright.runtime.pointers import ADDRESS, ADDRESS_SCOPE
 from tilewright.runtime.results import check_results
 from tilewright.runtime.reuse import LEAST, Output
 
 Array = np.ndarray[Any, Any]
+
+MOST_BESIDE_EMPTY = 1 << 30
+"""What the dimensions of an array without elements that are not 0 may multiply to: programs count to them."""
+
 Given = Sequence[Any]
 Wanted = Sequence[Array | None] | None
 Prepared = tuple[tuple[int, ...], tuple[Array | None, ...], tuple[Array, ...]]
@@ -51,6 +57,7 @@ def make_prepare(interface: Interface, bind: Binder) -> Prepare:
 
     scope: dict[str, Any] = {"ndarray": np.ndarray, "empty": np.empty, "to_array": to_array, "bind": bind}
     scope |= {"check_results": check_results, "outputs": interface.outputs, "no_room": no_room}
+    scope["check_empty"] = check_empty
     scope |= {"nothing": (None,) * len(interface.outputs), "least": LEAST, **ADDRESS_SCOPE}
     scope |= {f"input{n}": port for n, port in enumerate(interface.inputs)}
     scope |= {f"type_a{n}": port.dtype.numpy for n, port in enumerate(interface.inputs)}
@@ -81,12 +88,27 @@ def _source(interface: Interface) -> str:
     lines += ["    pass", "except (ValueError, MemoryError) as error: raise no_room(shapes) from error"]
     for n, (o, late) in enumerate(zip(results, dynamic, strict=True), len(arrays)):
         lines.append(f"pointers[{n}] = {None if late else ADDRESS.format(o)}")
+    for n, port in enumerate(interface.inputs):
+        if port.type.rank > 1 and port.type.static_shape() is None:
+            lines.append(f"if 0 in a{n}.shape: check_empty(input{n}, a{n}.shape)")
     lines.append(f"return symbols, {_tuple(results)}, {_tuple(arrays)}")
     return "\n    ".join(["def prepare(given, wanted, places, pointers):", *lines])
 
 
 def _tuple(names: Sequence[str]) -> str:
     return f"({''.join(f'{name}, ' for name in names)})"
+
+
+def check_empty(port: Port, shape: Shape) -> None:
+    """Raises UserError for an array without elements whose other dimensions are so large that nobody could count to
+    them: it takes no memory, so nothing else bounds them."""
+    others = prod(size for size in shape if size)
+    if others > MOST_BESIDE_EMPTY:
+        raise UserError(
+            f"input {port.label} has no elements, and dimensions that are too large",
+            why=f"those of its shape {shape} that are not 0 multiply to {others:,}; the most is {MOST_BESIDE_EMPTY:,}",
+            mend=f"give {port.label} smaller dimensions",
+        )
 
 
 def _no_room(interface: Interface, shapes: Sequence[Shape | None]) -> RuntimeFault:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,8 @@ import numpy as np
 from tilewright.codegen.profile import EVENT, HEAD, PART, TOTAL, words
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Expr, Var
-from tilewright.runtime.program import Site
+from tilewright.runtime.program import Program, Site
+from tilewright.runtime.subnormals import Subnormals
 from tilewright.store import Json
 from tilewright.target import Target
 
@@ -46,8 +47,8 @@ class Event:
 class SiteTime:
     """The calls of a kernel at one place of the program, in one call of the program: how many, their seconds in all,
     the operations and bytes of all of them (None where only the call knew), the seconds that the roofline allows for
-    these, what planning expected on one core, and how evenly threads shared the work (the mean of their busy times over
-    the longest; None where one thread did it)."""
+    these, what planning expects of these sizes on one core (None where it cannot tell), and how evenly threads shared
+    the work (the mean of their busy times over the longest; None where one thread did it)."""
 
     site: Site
     calls: int
@@ -97,7 +98,8 @@ class SiteTime:
 @dataclass(frozen=True, slots=True)
 class Profile:
     """A call of a program, taken apart. `seconds` is a profiled call, `plain_seconds` one without notes; `sites` are in
-    the order of the program; `events` is the timeline of the fastest profiled call, `threads` how many it could use."""
+    the order of the program; `events` is the timeline of the fastest profiled call, `threads` how many it could use,
+    `sizes` those of its symbols, `subnormals` the subnormal numbers that it met."""
 
     sites: tuple[SiteTime, ...]
     seconds: float
@@ -105,6 +107,8 @@ class Profile:
     calls: int
     threads: int
     events: tuple[Event, ...]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    subnormals: Subnormals | None = None
 
     @property
     def between(self) -> float:
@@ -125,6 +129,7 @@ class Profile:
             "plain_seconds": self.plain_seconds,
             "between_seconds": self.between,
             "kernels": [row.record() for row in self.sites],
+            "subnormals": None if self.subnormals is None else self.subnormals.record(),
         }
 
     def timeline(self) -> dict[str, Json]:
@@ -227,27 +232,31 @@ def measure(
 def evaluate_calls(
     calls: Sequence[_Call],
     plain: Sequence[int],
-    sites: Sequence[Site],
+    program: Program,
+    expected: Sequence[float | None],
     sizes: Mapping[Var, int],
-    target: Target,
     threads: int,
+    subnormals: Subnormals | None = None,
 ) -> Profile:
-    """What measured calls come to; `sizes` are those of the interface's symbols in these calls."""
+    """What measured calls of a program come to; `expected` are the seconds that planning expects of each place, `sizes`
+    those of the interface's symbols in these calls."""
     faster = sorted(calls, key=lambda call: call.took)[: max(len(calls) // 2, 1)]
     mean = np.mean([call.totals for call in faster], axis=0)
     shares = [_shares(call.events) for call in faster]
     rows = []
-    for n, site in enumerate(sites):
+    for n, site in enumerate(program.sites):
         count, seconds = round(mean[n, 0]), float(mean[n, 1]) * 1e-9
         flops, moved = (_known(e, sizes, count) for e in (site.flops, site.bytes))
-        bound = _bound(flops, moved, count, target, threads)
-        predicted = None if site.predicted is None else site.predicted * count
+        bound = _bound(flops, moved, count, program.target, threads)
+        one = expected[n]
+        predicted = None if one is None else one * count
         found = [share[n] for share in shares if n in share]
         balance = float(np.mean(found)) if found else None
         rows.append(SiteTime(site, count, seconds, flops, moved, bound, predicted, balance))
+    names = {symbol.name: size for symbol, size in sizes.items()}
     usual = sorted(plain)[: max(len(plain) // 2, 1)]
     seconds, alone = (float(np.mean(times)) * 1e-9 for times in ([call.took for call in faster], usual))
-    return Profile(tuple(rows), seconds, alone, len(calls), threads, _timeline(faster[0]))
+    return Profile(tuple(rows), seconds, alone, len(calls), threads, _timeline(faster[0]), names, subnormals)
 
 
 def _timeline(call: _Call) -> tuple[Event, ...]:

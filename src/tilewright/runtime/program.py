@@ -21,7 +21,8 @@ Array = np.ndarray[Any, Any]
 class Site:
     """A place where a program calls a kernel. `template`, `operators` and `source`, the front end's names of them, say
     what the kernel holds; `flops` and `bytes` what a call does and moves, over the interface's symbols, None where only
-    the call knows; `predicted` the seconds that planning expects on one core. Empty where nothing was planned."""
+    the call knows; `predicted` the seconds that planning expects on one core, None where they depend on the sizes of a
+    call (`Executable.predict`). Empty where nothing was planned."""
 
     kernel: str
     template: str = ""
@@ -37,7 +38,7 @@ class Program:
     """A compiled program: `code` is the linked image for `target` (codegen/image.py), with the pool's where it forks,
     or, where LLVM loads it, its object files; `faults` what the entry point's positive results stand for (1 is the
     first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
-    `provenance` says what it was made from."""
+    `provenance` says what it was made from; `denormals` whether its calls keep or flush subnormal numbers."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -46,3 +47,4 @@ class Program:
     target: Target
     sites: tuple[Site, ...] = ()
     provenance: Mapping[str, Json] = field(default_factory=dict)
+    denormals: str = "keep"

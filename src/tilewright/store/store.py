@@ -79,6 +79,11 @@ class Store:
         self._trusted: bool | None = None
         self._writable = self.path is not None
 
+    @property
+    def is_on(self) -> bool:
+        """Whether it may keep anything."""
+        return self.path is not None
+
     @classmethod
     def default(cls) -> Store:
         """The store of this user: in `TILEWRIGHT_STORE` (a folder, or `off`), else in the platform's cache folder."""

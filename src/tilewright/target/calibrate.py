@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from ..report import settings
 from ..report.errors import UserError
@@ -27,11 +27,28 @@ MEASURING_VERSION: Final = 3
 _lock = threading.Lock()
 _measured: dict[str, Mapping[str, float]] = {}
 
-Measure = Callable[[Target, Host], dict[str, float]]
-"""Finds figures, by the names of `Target.figures`."""
+
+class Part(NamedTuple):
+    """Figures that are measured together and kept under one key. `measure` finds them, by the names of
+    `Target.figures`, and raises MemoryError where there is no room for it."""
+
+    name: str
+    measure: Callable[[Target, Host], dict[str, float]]
 
 
-def measured(target: Target, store: Store | None = None, *, again: bool = False) -> Target:
+def _measure_machine(target: Target, host: Host) -> dict[str, float]:
+    from .measure import measure  # brings the probes along
+
+    return measure(target, host)
+
+
+MACHINE: Final = Part("machine", _measure_machine)
+"""What a core does, and what caches and memory deliver."""
+
+
+def measured(
+    target: Target, store: Store | None = None, *, again: bool = False, parts: Sequence[Part] = (MACHINE,)
+) -> Target:
     """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
     less than 0.4 s, and kept. With `again` they are measured in any case.
 
@@ -39,7 +56,7 @@ def measured(target: Target, store: Store | None = None, *, again: bool = False)
     they are, and so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate
     (`Target.origin`). At last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
     """
-    return overridden(_with_figures(target, store, again))
+    return overridden(_with_figures(target, store, again, parts))
 
 
 def overridden(target: Target) -> Target:
@@ -59,56 +76,58 @@ def overridden(target: Target) -> Target:
         ) from None
 
 
-def _with_figures(target: Target, store: Store | None, again: bool) -> Target:
+def _with_figures(target: Target, store: Store | None, again: bool, parts: Sequence[Part]) -> Target:
     host = current_host()
     here = target.name.startswith("native") and target.is_runnable_on(host)
     if not here or not settings.CALIBRATE.read() or any(text == GIVEN for _, text in target.origins):
         return target
-    key = _key(target, host)
     with _lock:
-        figures = None if again else _measured.get(key) or _recall(key, store or Store.default())
-        if figures is None:
-            figures = _measure(target, host)
-            if figures:
-                (store or Store.default()).put(key, pack(dict(figures), {}))
-        _measured[key] = figures
+        place = store or Store.default()
+        keys = {part: _key(part, target, host) for part in parts}
+        missing = [part for part, key in keys.items() if again or not (key in _measured or _recall(key, place))]
+        if missing:
+            _measure({part: keys[part] for part in missing}, target, host, place)
+        figures = {name: value for key in keys.values() for name, value in _measured[key].items()}
     from .plausible import put_into
 
     return put_into(target, figures)
 
 
-def _measure(target: Target, host: Host) -> dict[str, float]:
-    """Measures, and says so where stderr is a terminal. Nothing where there is no memory for it."""
-    from .measure import measure
-
+def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store) -> None:
+    """Measures parts and keeps them under their keys, and says so where stderr is a terminal. A part for which there is
+    no memory has no figures, and is not kept."""
     start = time.perf_counter()
-    try:
-        with progress("measuring this machine"):
-            figures = measure(target, host)
-    except MemoryError:
-        return {}
+    with progress("measuring this machine"):
+        for part, key in parts.items():
+            try:
+                _measured[key] = part.measure(target, host)
+                store.put(key, pack(dict(_measured[key]), {}))
+            except MemoryError:
+                _measured[key] = {}
     if sys.stderr is not None and sys.stderr.isatty():
         seconds = time.perf_counter() - start
         print(f"measured this machine once, in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
-    return figures
 
 
-def _recall(key: str, store: Store) -> dict[str, float] | None:
-    """The figures that are kept, if they are."""
+def _recall(key: str, store: Store) -> bool:
+    """Whether figures are kept there; they are then those of this process."""
     kept = store.get(key)
     if kept is None:
-        return None
+        return False
     try:
         record: Mapping[str, Json] = unpack(kept)[0]
-        return {name: number_of(name, value) for name, value in record.items()} or None
+        figures = {name: number_of(name, value) for name, value in record.items()}
     except (UserError, ValueError):
-        return None
+        return False
+    _measured[key] = figures
+    return True
 
 
-def _key(target: Target, host: Host) -> str:
+def _key(part: Part, target: Target, host: Host) -> str:
     """What a measurement depends on. The caches say which buffers were read; the model tells machines apart."""
     return digest(
         kind="calibration",
+        part=part.name,
         probes=MEASURING_VERSION,
         model=host.model,
         caches=repr(target.caches),

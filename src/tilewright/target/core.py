@@ -71,10 +71,11 @@ class Core:
                       the target: all its lines, conversions of operands in registers included
     subnormal_cycles  what one multiply-add takes longer when an operand is subnormal
 
-    fork_seconds      starting and ending a parallel loop whose workers are awake
+    fork_seconds      starting and ending a parallel loop whose workers are awake: two threads meet in it
     wake_seconds      what it takes longer when they sleep
-    call_seconds      a call of an executable from Python, beside its kernels
-    kernel_seconds    the start of a kernel inside a program: call, set-up of its stack and loops, cold branches
+    call_seconds      a call of an executable from Python, beside its kernels, inputs and results
+    kernel_seconds    the start of a kernel inside a program: call, set-up of its stack and loops, cold branches; always
+                      the family's, for no program alone shows it
     """
 
     ghz: float

@@ -203,6 +203,11 @@ def generic_family(architecture: str, bits: int) -> str:
     return _GENERIC_OF[architecture, bits]
 
 
+def is_generic(family: str) -> bool:
+    """Whether a row is for what is known by its vector width alone."""
+    return family in _GENERIC_OF.values()
+
+
 def find_family(processor: Processor, architecture: str, features: frozenset[str], bits: int) -> str:
     """The name of the row for a processor; the generic one for one that no row knows or whose vectors are wider than
     the row's (a hypervisor may tell any number)."""

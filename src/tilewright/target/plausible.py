@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from .core import DOTS, UNITS, rounded
+from .families import is_generic
 from .instructions import INSTRUCTIONS
 from .target import ESTIMATE, MEASURED, Target
 
@@ -28,6 +29,9 @@ RATIOS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("cache_gbs", "store_gbs", "memory_gbs", "memory_store_gbs", "memory_gbs_all"), 8.0),
 }
 """Where estimates are worse."""
+
+GENERIC: Final = 2.0
+"""How much further figures may be from the generic rows, which are of no processor."""
 
 LIMITS: Final[Mapping[str, tuple[float, float]]] = {
     "ghz": (0.4, 8.0),
@@ -77,7 +81,7 @@ def _doubts(target: Target, figures: Mapping[str, float]) -> Iterator[tuple[str,
             yield name, f"no processor is outside of {least:g} to {most:g}"
         elif kind not in _UNBOUND and name in estimates:
             ratio = max(value / estimates[name], estimates[name] / value) if value > 0 else float("inf")
-            if ratio > RATIOS.get(kind, RATIO):
+            if ratio > RATIOS.get(kind, RATIO) * (GENERIC if is_generic(target.family) else 1):
                 yield name, f"the estimate is {estimates[name]:g}"
     yield from _unordered(figures, len(target.caches))
     yield from _too_fast(figures)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from .core import UNITS
 from .families import BY_NAME
-from .target import ESTIMATE, GIVEN, MEASURED, Target
+from .target import Target
 
 
 def describe(target: Target) -> str:
     """The tables: one row per fact, one per cache level with its bandwidth, memory last; then all figures with their
     units and where they come from."""
     return f"{_describe_facts(target)}\n\n{_describe_figures(target)}"
-
-
-def unbelieved(target: Target) -> list[tuple[str, str]]:
-    """The figures of which what was measured is not believed, and why."""
-    return [(name, text) for name, text in target.origins if text not in (MEASURED, GIVEN, ESTIMATE)]
 
 
 def _describe_facts(target: Target) -> str:

@@ -143,26 +143,27 @@ def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, size
         own.setdefault((name, met[name] * drawn[name] // reached[name]), []).append(n)
         met[name] += 1
     planned = Counter[str]()
-    rows = {(row.name, planned.update([row.name]) or planned[row.name] - 1): row for row in exe.plan.kernels}
+    keys = [(row.name, planned.update([row.name]) or planned[row.name] - 1) for row in exe.plan.kernels]
+    rows = dict(zip(keys, exe.plan.kernels, strict=True))
     explained, calls = explainer(exe), list[Call]()
+    expected, prices = exe.predict(sizes), dict(zip(keys, exe.plan.predict(sizes), strict=True))
     places = {(place.name, place.turn): place for place in explained.program.places}
     for item in items:
         key, row = (item.name, item.turn), rows[item.name, item.turn]
-        known = [profile.sites[n] if profile else _expected(sites[n], sizes) for n in own.get(key, ())]
-        one = _expected(
-            Site(item.name, row.template, row.operators, row.source, row.flops, row.bytes, row.seconds), sizes
-        )
+        known = [profile.sites[n] if profile else _expected(sites[n], sizes, expected[n]) for n in own.get(key, ())]
+        alone = Site(item.name, row.template, row.operators, row.source, row.flops, row.bytes)
+        one = _expected(alone, sizes, prices[key])
         place = places[item.name, item.turn]
-        answer = explained.kernel(place)
+        answer = explained.kernel(place, sizes=sizes)
         near = tuple((other, _key(it)) for other, it in beside(answer, place, explained.program.places))
         calls.append(_call(item, one, known, profile is not None, answer, near))
     return calls
 
 
-def _expected(site: Site, sizes: Mapping[str, int]) -> SiteTime:
+def _expected(site: Site, sizes: Mapping[str, int], predicted: float | None) -> SiteTime:
     """What is known of a call of a site without a profile."""
     flops, moved = (None if e is None else _value(e, sizes) for e in (site.flops, site.bytes))
-    return SiteTime(site, 1, 0.0, flops, moved, None, site.predicted, None)
+    return SiteTime(site, 1, 0.0, flops, moved, None, predicted, None)
 
 
 def _call(

@@ -30,7 +30,7 @@ def price(answer: KernelAnswer) -> list[Markup]:
     rows = [(name, seconds, duration(seconds), "plain") for name, seconds in parts]
     said = "Reading and computing overlap; the longer of both counts, and writing."
     if answer.assumed:
-        said += f" A size that only a call knows ({', '.join(answer.assumed)}) is taken as 128."
+        said += f" Dynamic sizes are taken as {', '.join(f'{name} = {n}' for name, n in answer.assumed)}."
     return [element("h3", "What planning expected"), bars(rows), element("p", said, class_="note")]
 
 

@@ -109,9 +109,10 @@ def fold(kind: str, content: Content, axes: tuple[int, ...], keepdims: bool, dty
 
 
 def _normal(e: Expr) -> Expr:
-    """Simplified; a float expression over constants only becomes its value."""
+    """Simplified; an expression over constants only becomes its value, which wraps around as that of any data."""
     if not e.dtype.is_float:
-        return simplify(e)
+        e = simplify(e)
+        return e if isinstance(e, Const) or e.variables else const(int(evaluate(e, {})), e.dtype)
     if isinstance(e, Const) or not all(isinstance(c, Const) for c in e.children()):
         return e
     return const(float(evaluate(e, {})), e.dtype)

@@ -295,7 +295,11 @@ class Importer:
         _, named, variadic = handler.inputs
         arguments = inputs if variadic else inputs[:named]
         try:
-            results = handler.function(self.emit, *arguments, **attribute_values(handler, given))
+            results = handler.function(self.emit, *arguments, **attribute_values(handler, given, self.emit.error))
+        except UserError as error:
+            raise (
+                error if error.where else UserError(error.what, where=source, why=error.why, mend=error.mend)
+            ) from None
         except (TilewrightError, Unsupported, AlreadyReported):
             raise
         except Exception as error:

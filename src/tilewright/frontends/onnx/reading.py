@@ -118,24 +118,37 @@ class Reading:
 
     def _require(self, cond: Expr, a: Expr, b: Size, message: str) -> None:
         verdict = simplify(cond)
-        if not isinstance(verdict, Const):
+        if not self._decided(verdict, message.format(a, b)):
             self.graph.require(verdict, message)
-        elif not verdict.value:
-            raise self.error(message.format(a, b))
 
     def require(self, cond: Expr, message: str) -> None:
         """The call fails with `message` unless `cond` holds; an error at once when it never does."""
         verdict = simplify(cond)
-        if not isinstance(verdict, Const):
+        if not self._decided(verdict, message):
             self.graph.require(verdict, message)
-        elif not verdict.value:
+
+    def _decided(self, verdict: Expr, message: str) -> bool:
+        """Whether a condition holds for every call; an error with the message where it holds for none. Numbers alone
+        that decide nothing are beyond 64 bits."""
+        if verdict.variables:
+            return False
+        if not (isinstance(verdict, Const) and verdict.value):
             raise self.error(message)
+        return True
 
     def axis(self, axis: int, rank: int, what: str = "axis") -> int:
         """An axis in [0, rank), counted from the end when negative."""
         if not -rank <= axis < rank:
             raise self.error(f"{what} {axis} is outside {-rank}..{rank} for a tensor of {rank} dimensions")
         return axis % rank
+
+    def entries(self, name: str, values: Sequence[int], count: int, least: int = LEAST) -> tuple[int, ...]:
+        """The entries of an attribute over the spatial dimensions: `count` of them, none below `least`."""
+        if len(values) != count:
+            raise self.error(f"{name} has {len(values)} entries, and the spatial dimensions take {count}")
+        if any(v < least for v in values):
+            raise self.error(f"{name} {list(values)} has an entry below {least}")
+        return tuple(values)
 
     def axes(self, axes: Sequence[int], rank: int) -> list[int]:
         """Axes in [0, rank), all different."""

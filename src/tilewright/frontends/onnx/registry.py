@@ -9,22 +9,29 @@ Positional parameters after the builder are inputs (`Tensor | None = None` may b
 keyword parameters are attributes with their type and default; one without a default must be given. Attribute types are
 `int`, `float`, `str`, `Ints`, `Floats`, `Strs`, `TensorProto`, `GraphProto`, each possibly `| None`. An attribute that
 a handler has no parameter for is not supported. `since` and `until` bound the versions of the operator set.
+
+Integers are sizes, places and counts, and so at most `LARGEST` in magnitude: sums of a few of them stay far from 64
+bits. `AnyInt` and `AnyInts` are those that are data, or that the handler clamps, which may be any number.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.frontends.onnx.values import Tensor
+from tilewright.graph.op import LARGEST
+from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:
     from onnx import AttributeProto
 
 Ints = tuple[int, ...]
+AnyInt = int
+AnyInts = tuple[int, ...]
 Floats = tuple[float, ...]
 Strs = tuple[str, ...]
 Results = Tensor | tuple[Tensor | None, ...]
@@ -33,6 +40,7 @@ F = TypeVar("F", bound=HandlerFunction)
 
 _KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
+    "AnyInt": 2, "AnyInts": 7,
 }  # fmt: skip
 _KIND_NAMES = {
     1: "a float", 2: "an integer", 3: "a string", 4: "a tensor", 5: "a graph", 6: "a list of floats",
@@ -42,11 +50,13 @@ _KIND_NAMES = {
 
 @dataclass(frozen=True)
 class Parameter:
-    """An attribute that a handler takes: its AttributeProto type and default; `required` when it has none."""
+    """An attribute that a handler takes: its AttributeProto type and default; `required` when it has none, and
+    `any_number` when integers are not bounded."""
 
     kind: int
     default: Any
     required: bool
+    any_number: bool
 
 
 @dataclass(frozen=True)
@@ -74,8 +84,9 @@ class Handler:
         found = {}
         for p in self._parameters:
             if p.kind is p.KEYWORD_ONLY:
-                kind = _KINDS[str(p.annotation).split(" |")[0]]
-                found[p.name] = Parameter(kind, None if p.default is p.empty else p.default, p.default is p.empty)
+                word, required = str(p.annotation).split(" |")[0], p.default is p.empty
+                default = None if required else p.default
+                found[p.name] = Parameter(_KINDS[word], default, required, word in ("AnyInt", "AnyInts"))
         return found
 
 
@@ -128,19 +139,23 @@ def check_call(handler: Handler, inputs: list[bool], given: Mapping[str, Attribu
     return problems
 
 
-def attribute_values(handler: Handler, given: Mapping[str, AttributeProto]) -> dict[str, Any]:
-    """The keyword arguments of the handler, from a node that `check_call` has nothing against."""
+def attribute_values(
+    handler: Handler, given: Mapping[str, AttributeProto], error: Callable[[str, str | None], UserError]
+) -> dict[str, Any]:
+    """The keyword arguments of the handler, from a node that `check_call` has nothing against. Raises what `error`
+    makes of a reason and a way to mend it for integers that sizes cannot be computed with."""
     return {
-        name: _value_of(given[name], p.kind) if name in given else p.default for name, p in handler.attributes.items()
+        name: _value_of(given[name], p, error) if name in given else p.default for name, p in handler.attributes.items()
     }
 
 
-def _value_of(attribute: AttributeProto, kind: int) -> Any:
-    match kind:
+def _value_of(attribute: AttributeProto, parameter: Parameter, error: Callable[[str, str | None], UserError]) -> Any:
+    match parameter.kind:
         case 1:
             return float(attribute.f)
         case 2:
-            return int(attribute.i)
+            (value,) = _bounded(attribute, (attribute.i,), parameter, error)
+            return value
         case 3:
             return attribute.s.decode("utf-8", "replace")
         case 4:
@@ -150,5 +165,20 @@ def _value_of(attribute: AttributeProto, kind: int) -> Any:
         case 6:
             return tuple(attribute.floats)
         case 7:
-            return tuple(attribute.ints)
+            return _bounded(attribute, attribute.ints, parameter, error)
     return tuple(s.decode("utf-8", "replace") for s in attribute.strings)
+
+
+def _bounded(
+    attribute: AttributeProto,
+    values: Iterable[int],
+    parameter: Parameter,
+    error: Callable[[str, str | None], UserError],
+) -> Ints:
+    found = tuple(int(v) for v in values)
+    for place, value in enumerate(found):
+        if not parameter.any_number and abs(value) > LARGEST:
+            entry = f"entry {place} of its attribute" if parameter.kind == 7 else "its attribute"
+            why = f"{entry} {attribute.name!r} is {value}; sizes are computed with numbers from {-LARGEST} to {LARGEST}"
+            raise error(why, "give the attribute a number that the model's sizes call for")
+    return found

@@ -113,9 +113,7 @@ class _Instance:
             return
         attrs = type(node.attrs)(*[substituted(v, self._known) for v in node.attrs.field_values()])
         inputs = tuple([self._values[v] for v in node.inputs])
-        types = node.op.infer(context, tuple([v.type for v in inputs]), attrs)
-        for type_ in types:
-            context.check_size(type_)
+        types = node.op.types(context, tuple([v.type for v in inputs]), attrs)
         for cond, message in context.requirements:
             self._require(context, cond, message)
         outputs = tuple([v.replace(type=t) for v, t in zip(node.outputs, types, strict=True)])
@@ -125,8 +123,8 @@ class _Instance:
     def _require(self, context: TypeContext, cond: Expr, message: str) -> None:
         """Asks for a condition once, unless it is decided."""
         verdict = simplify(cond)
-        if isinstance(verdict, Const):
-            if not verdict.value:
+        if isinstance(verdict, Const) or not verdict.variables:
+            if not (isinstance(verdict, Const) and verdict.value):
                 sides = [str(simplify(e)) for e in cond.children() if isinstance(e, Expr)]
                 raise context.error(_SIDES.sub(lambda m: sides[int(m[1])] if len(sides) == 2 else m[0], message))
         elif verdict not in self._required:

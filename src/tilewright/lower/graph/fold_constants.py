@@ -65,7 +65,7 @@ def _note(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> None
     if array is not None:
         known[value] = array
     elif not node.inputs and node.op.pattern is not Pattern.SHAPE and _elements(node) <= limit and _is_static(node):
-        known[value] = node.op.meaning((), node.attrs)[0]
+        known[value] = node.op.meaning((), node.attrs.evaluated({}))[0]
 
 
 def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> tuple[Array, ...] | None:
@@ -79,7 +79,7 @@ def _compute(edit: Edit, known: dict[Value, Array], node: Node, limit: int) -> t
         return None
     try:
         with np.errstate(all="ignore"):
-            results = node.op.meaning(tuple([known[v] for v in inputs]), node.attrs)
+            results = node.op.meaning(tuple([known[v] for v in inputs]), node.attrs.evaluated({}))
     except RuntimeFault:
         return None
     return tuple([np.ascontiguousarray(r).reshape(r.shape) for r in results])

@@ -164,14 +164,14 @@ def by_tiles(edit: Edit, node: Node, found: Convolution, tiles: Tiles) -> Value:
     edit.source = node.source
     size, stride, depth = tiles.size, found.sizes.stride, tiles.depth
     number = found.sizes.tiles(size)
-    u = transform_filter(found.filters, size, stride)
+    u = transform_filter(found.filters, size, stride, (dtypes.bf16 if depth > 1 else dtypes.f32).numpy)
     factors: dict[str, object] = {}
     product: dict[str, object] = {"spec": "n x c t, x c o -> n x t o"}
     if depth > 1:
         u = u.reshape(u.shape[0], -1, depth, u.shape[2])
         factors = {"depth": depth, "dtype": dtypes.bf16}
         product = {"spec": "n x c t p, x c p o -> n x t o", "dtype": dtypes.f32}
-    filters = edit.constant(u.astype((dtypes.bf16 if depth > 1 else dtypes.f32).numpy), "filters")
+    filters = edit.constant(u, "filters")
 
     def add(op: str, *inputs: Value, **attrs: object) -> Value:
         made = edit.typed(op, inputs, attrs, op)

@@ -76,7 +76,8 @@ class _Programs:
 
     def __init__(self) -> None:
         self._by_kernel: dict[Form, tuple[str, tuple[Var, ...]]] = {}
-        self._by_program: dict[Form, str] = {}
+        self._alike: dict[Form, list[Function]] = {}
+        self._forms: dict[Function, Form] = {}
 
     def met(self, form: Form) -> tuple[str, tuple[Var, ...]] | None:
         """The name and the symbols of the program of kernels of this form, once there is one."""
@@ -84,9 +85,24 @@ class _Programs:
 
     def enter(self, form: Form, function: Function) -> tuple[str, tuple[Var, ...]]:
         """The same, of a form not met before: those of the first function that is the same program."""
-        name = self._by_program.setdefault(form_of(function), function.name)
-        self._by_kernel[form] = name, function.symbols
+        alike = self._alike.setdefault(_outline(function), [])
+        first = next((f for f in alike if self._form(f) == self._form(function)), function)
+        if first is function:
+            alike.append(function)
+        self._by_kernel[form] = first.name, function.symbols
         return self._by_kernel[form]
+
+    def _form(self, function: Function) -> Form:
+        if function not in self._forms:
+            self._forms[function] = form_of(function)
+        return self._forms[function]
+
+
+def _outline(function: Function) -> Form:
+    """What is quickly told of a function, and the same of those of one form."""
+    shapes = [tuple([e.value if isinstance(e, Const) else None for e in b.shape]) for b in function.params]
+    kinds = [type(s) for s in statements(function.body)]
+    return (*shapes, *(b.dtype for b in function.params), *kinds)
 
 
 Form = tuple[object, ...]

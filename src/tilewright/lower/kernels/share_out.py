@@ -9,7 +9,7 @@
 A loop of few iterations, or of nobody knows how many, leaves it to the loop inside it: that one is cut into parts where
 it is large, and fused with the outer one otherwise. The outermost loop of a nest whose iterations are independent
 becomes parallel where no schedule said so; a loop that has a grain stays as it is. The grain is the number of
-iterations whose work comes to SHARE; sizes that are not known count as USUAL_SIZE.
+iterations whose work comes to SHARE; sizes that are not known are what `plan/price/sizes.py` assumes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import math
 
 from tilewright.analysis.cost import value_flops
 from tilewright.expr.build import maximum, minimum
-from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
@@ -37,6 +36,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
+from tilewright.plan.price.sizes import Sizes
 from tilewright.schedule.nests import extent_of, fuse, is_spatial
 
 SHARE = 60_000
@@ -61,8 +61,6 @@ PARTS = 32
 
 FUSED = 0.05
 """The least part of a share that an iteration of a fused loop holds: its divisions must not count."""
-
-USUAL_SIZE = 64
 
 
 def share_out(function: Function) -> Function:
@@ -155,5 +153,4 @@ def _work(stmt: Stmt, reused: bool = False) -> float:
 
 
 def _guess(e: Expr) -> float:
-    values: dict[Var, int] = dict.fromkeys(variables_of(e), USUAL_SIZE)
-    return max(float(evaluate(e, values)), 0.0)
+    return float(max(Sizes().value(e), 0))

@@ -75,7 +75,13 @@ def expand_math(function: Function, fused: bool = True) -> Function:
     def change(node: Node) -> Node:
         return _expand(node, fused) if isinstance(node, Call) else node
 
-    body = map_expressions(function.body, lambda e: transform(transform(e, change_sum, sums), change, memo))
+    def calls_nothing(node: Node) -> bool:
+        return isinstance(node, Expr) and not node.kinds & Call.bit
+
+    def expanded(e: Expr) -> Expr:
+        return transform(transform(e, change_sum, sums, calls_nothing), change, memo, calls_nothing)
+
+    body = map_expressions(function.body, expanded, lambda stmt: not stmt.kinds() & Call.bit)
     return function if body is function.body else function.replace(body=body)
 
 

@@ -17,8 +17,11 @@ def unroll(function: Function) -> Function:
         if not (isinstance(node.begin, Const) and isinstance(node.end, Const)):
             return node.replace(kind=LoopKind.SERIAL)
         values = range(int(node.begin.value), int(node.end.value))
-        fresh = defines(node.body)
-        copies = [_iteration(node, fresh_copy(node.body) if fresh else node.body, v) for v in values]
+        if defines(node.body):
+            copies = [_Body(fresh_copy(node.body), node.var).at(v) for v in values]
+        else:
+            body = _Body(node.body, node.var)
+            copies = [body.at(v) for v in values]
         if any(isinstance(s, If) and node.var in s.cond.variables for s in statements(node.body)):
             copies = [transform_statements(copy, _decided) for copy in copies]
         return seq(*copies) if copies else Seq(())
@@ -27,31 +30,37 @@ def unroll(function: Function) -> Function:
     return function if body is function.body else function.replace(body=body)
 
 
-def _iteration(loop: For, body: Stmt, value: int) -> Stmt:
-    """The body for one value of the loop variable. Arithmetic on constants is done on the way (indices of register
-    buffers must be numbers), and what a number decides is decided."""
-    var = loop.var
-    memo: dict[Node, Node] = {var: const(value)}
+class _Body:
+    """The body of a loop over a variable; `over` are the expressions that the variable is in, parts before wholes."""
 
-    def settled(root: Expr) -> Expr:
-        if var not in root.variables:
-            return root
-        stack: list[Expr] = [root]
+    def __init__(self, body: Stmt, var: Var) -> None:
+        self.body, self.var = body, var
+        self.over: dict[Expr, None] = {}
+        map_expressions(body, self._find, self._stays)
+
+    def at(self, value: int) -> Stmt:
+        """The body for one value of the variable. Arithmetic on constants is done on the way (indices of register
+        buffers must be numbers), and what a number decides is decided."""
+        made: dict[Expr, Expr] = {self.var: const(value)}
+        known = made.get
+        for e in self.over:
+            made[e] = _folded(e, tuple([known(c, c) for c in e.children()]))
+        return map_expressions(self.body, lambda e: known(e, e), self._stays)
+
+    def _stays(self, stmt: Stmt) -> bool:
+        return self.var not in stmt.variables()
+
+    def _find(self, root: Expr) -> Expr:
+        over, var = self.over, self.var
+        stack = [root] if root is not var and var in root.variables else []
         while stack:
             node = stack[-1]
-            if node in memo:
-                stack.pop()
-                continue
-            waiting = [c for c in node.children() if c not in memo and _names(c, var, memo)]
-            if waiting:
+            waiting = [c for c in node.children() if c is not var and c not in over and var in c.variables]
+            if waiting and node not in over:
                 stack += waiting[::-1]
                 continue
-            memo[stack.pop()] = _folded(node, tuple([memo[c] for c in node.children()]))
-        found = memo[root]
-        assert isinstance(found, Expr)
-        return found
-
-    return map_expressions(body, settled, lambda stmt: var not in stmt.variables())
+            over[stack.pop()] = None
+        return root
 
 
 def _decided(node: Node) -> Node:
@@ -61,21 +70,11 @@ def _decided(node: Node) -> Node:
     return (node.then if node.cond.value else node.otherwise) or Seq(())
 
 
-def _names(e: Expr, var: Var, memo: dict[Node, Node]) -> bool:
-    """Whether an expression is over the variable; what is not becomes itself."""
-    if type(e) is not Var and var in e.variables:
-        return True
-    memo[e] = e
-    return False
-
-
-def _folded(node: Node, parts: tuple[Node, ...]) -> Node:
+def _folded(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    """An expression of other parts, folded."""
     match node:
         case Binary(a) | Compare(a) if node.lanes == 1 and a.dtype.is_int:
-            first, second = parts
-            assert isinstance(first, Expr)
-            assert isinstance(second, Expr)
-            return binary(type(node), first, second)
+            return binary(type(node), parts[0], parts[1])
         case And() | Or():
             first, second = parts
             for part, other in ((first, second), (second, first)):

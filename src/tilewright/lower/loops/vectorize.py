@@ -17,7 +17,7 @@ A small buffer that each iteration has for itself becomes one with room for all 
 from __future__ import annotations
 
 from tilewright.core.node import Node
-from tilewright.core.walk import postorder, preorder
+from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
@@ -91,7 +91,6 @@ class _Widener:
         self.begin = begin
         self.count = count
         self.memo: dict[Expr, Expr] = {}
-        self.depends: dict[Expr, bool] = {}
         self.lane = lane_type(width, count)
 
     def statement(self, stmt: Stmt) -> Stmt | None:
@@ -152,12 +151,7 @@ class _Widener:
         return any(self._contains(r) for r in roots)
 
     def _contains(self, root: Expr) -> bool:
-        if root not in self.depends:
-            for node in postorder(root):
-                if isinstance(node, Expr):
-                    parts = [self.depends[c] for c in node.children() if isinstance(c, Expr)]
-                    self.depends[node] = node is self.var or any(parts)
-        return self.depends[root]
+        return self.var in root.variables
 
     def vector(self, e: Expr) -> Expr:
         return e if e.lanes > 1 else Broadcast(e, self.count)

@@ -21,15 +21,13 @@ from dataclasses import dataclass
 from tilewright.analysis.arena import LINE
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
-from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
 from tilewright.lower.memory.place_buffers import Span, place_buffers
+from tilewright.plan.price.sizes import Sizes
 
 ALIGNMENT = LINE
-USUAL = 64
-"""What symbols are taken to be where layouts are compared: a batch, or a part of a sequence or an image's side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +118,8 @@ def _stage(buffer: Buffer, bound_at: Mapping[Var, int]) -> int:
 
 
 def _usual(size: Expr) -> int:
-    """A size in bytes with usual values for its symbols."""
-    if isinstance(size, Const):
-        return int(size.value)
-    symbols = [v for v in preorder(size) if isinstance(v, Var)]
-    return max(int(evaluate(size, dict.fromkeys(symbols, USUAL))), ALIGNMENT)
+    """A size in bytes, dynamic ones as `plan/price/sizes.py` assumes them."""
+    return int(size.value) if isinstance(size, Const) else max(Sizes().value(size), ALIGNMENT)
 
 
 def _largest(ends: Sequence[Expr]) -> Expr:

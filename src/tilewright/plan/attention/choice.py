@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.tile.registers import RegisterTile, choose_register_tile, known, tile_registers
+from tilewright.plan.price.sizes import known
+from tilewright.plan.tile.registers import RegisterTile, choose_register_tile, tile_registers
 from tilewright.target import Target
 
 SCORES_SHARE = 1 / 4

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind
-from tilewright.plan.tile.registers import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

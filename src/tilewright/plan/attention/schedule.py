@@ -24,10 +24,11 @@ from tilewright.plan.attention.pieces import products
 from tilewright.plan.attention.rows import in_lanes
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.gemm import choice as contraction_choice
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import without_dead_vectors
 from tilewright.plan.tile.nest import MANY, Nest, write_out, write_out_terms
 from tilewright.plan.tile.packing import STACK_BYTES, only_store, panels_of
-from tilewright.plan.tile.registers import RegisterTile, known
+from tilewright.plan.tile.registers import RegisterTile
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of

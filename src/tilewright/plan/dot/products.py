@@ -26,11 +26,12 @@ from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.facts.contraction import Contraction, Operand, begun, plain_contraction
 from tilewright.plan.gemm.choice import MANY, MOST_PLACES, panels_come_from_afar, rows_in_cache
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import panel_over_the_edge
 from tilewright.plan.tile.nest import ordered, write_out
 from tilewright.plan.tile.packing import STACK_BYTES
 from tilewright.plan.tile.prefetch import prefetch_constant
-from tilewright.plan.tile.registers import TALLEST, RegisterTile, choose_register_tile, known
+from tilewright.plan.tile.registers import TALLEST, RegisterTile, choose_register_tile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule

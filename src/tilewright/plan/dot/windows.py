@@ -24,9 +24,10 @@ from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.dot.products import Nest, Plan, copy_as, is_bounded, line_ahead, words_of
 from tilewright.plan.facts.contraction import Contraction, begun, plain_contraction
 from tilewright.plan.gemm.transposed import exchanged, read_by, results_apart, store_turned, turning_pays
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.tile.prefetch import prefetch_constant
-from tilewright.plan.tile.registers import RegisterTile, choose_register_tile, known, tile_cycles
+from tilewright.plan.tile.registers import RegisterTile, choose_register_tile, tile_cycles
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

@@ -19,7 +19,7 @@ from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.tile.registers import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

@@ -6,24 +6,22 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from tilewright.core.walk import preorder
-from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
-
-ASSUMED = 128
-"""What costs assume of a size that only a call knows."""
+from tilewright.plan.price.sizes import Sizes
 
 
 @dataclass(slots=True)
 class Dataflow:
     """The values of a graph function by their makers and readers; a reader is listed once, however often it reads.
-    Nodes in `aside` are planned otherwise: they make for themselves what maps without inputs make."""
+    Nodes in `aside` are planned otherwise: they make for themselves what maps without inputs make. `sizes` are those
+    of a call, where they are known."""
 
     function: GraphFunction
     aside: frozenset[Node] = frozenset()
+    sizes: Sizes = field(default_factory=Sizes)
     makers: dict[Value, Node] = field(init=False)
     readers: dict[Value, list[Node]] = field(init=False)
     results: frozenset[Value] = field(init=False)
@@ -37,6 +35,7 @@ class Dataflow:
 
     def __post_init__(self) -> None:
         nodes = self.function.nodes
+        self.sizes = self.sizes.within(self.function)
         self.makers = {v: node for node in nodes for v in node.outputs}
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
@@ -66,8 +65,7 @@ class Dataflow:
         if isinstance(e, Const):
             return max(int(e.value), 1)
         if e not in self._extents:
-            symbols = {v: ASSUMED for v in preorder(e) if isinstance(v, Var)}
-            self._extents[e] = max(int(evaluate(e, symbols)), 1)
+            self._extents[e] = self.sizes.extent(e)
         return self._extents[e]
 
     def elements(self, value: Value) -> int:

@@ -1,28 +1,36 @@
 """A plan as a report: what each kernel holds and is expected to take, and what else was priced.
 
-Times are predictions for one core, in seconds.
+Times are predictions for one core, in seconds, for the sizes that `plan/price/sizes.py` assumes; `PlanReport.predict`
+has those for the sizes of a call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from tilewright.expr.nodes import Expr
-from tilewright.graph.nodes import GraphFunction, Module, Value
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.variables import variables_of
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernel import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
+from tilewright.plan.fusion.whole import WHOLE
 from tilewright.plan.fusion.work import bytes_of, flops_of
+from tilewright.plan.price.kernels import CostModel, KernelCost
+from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.store import Json
+from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
     """A call of a kernel: the function it calls, its template, its operators in program order, the seconds that it is
-    expected to read, to write, to compute and to take in all, the front end's operators that it was made of, and what
-    it does and moves (`work.py`)."""
+    expected to read, to write, to compute and to take in all, the front end's operators that it was made of, what it
+    does and moves (`work.py`), and the symbols of its sizes, without which its times hold for any call."""
 
     name: str
     template: str
@@ -34,6 +42,7 @@ class KernelRow:
     source: tuple[str, ...]
     flops: Expr
     bytes: Expr
+    symbols: tuple[Var, ...] = ()
 
     def record(self) -> dict[str, object]:
         """The row as JSON says it."""
@@ -62,30 +71,95 @@ class PartRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """The plans of a module: a row for each call of a kernel in the order of the program, one for each decision."""
+    """The plans of a module: a row for each call of a kernel in the order of the program, one for each decision.
+    `prices` prices the same kernels for other sizes."""
 
     kernels: tuple[KernelRow, ...]
     parts: tuple[PartRow, ...]
+    prices: Prices | None = field(default=None, compare=False)
 
     @property
     def seconds(self) -> float:
         """What all calls are expected to take, bodies of loops counted once."""
         return sum(row.seconds for row in self.kernels)
 
+    def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
+        """The seconds that each call of a kernel is expected to take in a call of the program with these sizes, by the
+        names of its symbols; None where a kernel has sizes that are not given, or that are computed during the call."""
+        if self.prices is None:
+            return tuple(None if row.symbols else row.seconds for row in self.kernels)
+        costs = self.prices.of_call(sizes)
+        return tuple(None if cost is None else cost.seconds for cost in costs)
+
     def part_of(self, kernel: str) -> PartRow | None:
         """The decision that made a kernel; of several calls, that of the first."""
         return next((row for row in self.parts if kernel in row.kernels), None)
 
 
-def report(plans: Mapping[str, Plan], planned: Module) -> PlanReport:
-    """The report on the plans of graph functions, by their names; `planned` is the module that calls the kernels."""
+class Prices:
+    """The kernels of a module's plans, to be priced for the sizes of calls, in the order of the plans."""
+
+    def __init__(self, module: Module, plans: Mapping[str, Plan], target: Target) -> None:
+        self._module = module.with_constants({})
+        self._plans = dict(plans)
+        self._target = target
+
+    def of_call(self, sizes: Mapping[str, int]) -> list[KernelCost | None]:
+        """What each kernel costs in a call of these sizes; None where it has sizes that these do not tell."""
+        known = sizes_of_call(self._module, sizes)
+        return [
+            cost for name, plan in self._plans.items() for cost in self._costs(name, plan, known.get(name, Sizes()))
+        ]
+
+    def _costs(self, name: str, plan: Plan, sizes: Sizes) -> list[KernelCost | None]:
+        function = self._module.functions[name]
+        assert isinstance(function, GraphFunction)
+        model = CostModel(Dataflow(function, aside(plan), sizes), self._target)
+        return [
+            model.kernel(k.nodes, k.inside, k.beside) if all(v in sizes.known for v in symbols_of(k)) else None
+            for k in plan.kernels
+        ]
+
+
+def aside(plan: Plan) -> frozenset[Node]:
+    """The nodes of kernels that were recognised as a whole: they are in no memo table."""
+    return frozenset(n for p in plan.parts if WHOLE in p.selection.alternatives for n in p.partition.nodes)
+
+
+def symbols_of(kernel: Kernel) -> tuple[Var, ...]:
+    """The symbols in the types of what a kernel's nodes read and make."""
+    shapes = (v.type.shape for n in kernel.nodes for v in (*n.inputs, *n.outputs))
+    return tuple(dict.fromkeys(s for shape in shapes for e in shape for s in variables_of(e)))
+
+
+def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
+    """The number of the row that each place of a program calls, by the kernels' names; None where there is none. A
+    kernel's calls stand in the program in the plan's order, each at one place or, where a loop runs to and fro, at
+    several."""
+    found: dict[str, list[int]] = {}
+    for n, name in enumerate(rows):
+        found.setdefault(name, []).append(n)
+    names = [name.partition(".")[0] for name in sites]  # what is made of a kernel has its name and a dot
+    reached, met = Counter(names), Counter[str]()
+    made: list[int | None] = []
+    for name in names:
+        mine = found.get(name, [])
+        made.append(mine[met[name] * len(mine) // reached[name]] if mine else None)
+        met[name] += 1
+    return made
+
+
+def report(plans: Mapping[str, Plan], module: Module, planned: Module, target: Target) -> PlanReport:
+    """The report on the plans of a module's graph functions, by their names; `planned` is the module that calls the
+    kernels."""
     names: dict[Value, str] = {}
     for function in planned.functions.values():
         if isinstance(function, GraphFunction):
             names.update((v, n.attrs.callee) for n in function.nodes if isinstance(n.attrs, Call) for v in n.outputs)
     kernels = [k for plan in plans.values() for k in plan.kernels]
     parts = [part for plan in plans.values() for part in plan.parts if part.kernels]
-    return PlanReport(tuple(_kernel(k, names) for k in kernels), tuple(_part(part, names) for part in parts))
+    rows = tuple(_kernel(k, names) for k in kernels)
+    return PlanReport(rows, tuple(_part(part, names) for part in parts), Prices(module, plans, target))
 
 
 def _kernel(kernel: Kernel, names: Mapping[Value, str]) -> KernelRow:
@@ -93,9 +167,8 @@ def _kernel(kernel: Kernel, names: Mapping[Value, str]) -> KernelRow:
     operators = tuple(node.op.name for node in kernel.nodes if node.inputs)
     times = (cost.read, cost.write, cost.compute, cost.seconds)
     source = tuple(dict.fromkeys(node.source for node in kernel.nodes if node.source))
-    return KernelRow(
-        _name(kernel, names), kernel.template, operators, *times, source, flops_of(kernel), bytes_of(kernel)
-    )
+    work = flops_of(kernel), bytes_of(kernel)
+    return KernelRow(_name(kernel, names), kernel.template, operators, *times, source, *work, symbols_of(kernel))
 
 
 def _part(part: Part, names: Mapping[Value, str]) -> PartRow:

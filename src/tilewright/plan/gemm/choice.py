@@ -16,6 +16,7 @@ from tilewright.plan.gemm.operands import (
     tallest,
     terms_in_cache,
 )
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.registers import (
     DIFFERENCE,
     STREAMS,
@@ -24,7 +25,6 @@ from tilewright.plan.tile.registers import (
     choose_even_tile,
     choose_register_tile,
     choose_row_tile,
-    known,
     tile_registers,
 )
 from tilewright.target import Target

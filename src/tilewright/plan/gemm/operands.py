@@ -9,7 +9,8 @@ from __future__ import annotations
 from tilewright.expr.nodes import Const
 from tilewright.loops.nodes import Buffer
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.tile.registers import TALLEST, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.tile.registers import TALLEST
 from tilewright.target import Target
 from tilewright.target.host import Cache
 

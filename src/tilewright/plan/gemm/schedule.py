@@ -21,11 +21,11 @@ from tilewright.plan.facts.contraction import Contraction, begun, plain_contract
 from tilewright.plan.gemm.choice import MANY, Choice, choose
 from tilewright.plan.gemm.phases import in_phases
 from tilewright.plan.gemm.transposed import schedule_turned, turn
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import settle_edges, whole_panels_apart, without_dead_vectors
 from tilewright.plan.tile.nest import Nest, tile_loops, write_out
 from tilewright.plan.tile.packing import keep_near, pack, pack_in_first_tile, panels_in_cache, share_packing
 from tilewright.plan.tile.prefetch import prefetch_constant, prefetch_results
-from tilewright.plan.tile.registers import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

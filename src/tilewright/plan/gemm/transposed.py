@@ -22,17 +22,11 @@ from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice, terms_at_once
 from tilewright.plan.gemm.operands import line_elements
 from tilewright.plan.gemm.phases import MOST_PHASES
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.registers import (
-    RegisterTile,
-    candidates,
-    choose_register_tile,
-    known,
-    tile_cycles,
-    tile_registers,
-)
+from tilewright.plan.tile.registers import RegisterTile, candidates, choose_register_tile, tile_cycles, tile_registers
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.points import SIDE

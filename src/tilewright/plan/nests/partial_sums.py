@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import For
-from tilewright.plan.fusion.dataflow import ASSUMED
+from tilewright.plan.price.sizes import USUAL
 from tilewright.report.errors import UserError
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
@@ -46,7 +46,7 @@ def _cut_at(loops: list[For]) -> tuple[Var, int] | None:
     first = next((n for n, size in enumerate(sizes) if size is None or size >= FEW), None)
     if first is None:
         return None
-    size, each = sizes[first], math.prod(ASSUMED if s is None else s for s in sizes) // (sizes[first] or ASSUMED)
+    size, each = sizes[first], math.prod(USUAL if s is None else s for s in sizes) // (sizes[first] or USUAL)
     least = math.ceil(PART / max(each, 1))
     if size is None:
         return loops[first].var, least

@@ -26,7 +26,7 @@ import numpy as np
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Expr, Var
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
+from tilewright.ops.strassen import AT_ONCE, DERIVED, PRODUCTS, STORED, input_terms, output_terms
 from tilewright.plan.price import margin
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
@@ -45,9 +45,6 @@ LEFT = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None
 
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
-
-AT_ONCE = 32
-"""Rows of a constant that NumPy looks at together: its temporaries stay in the caches of whatever compiles."""
 
 
 @dataclass(frozen=True, slots=True)

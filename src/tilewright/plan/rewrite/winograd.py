@@ -30,7 +30,7 @@ import numpy as np
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DType, bf16, f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var
-from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transform_filter
+from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
 from tilewright.plan.dot.instruction import Dot
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
@@ -133,8 +133,10 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
     edge = edge_of(size, stride)
     rows = np.abs(np.array(INPUT[size, stride])).sum(1)
     out = np.abs(np.array(OUTPUT[size, stride]))
-    u = transform_filter(filters, size, stride)
-    u = np.abs(u, out=u).sum(1).reshape(edge, edge, -1)
+    sums = np.zeros((edge * edge, len(filters)))
+    for _, part in transformed_parts(filters, size, stride):
+        sums += np.abs(part, out=part).sum(1)
+    u = sums.reshape(edge, edge, -1)
     reached = np.einsum("ap,pqo,bq->abo", out, u * rows[:, None, None] * rows[None, :, None], out).max((0, 1))
     return float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
 

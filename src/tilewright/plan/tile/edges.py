@@ -10,9 +10,10 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import cut_at
 from tilewright.plan.tile.nest import Nest
-from tilewright.plan.tile.registers import RegisterTile, known
+from tilewright.plan.tile.registers import RegisterTile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule

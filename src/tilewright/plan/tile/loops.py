@@ -8,7 +8,7 @@ from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Block
-from tilewright.plan.tile.registers import UNKNOWN, known
+from tilewright.plan.price.sizes import LARGE, known
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import bound, conjuncts
@@ -34,7 +34,7 @@ def extent(s: Schedule, loop: Var) -> int:
 def inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
     """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
     The axis counts by `step`, and what is between is counted by another one."""
-    first, end = 0, UNKNOWN
+    first, end = 0, LARGE
     for cond in conjuncts(block.where):
         p = bound(cond)
         found = affine_in(p, axis) if p is not None else None

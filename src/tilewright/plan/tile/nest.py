@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Var
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import MANY, MOST_WRITTEN_OUT, Choice
-from tilewright.plan.tile.registers import RegisterTile, known
+from tilewright.plan.price.sizes import known
+from tilewright.plan.tile.registers import RegisterTile
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind, Store
 from tilewright.plan.facts.contraction import Contraction, Operand
-from tilewright.plan.tile.registers import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
 

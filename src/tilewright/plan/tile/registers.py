@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
 from tilewright.target import Target
 
 FMA_PORTS = 2
@@ -27,9 +26,6 @@ ROW_TRAFFIC, VECTOR_TRAFFIC = 0.03, 0.2
 
 STORE_CYCLES = 2
 """What writing one vector of a finished tile costs beside its terms, epilogue included."""
-
-UNKNOWN = 1 << 12
-"""The extent that is assumed of a dimension that only a call knows."""
 
 SECOND_CACHE = 0.5
 """What a vector of a panel that does not stay in the first cache adds to each term beyond that."""
@@ -189,8 +185,3 @@ def tile_cycles(
 def hertz(target: Target) -> float:
     """The cycles a second that a core's f32 peak stands for."""
     return target.fma_gflops * 1e9 / (2 * FMA_PORTS * target.lanes(dtypes.f32))
-
-
-def known(extent: Expr) -> int:
-    """An extent as a number."""
-    return int(extent.value) if isinstance(extent, Const) else UNKNOWN

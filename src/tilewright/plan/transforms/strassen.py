@@ -10,7 +10,7 @@ from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
-from tilewright.plan.tile.registers import known
+from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -24,8 +24,8 @@ from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.gemm.transposed import store_turned
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import cut_at
-from tilewright.plan.tile.registers import known
 from tilewright.schedule.find import find_block, find_buffer, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts

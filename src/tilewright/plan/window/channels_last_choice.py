@@ -12,7 +12,7 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Operand, factors_of
-from tilewright.plan.tile.registers import known
+from tilewright.plan.price.sizes import known
 from tilewright.plan.window.depthwise_choice import MOST_TERMS, calls_functions, last_block, side_along
 from tilewright.schedule.find import stored_buffers
 from tilewright.schedule.nests import extent_of

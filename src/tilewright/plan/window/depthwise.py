@@ -36,8 +36,8 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import begun, plain_contraction
+from tilewright.plan.price.sizes import LARGE
 from tilewright.plan.tile.loops import extent, inside, loop_of, loops_of, parts
-from tilewright.plan.tile.registers import UNKNOWN
 from tilewright.plan.window.depthwise_choice import (
     Choice,
     Held,
@@ -332,7 +332,7 @@ def _bring_near(s: Schedule, w: Windows, choice: Choice, pad: str, copy: str) ->
     for plane in planes:
         s.unroll(plane)
     if choice.by_rows:
-        rows = _for_all_tiles(rows, w, choice) if planes else (0, UNKNOWN)
+        rows = _for_all_tiles(rows, w, choice) if planes else (0, LARGE)
     image = parts(s, row, rows)[1]
     if whole and not written_out:
         held = blocks(find_loop(s.func, image))[-1].name

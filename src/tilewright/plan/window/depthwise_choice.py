@@ -14,8 +14,8 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.loops.nodes import Axis, Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, Operand
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import extent
-from tilewright.plan.tile.registers import known
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused

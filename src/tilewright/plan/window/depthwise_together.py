@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.registers import known
 from tilewright.plan.window.depthwise_choice import (
     Windows,
     channel_axis,

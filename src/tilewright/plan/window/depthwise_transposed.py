@@ -19,9 +19,9 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.registers import known
 from tilewright.plan.window.depthwise_choice import FEW_WEIGHTS, Windows, channel_axis, is_the_same_all_over
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.points import SIDE

@@ -21,8 +21,8 @@ from tilewright.expr.nodes import Const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Function
+from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import loop_of
-from tilewright.plan.tile.registers import known
 from tilewright.plan.window.depthwise import hold
 from tilewright.plan.window.depthwise_choice import (
     NEAR_SHARE,
@@ -61,12 +61,19 @@ WRITTEN_OUT = 64
 
 def schedule_pool(function: Function, target: Target) -> Schedule | None:
     """The schedule of a kernel that reduces windows along rows, of sizes known to the compiler; None for any other."""
-    pool = find_pool(all_inlined(function, once=True))
+    pool = find_pool(all_inlined(function, once=True)) if _may_be_pool(function) else None
     if pool is None:
         return None
     s = Schedule(function)
     s.inline_all(once=True)
     return apply_pool(s, pool, choose_tile(pool, target))
+
+
+def _may_be_pool(function: Function) -> bool:
+    """Whether there is one reduction, of what may be one image: no inlining makes others so."""
+    reducing = [b for b in blocks(function.body) if b.reduce]
+    given = {load.buffer for b in reducing for load in loads(b)} & set(function.params[: function.inputs])
+    return len(reducing) == 1 and len(given) <= 1
 
 
 def find_pool(function: Function) -> Windows | None:

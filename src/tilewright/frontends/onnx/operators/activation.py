@@ -8,7 +8,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Const
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.registry import handles
+from tilewright.frontends.onnx.registry import AnyInt, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 
@@ -104,7 +104,7 @@ def dropout_by_attributes(b: Emit, x: Tensor, *, ratio: float = 0.5) -> tuple[Te
 
 @handles("Dropout", since=12)
 def dropout(
-    b: Emit, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *, seed: int = 0
+    b: Emit, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *, seed: AnyInt = 0
 ) -> tuple[Tensor | None, ...]:
     """At inference the tensor itself. In training mode only a ratio of zero, which drops nothing, is not random."""
     if training is not None:

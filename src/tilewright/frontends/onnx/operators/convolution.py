@@ -45,24 +45,18 @@ def windows(
     """The attributes that convolutions and pools share, with their defaults, checked; automatic padding computed."""
     n = len(extents)
     ones = (1,) * n
-    steps, apart = strides or ones, dilations or ones
-    amounts = pads or (0,) * (2 * n)
     if auto_pad not in AUTO_PADS:
         raise Unsupported(f"auto_pad is {auto_pad!r}, not one of {', '.join(AUTO_PADS)}")
-    for name, values, count in (
-        ("kernel_shape", kernel, n), ("strides", steps, n), ("dilations", apart, n), ("pads", amounts, 2 * n)
-    ):  # fmt: skip
-        if len(values) != count:
-            raise b.error(f"{name} has {len(values)} entries for {n} spatial dimensions")
-        if name != "pads" and any(v < 1 for v in values):
-            raise b.error(f"{name} {list(values)} has an entry below 1")
+    kernel = b.entries("kernel_shape", kernel, n, 1)
+    steps, apart = b.entries("strides", strides or ones, n, 1), b.entries("dilations", dilations or ones, n, 1)
+    amounts = b.entries("pads", pads or (0,) * (2 * n), 2 * n)
     if auto_pad in ("NOTSET", "VALID"):
         used = [const(a) for a in (amounts if auto_pad == "NOTSET" else (0,) * (2 * n))]
-        return Windows(tuple(kernel), steps, apart, tuple(used[:n]), tuple(used[n:]))
+        return Windows(kernel, steps, apart, tuple(used[:n]), tuple(used[n:]))
     both = [_same_padding(*row) for row in zip(extents, kernel, steps, apart, strict=True)]
     less, more = [simplify(t // 2) for t in both], [simplify(t - t // 2) for t in both]
     low, high = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-    return Windows(tuple(kernel), steps, apart, tuple(low), tuple(high))
+    return Windows(kernel, steps, apart, tuple(low), tuple(high))
 
 
 def _same_padding(extent: Expr, kernel: int, stride: int, dilation: int) -> Expr:
@@ -158,8 +152,8 @@ def conv_transpose(
     n = x.rank - 2
     kernel = window_of(b, x, w, kernel_shape, group)
     view = windows(b, x.shape[2:], kernel, strides, dilations, pads, "NOTSET" if output_shape else auto_pad)
-    extra = output_padding or (0,) * n
-    wanted = None if output_shape is None else tuple(output_shape[-n:])
+    extra = b.entries("output_padding", output_padding or (0,) * n, n, 0)
+    wanted = None if output_shape is None else b.entries("output_shape", output_shape[-n:], n, 0)
     low, high = _outer_padding(x, view, extra, wanted, auto_pad)
     zeros = _spread(b, x, view.strides)
     around_low = [span - 1 - p for span, p in zip(view.spans(), low, strict=True)]

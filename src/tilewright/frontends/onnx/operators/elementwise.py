@@ -10,7 +10,7 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.registry import Floats, Ints, handles
+from tilewright.frontends.onnx.registry import AnyInt, AnyInts, Floats, handles
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.frontends.onnx.values import Tensor, Unsupported
 
@@ -175,8 +175,8 @@ def constant(
     value: TensorProto | None = None,
     value_float: float | None = None,
     value_floats: Floats | None = None,
-    value_int: int | None = None,
-    value_ints: Ints | None = None,
+    value_int: AnyInt | None = None,
+    value_ints: AnyInts | None = None,
 ) -> Tensor:
     if value is not None:
         return b.of_array(b.tensor_data(value), "constant")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
 
 

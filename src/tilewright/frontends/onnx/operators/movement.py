@@ -10,9 +10,10 @@ from tilewright.expr.build import equal, less, less_equal, maximum, minimum, sel
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.operators.shape import LARGEST, from_data, steps_between
-from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.operators.shape import from_data, steps_between
+from tilewright.frontends.onnx.registry import AnyInts, Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 
 
 @handles("Transpose")
@@ -64,7 +65,7 @@ def _split(b: Emit, x: Tensor, axis: int, sizes: Sequence[Expr]) -> tuple[Tensor
 
 
 @handles("Slice", until=9)
-def slice_by_attributes(b: Emit, x: Tensor, *, starts: Ints, ends: Ints, axes: Ints | None = None) -> Tensor:
+def slice_by_attributes(b: Emit, x: Tensor, *, starts: AnyInts, ends: AnyInts, axes: Ints | None = None) -> Tensor:
     count = len(starts)
     return _slice(b, x, [const(s) for s in starts], [const(e) for e in ends], axes or range(count), [const(1)] * count)
 
@@ -250,8 +251,8 @@ def _image(b: Emit, x: Tensor) -> tuple[Expr, Expr, Expr, Expr]:
 def trilu(b: Emit, x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     """The upper (or lower) triangle of each matrix, counted from diagonal k; zeros elsewhere."""
     rows, columns = (b.align(b.iota((x.shape[a],), 0), a, x.rank) for a in (x.rank - 2, x.rank - 1))
-    shifted = rows if k is None else rows + b.reshape(k, ())
-    keep = b.map("le", shifted, columns) if upper else b.map("le", columns, shifted)
+    least, place = (rows, columns) if k is None else (b.reshape(k, ()), columns - rows)
+    keep = b.map("le", least, place) if upper else b.map("le", place, least)
     return b.select(keep, x, b.full((), 0, x.dtype))
 
 

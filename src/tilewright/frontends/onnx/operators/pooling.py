@@ -11,10 +11,10 @@ from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.convolution import Windows, padded, windows
 from tilewright.frontends.onnx.operators.reduction import mean_over
-from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
 
 

@@ -15,9 +15,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Expr, const
 from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.registry import Floats, Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 
 _POLICIES = ("stretch", "not_larger", "not_smaller")
 _MODES = ("nearest", "linear", "cubic")
@@ -175,11 +175,11 @@ def _is_one(x: Tensor) -> bool:
 
 def _scaled(b: Emit, extent: Expr, scale: Tensor, region: tuple[Tensor, Tensor] | None, options: Options) -> Expr:
     """floor(extent * scale), of the region's part of the extent where there is one."""
+    if scale.array is not None and not 0 < float(scale.array.reshape(-1)[0]) <= LARGEST:
+        raise b.error(f"a scale of Resize is {float(scale.array.reshape(-1)[0])}", "scales are numbers above 0")
     size = b.of_size(extent, dtypes.f64) * scale
     if region is not None:
         size = size * (region[1] - region[0])
-    if scale.array is not None and not 0 < float(scale.array.reshape(-1)[0]) <= LARGEST:
-        raise b.error(f"a scale of Resize is {float(scale.array.reshape(-1)[0])}", "scales are numbers above 0")
     whole = b.select(b.map("lt", b.scalar(0, scale.dtype), scale), b.map("floor", size), -1)
     return b.size(b.cast(whole, dtypes.i64), "a size of Resize (-1 for a scale that is not positive)", 0, LARGEST)
 

@@ -13,14 +13,12 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.softmax import product
-from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.registry import AnyInt, Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 
 if TYPE_CHECKING:
     from onnx import TensorProto
-
-LARGEST = 1 << 40
-"""The greatest extent that a size from data may have."""
 
 
 @handles("Shape", until=14)
@@ -29,7 +27,7 @@ def shape(b: Emit, x: Tensor) -> Tensor:
 
 
 @handles("Shape", since=15)
-def shape_part(b: Emit, x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
+def shape_part(b: Emit, x: Tensor, *, start: AnyInt = 0, end: AnyInt | None = None) -> Tensor:
     last = x.rank if end is None else end
     first, last = (min(max(i + x.rank if i < 0 else i, 0), x.rank) for i in (start, last))
     return b.of_sizes(x.shape[first:last])
@@ -276,8 +274,8 @@ def steps_between(start: Expr, end: Expr, step: Expr) -> Expr:
 
 
 @handles("EyeLike")
-def eye_like(b: Emit, x: Tensor, *, dtype: int | None = None, k: int = 0) -> Tensor:
+def eye_like(b: Emit, x: Tensor, *, dtype: int | None = None, k: AnyInt = 0) -> Tensor:
     if x.rank != 2:
         raise b.error(f"EyeLike takes a matrix, not a tensor of {x.rank} dimensions")
     rows, columns = (b.align(b.iota((x.shape[a],), 0), a, 2) for a in (0, 1))
-    return b.cast(b.map("eq", rows + k, columns), x.dtype if dtype is None else dtype_of(dtype))
+    return b.cast(b.map("eq", columns - rows, k), x.dtype if dtype is None else dtype_of(dtype))

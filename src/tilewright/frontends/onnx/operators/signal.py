@@ -12,10 +12,10 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.frontends.onnx.emit import Emit
 from tilewright.frontends.onnx.operators.permute import permuted
-from tilewright.frontends.onnx.operators.shape import LARGEST
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
 from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
 
 
@@ -158,7 +158,9 @@ def col2im(
     n = len(extents)
     if len(kernel) != n or x.rank != 3:
         raise b.error("Col2Im takes [batch, channels * block, blocks], and as many block as image dimensions")
-    apart, step, around = dilations or (1,) * n, strides or (1,) * n, pads or (0,) * (2 * n)
+    apart = b.entries("dilations", dilations or (1,) * n, n, 1)
+    step = b.entries("strides", strides or (1,) * n, n, 1)
+    around = b.entries("pads", pads or (0,) * (2 * n), 2 * n, 0)
     channels = simplify(x.shape[1] // product(kernel))
     wide = [e + around[d] + around[d + n] for d, e in enumerate(extents)]
     blocks = [simplify((w - ((k - 1) * a + 1)) // s + 1) for w, k, a, s in zip(wide, kernel, apart, step, strict=True)]

@@ -1,0 +1,48 @@
+"""Loops around loops that never run: an array without elements may have other dimensions of any size.
+
+for i in 0..n:                 runs only where n > 0 and m > 0, and not n times for nothing
+  for j in 0..m: …
+"""
+
+from __future__ import annotations
+
+from tilewright.expr.build import less
+from tilewright.expr.nodes import And, Const, Expr, Or, Var
+from tilewright.expr.simplify import simplify
+from tilewright.loops.nodes import For, Let, Seq, Stmt
+
+FEW = 1 << 20
+"""Iterations that take no time to speak of, whether they do something or not."""
+
+
+def acts(loop: For) -> Expr | None:
+    """What must hold on symbols for a loop to do anything, where its own bounds say too little: they let it run for
+    long, and all that stands in it are loops. None where there is nothing to ask."""
+    if isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.end.value - loop.begin.value <= FEW:
+        return None
+    inside = _needs(loop.body, frozenset((loop.var,)))
+    return None if inside is None else simplify(And(less(loop.begin, loop.end), inside))
+
+
+def _needs(stmt: Stmt, inner: frozenset[Var]) -> Expr | None:
+    """What must hold for the statement to do anything, over variables that are not `inner`; None where nothing must."""
+    if isinstance(stmt, Seq):
+        found: Expr | None = None
+        for part in stmt.body:
+            if isinstance(part, Let):
+                inner |= {part.var}
+                continue
+            one = _needs(part, inner)
+            if one is None:
+                return None
+            found = one if found is None else Or(found, one)
+        return found
+    if not isinstance(stmt, For):
+        return None
+    inside = _needs(stmt.body, inner | {stmt.var})
+    if inner & (stmt.begin.variables | stmt.end.variables):
+        return inside
+    runs = less(stmt.begin, stmt.end)
+    if isinstance(runs, Const) and runs.value:
+        return inside
+    return runs if inside is None else And(runs, inside)

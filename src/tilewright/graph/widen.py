@@ -1,0 +1,60 @@
+"""A module in double precision: the same graphs with every floating-point tensor and attribute of type f64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, const
+from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.types.tensor import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Widened:
+    """`module` is in double precision, but for its constants, which stay as they are; `narrow` has, for each of its
+    nodes, the one that it was made of."""
+
+    module: Module
+    narrow: dict[Node, Node]
+
+
+def widen(module: Module) -> Widened:
+    """The graph functions of a module in double precision."""
+    narrow: dict[Node, Node] = {}
+    for function in module.functions.values():
+        if isinstance(function, GraphFunction):
+            module = module.with_function(_widen_function(function, narrow))
+    return Widened(module, narrow)
+
+
+def _widen_function(function: GraphFunction, narrow: dict[Node, Node]) -> GraphFunction:
+    values: dict[Value, Value] = {}
+
+    def value_of(value: Value) -> Value:
+        if value not in values:
+            values[value] = Value(value.name, _widen(value.type))
+        return values[value]
+
+    for node in function.nodes:
+        attrs = type(node.attrs)(*map(_widen, node.attrs.field_values()))
+        inputs, outputs = (tuple(map(value_of, part)) for part in (node.inputs, node.outputs))
+        narrow[Node(node.op, inputs, attrs, outputs, node.binds, node.source)] = node
+    made = list(narrow)[-len(function.nodes) :] if function.nodes else []
+    params, results = (tuple(map(value_of, part)) for part in (function.params, function.results))
+    return function.replace(params=params, nodes=tuple(made), results=results)
+
+
+def _widen(field: Any) -> Any:
+    """A type, an attribute, or a tuple of them."""
+    match field:
+        case dtypes.DType():
+            return dtypes.f64 if field.is_float else field
+        case TensorType(dtype, shape):
+            return TensorType(_widen(dtype), shape)
+        case Const(value, dtype) if dtype.is_float:
+            return const(value, dtypes.f64)
+        case tuple():
+            return tuple(map(_widen, field))
+    return field

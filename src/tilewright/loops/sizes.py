@@ -1,0 +1,27 @@
+"""How large a buffer may be: so that the address of an element, and the number of bytes, are far from 64 bits."""
+
+from __future__ import annotations
+
+from tilewright.core.node import Node
+from tilewright.core.walk import postorder
+from tilewright.expr.nodes import Const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.faults import Fault
+from tilewright.loops.nodes import Buffer
+
+MOST_ELEMENTS = 1 << 40
+"""The most elements of a buffer by its constant dimensions, and the largest number that a size is computed with."""
+
+
+def check_size(at: Node, buffer: Buffer) -> None:
+    """Raises Fault, at the line of `at`, for a buffer whose constant dimensions are too many or too large."""
+    count = 1
+    for extent in buffer.shape:
+        known = simplify(extent)
+        numbers = [abs(int(e.value)) for e in postorder(known) if isinstance(e, Const) and e.dtype.is_int]
+        if isinstance(known, Const):
+            count *= max(int(known.value), 1)
+        largest = max([count, *numbers])
+        if largest > MOST_ELEMENTS:
+            why = f"its dimensions take {largest:,}, alone or multiplied, and the most is {MOST_ELEMENTS:,}"
+            raise Fault(at, f"{buffer.name} is too large", part=extent, why=why, mend="take a smaller size")

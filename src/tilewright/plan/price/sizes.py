@@ -1,0 +1,102 @@
+"""What is assumed of a dynamic size, and the sizes of a call where they are known.
+
+A plan is made before there is a call, for all sizes at once. Where a decision needs a number for a size that is an
+expression over symbols, it comes from here:
+
+    assumed(symbol)             what a symbol is taken to be: USUAL, or what its bounds leave next to that
+    Sizes()                     that for all symbols
+    Sizes({n: 32})              32 for n, that for all others; what a report prices the sizes of a call with
+
+A symbol is never taken to be less than the least that it can be (`Var.least`), nor outside the bounds of the `size`
+node that binds it: the number of boxes that a detector keeps is at most the number it has.
+
+Register tiles and blocks ask otherwise: a tile must be good for large extents, and small ones leave part of it unused
+for a short time only. They take a dynamic extent for LARGE (`known`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewright.core.walk import preorder
+from tilewright.expr.evaluate import evaluate
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.symbolic import Scan, Size
+
+USUAL = 128
+"""What a dynamic size is taken to be: a batch, the tokens of a text, or a side of a small image. No property of a
+machine: models do not say which sizes they are called with."""
+
+LARGE = 1 << 12
+"""What tiles and blocks take a dynamic extent to be: so many rows or columns that the edge counts for nothing."""
+
+Bounds = Mapping[Var, tuple[Expr, Expr]]
+"""The least and the greatest value of symbols, as the nodes that bind them say."""
+
+
+def assumed(symbol: Var, low: int | None = None, high: int | None = None) -> int:
+    """What a symbol is taken to be, between the bounds that are known."""
+    least = max(low or 0, symbol.least or 0)
+    return max(min(USUAL, USUAL if high is None else high), least)
+
+
+def known(extent: Expr) -> int:
+    """An extent as tiles and blocks take it."""
+    return int(extent.value) if isinstance(extent, Const) else LARGE
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Numbers for sizes: those of the symbols that are `known`, what is assumed of all others. `bounds` are those of
+    symbols that the program binds itself."""
+
+    known: Mapping[Var, int] = field(default_factory=dict)
+    bounds: Bounds = field(default_factory=dict)
+
+    def within(self, function: GraphFunction) -> Sizes:
+        """The same, with the bounds that the nodes of a function give to the symbols that they bind."""
+        found = {n.binds[0]: (n.attrs.low, n.attrs.high) for n in function.nodes if isinstance(n.attrs, Size)}
+        return Sizes(self.known, {**self.bounds, **found}) if found else self
+
+    def of(self, symbol: Var) -> int:
+        """The number of a symbol."""
+        if symbol in self.known:
+            return self.known[symbol]
+        if symbol not in self.bounds:
+            return assumed(symbol)
+        return assumed(symbol, *map(self.value, self.bounds[symbol]))
+
+    def value(self, e: Expr) -> int:
+        """An expression over symbols as a number."""
+        if isinstance(e, Const):
+            return int(e.value)
+        return int(evaluate(e, {v: self.of(v) for v in preorder(e) if isinstance(v, Var)}))
+
+    def extent(self, e: Expr) -> int:
+        """A size as a number that prices may divide by: 1 for an empty dimension."""
+        return max(self.value(e), 1)
+
+    def knows(self, e: Expr) -> bool:
+        """Whether nothing of an expression is assumed."""
+        return all(v in self.known for v in preorder(e) if isinstance(v, Var))
+
+
+def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
+    """What is known of each graph function of a module in a call of these sizes, by the names of the entry's symbols:
+    the symbols of a loop's body are what the loop gives them. Sizes that are computed during the call are not known."""
+    graph = module.graph
+    found = {graph.name: Sizes({s: sizes[s.name] for s in graph.symbols if s.name in sizes}).within(graph)}
+    waiting = [graph]
+    while waiting:
+        function = waiting.pop()
+        around = found[function.name]
+        for node in function.nodes:
+            if isinstance(node.attrs, Scan) and node.attrs.body not in found:
+                body = module.functions[node.attrs.body]
+                assert isinstance(body, GraphFunction)
+                given = zip(body.symbols, node.attrs.symbols, strict=True)
+                found[body.name] = Sizes({s: around.value(e) for s, e in given if around.knows(e)}).within(body)
+                waiting.append(body)
+    return found

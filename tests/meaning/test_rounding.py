@@ -1,0 +1,123 @@
+"""Random rounding errors are those that the types allow: as large as an evaluation in f32 makes, and none where results
+are exact."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+import tilewright.ops as _ops  # noqa: F401  (registers the operators)
+from tilewright.analysis.rounding import Rounding, in_double
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import GraphFunction, Module
+
+Array = np.ndarray[Any, Any]
+F32 = np.float32
+U = 2.0**-24
+
+
+def module(text: str, **constants: Array) -> Module:
+    found = tw.parse(dedent(text).strip())
+    functions = {found.name: found} if isinstance(found, GraphFunction) else found.functions
+    return Module(functions, constants)
+
+
+def spread(m: Module, feeds: dict[str, Array], count: int = 8, **options: Any) -> Array:
+    """The root of the mean square of the errors of y."""
+    exact = in_double(m)(feeds)["y"]
+    gaps = [in_double(m, Rounding(seed, **options))(feeds)["y"] - exact for seed in range(count)]
+    return np.sqrt(np.mean(np.square(gaps), axis=0))
+
+
+PRODUCT = """
+graph main(x: f32[64, 500], w: f32[500, 40]) -> y:
+  y: f32[64, 40] = contract(x, w, spec="ik,kj->ij")
+"""
+TOTAL = """
+graph main(x: f32[64, 500]) -> y:
+  y: f32[64] = reduce(x, kind=sum, axes=(1,))
+"""
+CHAIN = """
+graph main(x: f32[64, 500]) -> y:
+  a: f32[64, 500] = exp(x)
+  b: f32[64, 500] = mul(a, x)
+  c: f32[64, 500] = sub(b, a)
+  y: f32[64, 500] = tanh(c)
+"""
+
+
+@pytest.mark.parametrize("text", [PRODUCT, TOTAL, CHAIN], ids=["product", "total", "chain"])
+@pytest.mark.parametrize("positive", [False, True], ids=["signs", "positive"])
+def test_errors_are_as_large_as_those_of_f32(text: str, positive: bool) -> None:
+    m = module(text)
+    random = np.random.default_rng(0)
+    feeds = {p.name: random.standard_normal([int(d.value) for d in p.type.shape]).astype(F32) for p in m.graph.params}
+    feeds = {name: np.abs(x) if positive else x for name, x in feeds.items()}
+    made = np.sqrt(np.mean(np.square(evaluate(m, feeds)["y"] - in_double(m)(feeds)["y"])))
+    expected = np.sqrt(np.mean(np.square(spread(m, feeds))))
+    assert 0.02 * expected < made < 2 * expected
+
+
+def test_sums_in_any_order_stay_within_few_spreads() -> None:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((64, 500)).astype(F32)
+    m = module(TOTAL)
+    bound = spread(m, {"x": x})
+    exact = in_double(m)({"x": x})["y"]
+    for _ in range(10):
+        total = np.cumsum(x[:, random.permutation(500)], axis=1, dtype=F32)[:, -1]
+        assert (np.abs(total - exact) < 10 * np.maximum(bound, np.median(bound))).all()
+
+
+def test_whole_numbers_make_no_errors() -> None:
+    feeds = {"x": np.arange(64 * 500, dtype=F32).reshape(64, 500) % 7, "w": np.ones((500, 40), F32)}
+    assert not spread(module(PRODUCT), feeds).any()
+    text = "graph main(x: f32[64, 500]) -> y:\n  y: f32[64, 500] = add(x, x)"
+    assert not spread(module(text), {"x": feeds["x"]}).any()
+
+
+def test_numbers_stay_in_the_range_of_their_type() -> None:
+    text = "graph main(x: f32[4]) -> y:\n  y: f32[4] = exp(x)"
+    y = in_double(module(text))({"x": np.array([100, 88, -200, -100], F32)})["y"]
+    assert y[0] == np.inf and np.isfinite(y[1]) and y[2] == 0 and 0 < y[3] < np.finfo(F32).tiny
+
+
+def test_subnormal_numbers_may_be_zero_where_they_are_flushed() -> None:
+    text = "graph main(x: f32[2]) -> y:\n  h: f32[2] = full(value=f32(0.3), shape=(2,))\n  y: f32[2] = mul(x, h)"
+    feeds = {"x": np.array([1e-38, 1.0], F32)}
+    kept, flushed = (spread(module(text), feeds, flushes=flushes) for flushes in (False, True))
+    assert kept[0] < 1e-44 and flushed[0] > 1e-39
+    assert kept[1] == pytest.approx(flushed[1], rel=0.5)
+
+
+def test_errors_of_casts_are_those_of_the_narrow_type() -> None:
+    text = """
+    graph main(x: f32[1000]) -> y:
+      h: bf16[1000] = cast(x, dtype=bf16)
+      y: f32[1000] = cast(h, dtype=f32)
+    """
+    x = np.random.default_rng(0).uniform(1, 2, 1000).astype(F32)
+    found = spread(module(text), {"x": x}) / x
+    assert found.mean() == pytest.approx(2**-8 / np.sqrt(3), rel=0.1)
+
+
+def test_constants_have_errors_only_where_the_compiler_made_them_and_the_same_each_step() -> None:
+    text = """
+    graph step(h: f32[3]) -> h2, y:
+      w: f32[3] = constant(name=@w)
+      h2: f32[3] = max(h, w)
+      y: f32[3] = max(w, w)
+
+    graph main(h: f32[3]) -> last, y:
+      last: f32[3], y: f32[5, 3] = scan(h, body="step", steps=5, states=1, scanned=(), stacked=(forward,),
+                                        types=(f32[3], f32[5, 3]))
+    """
+    m = module(text, w=np.array([1, 2, 3], F32))
+    feeds = {"h": np.zeros(3, F32)}
+    assert not spread(m, feeds).any()
+    y = in_double(m, Rounding(0, {"w"}))(feeds)["y"]
+    assert (y == y[0]).all() and 0 < np.abs(y[0] - [1, 2, 3]).max() <= 3 * U
