@@ -113,7 +113,8 @@ _NEOVERSE: Final = Family(
     dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8), memory=(14, 10, 100),
 )  # fmt: skip
 _GENERIC: Final = Family("generic x86-64-v4", "the least of Intel's and AMD's rows of this width", 512, 3.0,
-    beside=0.25, gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0})  # fmt: skip
+    beside=0.1, gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0},
+    reads=(30, 14, 8), writes=(24, 12, 8))  # fmt: skip
 
 FAMILIES: Final[tuple[Family, ...]] = (
     _SKYLAKE,
@@ -151,7 +152,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
             dot={"i16": 0.25, "i8": 0.25, "bf16": 1.0}, widen=0.25, reads=(48, 20, 8), writes=(40, 20, 8),
             memory=(55, 40, 65)),
     _GENERIC,
-    replace(_GENERIC, name="generic x86-64-v3", bits=256, gather=8, divide=5, sqrt=6),
+    replace(_GENERIC, name="generic x86-64-v3", bits=256, gather=8, divide=5, sqrt=6, reads=(30, 16, 8),
+            writes=(24, 14, 8)),
     replace(_GENERIC, name="generic x86-64", source="a product and a sum on two units that do either", bits=128,
             fma=1, gather=4, divide=3, sqrt=3, shuffle=0.5, shuffle2=0.5),
     replace(_NEOVERSE, name="generic aarch64", source="Neoverse N1's core, with usual memory", ghz=3.0,

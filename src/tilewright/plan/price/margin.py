@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-MARGIN = 1.05
-"""A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices are right
-to about a twentieth, whatever the machine, and the program as it was written is never a surprise."""
+MARGIN = 1.03
+"""A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
+that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
 
 
 def pays(plain: float, rewritten: float) -> bool:
