@@ -771,6 +771,7 @@ ghz                              3  GHz     estimate
 fma_cycles                     0.5  cycles  estimate
 fma_latency                      4  cycles  estimate
 add_cycles                     0.5  cycles  estimate
+add_beside_cycles              0.5  cycles  estimate
 load_cycles                    0.5  cycles  estimate
 store_cycles                     1  cycles  estimate
 broadcast_cycles               0.5  cycles  estimate

@@ -203,7 +203,7 @@ def test_an_attention_and_the_best_plan_without_it_are_both_priced() -> None:
 
 def test_an_attention_that_costs_more_than_templates_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
     made = planner.whole_kernel
-    dear = KernelCost(1.0, 0.0, 0.0)
+    dear = KernelCost(0.0, 1.0, 0.0, 0.0)
     monkeypatch.setattr(planner, "whole_kernel", lambda *given: replace(made(*given), cost=dear))
     case = Case(256, 256, heads=4)
     exe = compile_module(case.module(), V3)

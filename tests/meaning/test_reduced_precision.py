@@ -37,7 +37,7 @@ from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
 
-PAIRS = Target.parse("x86-64-v4 +avx512bf16")
+PAIRS = Target.parse("x86-64-v4 +avx512bf16").with_core(dots={"x86.avx512bf16.dot_bf16": 0.5})
 """A machine with products of bf16 pairs."""
 
 PLAIN = Target.parse("x86-64-v3")
@@ -225,7 +225,8 @@ def test_winograds_products_stay() -> None:
 
 
 WAYS = [
-    ((32, 32, 28), PAIRS, False, "bf16"),
+    ((32, 8, 28), PAIRS, False, "f32"),
+    ((32, 32, 28), PAIRS, True, "f32"),
     ((256, 256, 14), PAIRS, True, "bf16"),
     ((64, 64, 56), PAIRS, True, "f32"),
     ((63, 64, 56), PAIRS, True, "f32"),
@@ -364,14 +365,14 @@ def test_the_products_of_a_transformer_layer_are_the_machines() -> None:
 
 
 def test_the_products_of_a_residual_block_are_the_machines() -> None:
-    """But for the first convolution, of three channels, and the last product, of few columns."""
+    """But for the first convolution, of three channels, the last product, of few columns, and the transforms."""
     graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=56, classes=7)
     listing, choices = lowered(graph, PAIRS)
     dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
     others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "turned", "winograd")]
     windows = [name for name in dots if choices.decisions[name].template == "dot windows"]
-    assert len([name for name in windows if "pad" in name]) == 2, "those by 3x3 windows"
-    assert len(dots) >= 7 and len(others) == 2
+    assert len([name for name in windows if "pad" in name]) == 1, "the other 3x3 windows are by tiles"
+    assert len(dots) >= 7 and len(others) == 4
     for name in dots:
         loops = [loop for loop in inner_loops(listing, "vdpbf16ps") if name in loop.function.split(".")]
         assert max(loop.count("vdpbf16ps") for loop in loops) >= 12, name
@@ -393,8 +394,8 @@ def test_few_rows_read_half_the_bytes() -> None:
     """The loop of a matrix-vector product widens 16-bit elements, and does nothing else to them."""
     text = """
 graph main(x: f32[1, 1024]) -> y:
-  w: f32[1024, 1024] = constant(name=@w)
-  y: f32[1, 1024] = contract(x, w, spec="ik,kj->ij")
+  w: f32[1024, 4096] = constant(name=@w)
+  y: f32[1, 4096] = contract(x, w, spec="ik,kj->ij")
 """
     compiled = lower(filled(text), PLAIN, Switches(precision=HALF))
     (loop,) = inner_loops(assembly(compiled.llvm, PLAIN))
@@ -446,15 +447,14 @@ def test_a_precision_that_does_not_exist_is_refused(precision: str, tmp_path: Pa
 def test_tiles_are_chosen_as_in_f32_where_nothing_is_rounded(
     sizes: tuple[int, int, int], rounded: str, plain: str
 ) -> None:
-    """With the rounding switched off there are neither products by pairs, which are faster than tiles of few channels,
-    nor tiles of rounded factors."""
+    """With the rounding switched off there are no tiles of rounded factors."""
     made = []
     for off in (frozenset[str](), frozenset({"reduce-precision"})):
         passes = pipeline(PAIRS, None, Switches(off=off, precision=HALF))
         until = [p.name for p in passes].index("orient")
         made.append(run_passes(convolution(*sizes), passes[:until], level=GRAPH))
     operators = [[n.op.name for n in module.graph.nodes] for module in made]
-    assert ["winograd_input" in names for names in operators] == [rounded == "bf16", True]
+    assert ["winograd_input" in names for names in operators] == [True, True]
     assert [types(products(module)[0]) for module in made] == [(rounded, rounded), (plain, plain)]
 
 

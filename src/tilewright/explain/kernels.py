@@ -21,7 +21,6 @@ from tilewright.plan.fusion.dataflow import is_free
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Part
-from tilewright.plan.price.kernels import START
 
 UNSCHEDULED = "nothing: schedules are switched off"
 
@@ -40,7 +39,7 @@ def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]
         operators=tuple(_operator(place, n) for n in kernel.nodes if n.inputs),
         source=sources(place),
         calls=tuple(sources(p) for p in program.places if p.name == place.name),
-        price=Price(START, cost.read, cost.write, cost.compute, cost.seconds),
+        price=Price(cost.start, cost.read, cost.write, cost.compute, cost.seconds),
         choice=None if part is None else _choice(program, part),
         joined=tuple(_joined(place)),
         neighbours=tuple(_neighbours(program, place)),

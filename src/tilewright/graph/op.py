@@ -26,6 +26,7 @@ from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Eq, Expr, Var, const
 from tilewright.expr.simplify import simplify
+from tilewright.expr.work import Work
 from tilewright.graph.attributes import RecordMeta, field_key, field_kinds
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
@@ -175,6 +176,16 @@ class Op(ABC):
     pattern: Pattern = Pattern.OPAQUE
     elementwise: bool = False
     """Whether a map computes each point from the same point of those inputs that have the output's shape."""
+    moves: bool = False
+    """Whether it gives elements other places, and computes nothing."""
+    rereads: bool = False
+    """Whether it reads an input element more than once, or in an order of its own: it computes no input itself."""
+    reads_part: bool = False
+    """Whether it need not read all of its first input."""
+    takes_padding: bool = False
+    """Whether its windows slide over a padding that its kernel computes."""
+    cost: Work = Work(plain=1)
+    """What a vector of results takes, or of terms where it reduces; `work` asks further."""
 
     def types(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
         """The output types by the type rule, and the one way to ask for them: numbers in `attrs` that sizes cannot be
@@ -196,6 +207,10 @@ class Op(ABC):
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Any) -> None:
         """Adds the blocks that compute `outputs` from `inputs` to `build`. SHAPE operators have none."""
         raise UserError(f"{self.name} computes nothing by itself", why="it only binds or names something")
+
+    def work(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
+        """What a vector of results takes, or of terms where it reduces, in instructions on vectors."""
+        return self.cost
 
     def __repr__(self) -> str:
         return self.name

@@ -46,6 +46,8 @@ class Contract(Op):
     """out[o, …] = the sum over the reduced axes of the product of the operands' elements."""
 
     name = "contract"
+    rereads = True
+    takes_padding = True
     attributes = ContractAttributes
     pattern = Pattern.REDUCE
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ from tilewright.expr.nodes import (
     binary,
     call,
 )
+from tilewright.expr.work import Work, work_of
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load_broadcast
 from tilewright.loops.nodes import Buffer
@@ -83,6 +84,9 @@ class Elementwise(Op):
         """The element type of the output; raises for element types that the operator does not take."""
         raise AssertionError(f"{self.name} has no result type")
 
+    def work(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
+        return _work(self, tuple([x.dtype for x in inputs]), attrs)
+
     def infer(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
         check_count(context, inputs, self.arity)
         dtype = self.result(context, inputs, attrs)
@@ -101,6 +105,12 @@ class Elementwise(Op):
             return self.expression(tuple(load_broadcast(x, at, out.shape) for x in inputs), attrs)
 
         build.compute(self.name, out, element)
+
+
+@lru_cache(maxsize=1 << 10)
+def _work(op: Elementwise, types: tuple[DType, ...], attrs: Any) -> Work:
+    """What the expression of an operator takes."""
+    return work_of(op.expression(tuple([Var(f"x{n}", dtype, None) for n, dtype in enumerate(types)]), attrs))
 
 
 class RowOp(Elementwise):

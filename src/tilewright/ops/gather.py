@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.build import less, select
 from tilewright.expr.nodes import And, Const, Expr, Le, Var, const
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Assert, Buffer, Let, Stmt, Store
@@ -88,6 +89,8 @@ class Take(Op):
     and checked i64 indices."""
 
     name = "take"
+    reads_part = True
+    cost = Work(plain=4)
     attributes = AxisAttributes
     pattern = Pattern.MAP
 
@@ -113,6 +116,8 @@ class GatherElements(Op):
     x's rank, no larger than x along the other dimensions."""
 
     name = "gather_elements"
+    reads_part = True
+    cost = Work(gathers=1)
     attributes = AxisAttributes
     pattern = Pattern.MAP
 
@@ -162,6 +167,8 @@ class GatherNd(Op):
     the next dimensions of x. Inputs: x, and i64 indices of which every component was checked."""
 
     name = "gather_nd"
+    reads_part = True
+    cost = Work(gathers=1)
     attributes = GatherNdAttributes
     pattern = Pattern.MAP
 

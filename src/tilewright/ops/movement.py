@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import Const, Eq, Expr, Le, Lt, Or, Select, call
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load, load_broadcast
 from tilewright.loops.nodes import Buffer
@@ -47,6 +48,8 @@ class Reshape(Op):
     """The same elements in the same row-major order under another shape."""
 
     name = "reshape"
+    moves = True
+    cost = Work()
     attributes = ShapeAttributes
     pattern = Pattern.VIEW
 
@@ -117,6 +120,8 @@ class Transpose(Op):
     """The dimensions in another order."""
 
     name = "transpose"
+    moves = True
+    cost = Work(shuffles=3)
     attributes = TransposeAttributes
     pattern = Pattern.MAP
 
@@ -141,6 +146,7 @@ class BroadcastOp(Op):
     that of the output or 1."""
 
     name = "broadcast"
+    moves = True
     attributes = ShapeAttributes
     pattern = Pattern.MAP
 
@@ -180,6 +186,8 @@ class Slice(Op):
     """out[i, …] = x[start + i*step, …]. The caller has clamped: every such index is inside the dimension."""
 
     name = "slice"
+    moves = True
+    reads_part = True
     attributes = SliceAttributes
     pattern = Pattern.MAP
 
@@ -244,6 +252,7 @@ class Pad(Op):
     mode `constant` fills with."""
 
     name = "pad"
+    cost = Work(plain=3)
     attributes = PadAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: PadAttributes) -> Types:
@@ -369,6 +378,7 @@ class Concat(Op):
     """The inputs one after the other along an axis; all other sizes are equal."""
 
     name = "concat"
+    cost = Work(plain=3)
     attributes = ConcatAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: ConcatAttributes) -> Types:

@@ -18,6 +18,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import cast, less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import And, Const, Expr, Le, Not, Or, call, const
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
@@ -196,6 +197,7 @@ class ArgReduce(Op):
     """The i64 index of the greatest or least element along an axis, which is not empty. NaN counts as both."""
 
     name = "arg_reduce"
+    cost = Work(plain=5)
     attributes = ArgReduceAttributes
     pattern = Pattern.REDUCE
 

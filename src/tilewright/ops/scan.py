@@ -14,6 +14,7 @@ import numpy as np
 
 from tilewright.expr.build import cast, less, maximum
 from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Stmt, Store
@@ -40,6 +41,8 @@ class Cumulative(Op):
     """Each output element combines the input elements up to its place along an axis."""
 
     name = "cumulative"
+    rereads = True
+    cost = Work(steps=0.5)
     attributes = CumulativeAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: CumulativeAttributes) -> Types:

@@ -17,6 +17,7 @@ import numpy as np
 
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import Expr
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Store
@@ -66,6 +67,8 @@ class ScatterElements(Op):
     than x along the other dimensions, and updates of the shape of the indices."""
 
     name = "scatter_elements"
+    rereads = True
+    cost = Work(steps=1)
     attributes = ScatterElementsAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: ScatterElementsAttributes) -> Types:
@@ -109,6 +112,8 @@ class ScatterNd(Op):
     checked, whose last dimension holds an index for each leading dimension of x, and updates."""
 
     name = "scatter_nd"
+    rereads = True
+    cost = Work(steps=1)
     attributes = ScatterNdAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: ScatterNdAttributes) -> Types:

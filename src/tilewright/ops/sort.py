@@ -16,6 +16,7 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.build import less, select
 from tilewright.expr.nodes import And, Eq, Expr, Le, Lt, Not, Or, Var, call, const
+from tilewright.expr.work import Work
 from tilewright.graph.op import Arrays, Attributes, Op, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, If, Let, Stmt, Store, While
@@ -41,6 +42,8 @@ class TopK(Op):
     outputs."""
 
     name = "top_k"
+    rereads = True
+    cost = Work(steps=6)
     attributes = TopKAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: TopKAttributes) -> Types:
@@ -179,6 +182,8 @@ class Compact(Op):
     """The coordinates of the true elements of a mask in row-major order: i64[size, rank]."""
 
     name = "compact"
+    rereads = True
+    cost = Work(steps=1)
     attributes = CompactAttributes
 
     def infer(self, context: TypeContext, inputs: Types, attrs: CompactAttributes) -> Types:

@@ -81,6 +81,7 @@ class StrassenInput(Op):
     up, are a block's."""
 
     name = "strassen_input"
+    rereads = True
     pattern = Pattern.REDUCE
 
     def infer(self, context: TypeContext, inputs: Types, attrs: Attributes) -> Types:
@@ -122,6 +123,7 @@ class StrassenOutput(Op):
     in order; half is the number of their columns."""
 
     name = "strassen_output"
+    rereads = True
     attributes = OutputAttributes
     pattern = Pattern.REDUCE
 

@@ -38,6 +38,8 @@ class WindowReduce(Op):
     there are (n - ((window - 1)*dilation + 1)) // stride + 1 windows."""
 
     name = "window_reduce"
+    rereads = True
+    takes_padding = True
     attributes = WindowReduceAttributes
     pattern = Pattern.REDUCE
 

@@ -48,13 +48,15 @@ class Rates(Mapping[str, float]):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """One core of a target. All numbers are above zero, but `subnormal_cycles` may be zero.
+    """One core of a target. All numbers are above zero, but the cycles beside multiply-adds and of
+    subnormal numbers may be zero.
 
     ghz               10^9 cycles a second under vector load
     fma_cycles        cycles of one f32 multiply-add of a vector (of a product and a sum, without such an instruction);
                       f64 takes as long
     fma_latency       cycles from an accumulator to the next sum on it
     add_cycles        cycles of a plain f32 vector operation: add, max
+    add_beside_cycles what such an operation adds where multiply-adds keep their units busy: nothing where it has others
     load_cycles       cycles of a vector load, aligned, from the first cache
     store_cycles      cycles of a vector store, aligned, to the first cache
     broadcast_cycles  cycles of loading one f32 from the first cache to all lanes
@@ -80,6 +82,7 @@ class Core:
     fma_cycles: float
     fma_latency: float
     add_cycles: float
+    add_beside_cycles: float
     load_cycles: float
     store_cycles: float
     broadcast_cycles: float
@@ -139,7 +142,7 @@ UNITS: Final[Mapping[str, str]] = {
 DOTS: Final = "dots."
 """The name of an instruction's rate among all figures begins so, and then comes the instruction's."""
 
-_MAY_BE_ZERO: Final = ("subnormal_cycles",)
+_MAY_BE_ZERO: Final = ("add_beside_cycles", "subnormal_cycles")
 
 
 def number_of(name: str, value: object) -> float:

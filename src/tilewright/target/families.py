@@ -59,6 +59,7 @@ class Family:
     fma: float = 0.5
     latency: float = 4
     add: float = 0.5
+    beside: float | None = None
     load: float = 0.5
     store: float = 1
     broadcast: float = 0.5
@@ -97,13 +98,13 @@ _ALDER: Final = Family(
     sqrt=6, reads=(40, 14, 8), writes=(28, 12, 8), memory=(25, 14, 45), subnormal=_INTEL,
 )  # fmt: skip
 _ZEN2: Final = Family(
-    "AMD Zen 2", "[amd17], [uops] ZEN2", 256, 3.2, latency=5, shuffle=2, shuffle2=2, gather=16, divide=6, sqrt=7,
-    subnormal=3, reads=(30, 18, 8), writes=(20, 12, 8), memory=(18, 10, 80),
+    "AMD Zen 2", "[amd17], [uops] ZEN2", 256, 3.2, latency=5, beside=0.1, shuffle=2, shuffle2=2, gather=16, divide=6,
+    sqrt=7, subnormal=3, reads=(30, 18, 8), writes=(20, 12, 8), memory=(18, 10, 80),
 )  # fmt: skip
 _ZEN4: Final = Family(
-    "AMD Zen 4", "[amd19], [uops] ZEN4", 512, 3.6, fma=1, add=1, load=1, store=2, broadcast=1, gather=24, divide=10,
-    sqrt=14, chain=1.2, subnormal=3, dot={"i16": 1.0, "i8": 1.0, "bf16": 1.0}, reads=(30, 18, 8), writes=(24, 14, 8),
-    memory=(25, 14, 100),
+    "AMD Zen 4", "[amd19], [uops] ZEN4", 512, 3.6, fma=1, add=1, beside=0.2, load=1, store=2, broadcast=1, gather=24,
+    divide=10, sqrt=14, chain=1.2, subnormal=3, dot={"i16": 1.0, "i8": 1.0, "bf16": 1.0}, reads=(30, 18, 8),
+    writes=(24, 14, 8), memory=(25, 14, 100),
     narrow={"fma": 0.5, "add": 0.5, "load": 0.5, "store": 1, "broadcast": 0.5, "gather": 8,
             "dot": {"i16": 0.5, "i8": 0.5, "bf16": 0.5}},
 )  # fmt: skip
@@ -112,7 +113,8 @@ _NEOVERSE: Final = Family(
     dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8), memory=(14, 10, 100),
 )  # fmt: skip
 _GENERIC: Final = Family("generic x86-64-v4", "the least of Intel's and AMD's rows of this width", 512, 3.0,
-    gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0})  # fmt: skip
+    beside=0.1, gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0},
+    reads=(30, 14, 8), writes=(24, 12, 8))  # fmt: skip
 
 FAMILIES: Final[tuple[Family, ...]] = (
     _SKYLAKE,
@@ -132,7 +134,7 @@ FAMILIES: Final[tuple[Family, ...]] = (
     replace(_ZEN2, name="AMD Zen 3", source="[amd19], [uops] ZEN3", ghz=3.4, latency=4, shuffle=1, shuffle2=1, gather=8,
             divide=6, chain=1.2, memory=(20, 12, 100)),
     _ZEN4,
-    replace(_ZEN4, name="AMD Zen 5", source="[amd1a]; [here]", ghz=3.8, fma=0.5, add=0.5, load=0.5, store=1,
+    replace(_ZEN4, name="AMD Zen 5", source="[amd1a]; [here]", ghz=3.8, fma=0.5, add=0.5, beside=0.1, load=0.5, store=1,
             broadcast=0.5, shuffle=0.5, shuffle2=0.5, gather=13, divide=2.5, sqrt=4.5, chain=1, subnormal=0,
             dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.3, reads=(50, 25, 8), writes=(50, 25, 8),
             memory=(38, 20, 300), narrow={"store": 0.5, "gather": 7, "divide": 2.5, "sqrt": 4.5}),
@@ -150,7 +152,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
             dot={"i16": 0.25, "i8": 0.25, "bf16": 1.0}, widen=0.25, reads=(48, 20, 8), writes=(40, 20, 8),
             memory=(55, 40, 65)),
     _GENERIC,
-    replace(_GENERIC, name="generic x86-64-v3", bits=256, gather=8, divide=5, sqrt=6),
+    replace(_GENERIC, name="generic x86-64-v3", bits=256, gather=8, divide=5, sqrt=6, reads=(30, 16, 8),
+            writes=(24, 14, 8)),
     replace(_GENERIC, name="generic x86-64", source="a product and a sum on two units that do either", bits=128,
             fma=1, gather=4, divide=3, sqrt=3, shuffle=0.5, shuffle2=0.5),
     replace(_NEOVERSE, name="generic aarch64", source="Neoverse N1's core, with usual memory", ghz=3.0,
@@ -232,6 +235,7 @@ def estimate_core(family: str, features: frozenset[str], bits: int, ghz: float |
         fma_cycles=row.fma if has_fma else max(row.fma, 2 * row.add),
         fma_latency=row.latency if has_fma else 2 * row.latency,
         add_cycles=row.add,
+        add_beside_cycles=row.add if row.beside is None else row.beside,
         load_cycles=row.load,
         store_cycles=row.store,
         broadcast_cycles=row.broadcast,

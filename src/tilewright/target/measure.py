@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from .core import DOTS
 from .host import Host
-from .probes import CHAIN, Probe, alike, core_probes, make_data, print_module
+from .probes import CHAIN, GROUP, Probe, alike, core_probes, make_data, print_module
 from .streams import STEP, print_streams
 from .target import Target
 
@@ -165,6 +165,7 @@ def _figures(cycles: Mapping[str, float], target: Target) -> dict[str, float]:
     out = {name: number for name, number in cycles.items() if not name.startswith(DOTS) and name != "ghz"}
     multiply_adds, plain = CHAIN
     out["chain"] = max(1.0, cycles["chain"] / (multiply_adds * cycles["fma_cycles"] + plain * cycles["add_cycles"]))
+    out["add_beside_cycles"] = max(0.0, cycles["add_beside_cycles"] - (GROUP - 1) * cycles["fma_cycles"])
     extra = cycles[SUBNORMAL] - cycles["fma_cycles"]
     out[SUBNORMAL] = extra if extra > 0.1 else 0.0
     for first, *others in alike(target):

@@ -10,8 +10,9 @@ timed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -29,6 +30,9 @@ _FACTORS, _VECTORS, _INDICES, _RESULTS = 0, 1 << 10, 4 << 10, 8 << 10
 
 CHAIN: Final = (9, 5)
 """The multiply-adds, and the plain operations, of the polynomial of the probe `chain`."""
+
+GROUP: Final = 4
+"""The instructions of a group of the probe `add_beside_cycles`: an addition and multiply-adds."""
 
 _SERIAL, _TICKS, _POINTS = 8, 16, 4
 
@@ -105,6 +109,7 @@ class _Printer:
         yield self._over_chains("fma_cycles", lambda v, out: self._fma("%a", "%b", v, out))
         yield self._serial()
         yield self._over_chains("add_cycles", lambda v, out: self._let(out, f"fadd {self._vector} {v}, %b"))
+        yield self._over_groups()
         yield self._loads()
         yield self._stores()
         yield self._broadcasts()
@@ -116,6 +121,18 @@ class _Printer:
         declare = self._declare("llvm.sqrt", 1)
         yield self._apart("sqrt_cycles", lambda v: f"call {self._vector} {sqrt}({self._vector} {v})", (declare,))
         yield self._polynomial()
+
+    def _over_groups(self) -> Probe:
+        """Chains of multiply-adds, each fourth one of additions: a group is `GROUP` instructions."""
+        turn = itertools.count(1)
+
+        def step(v: str, out: list[str]) -> str:
+            if next(turn) % GROUP == 0:
+                return self._let(out, f"fadd {self._vector} {v}, %b")
+            return self._fma("%a", "%b", v, out)
+
+        probe = self._over_chains("add_beside_cycles", step)
+        return replace(probe, count=probe.count // GROUP)
 
     def dot(self, instruction: Instruction) -> Probe:
         """Independent sums by an instruction, the other registers being new to it each time."""

@@ -8,8 +8,8 @@
     z: f32[1, 196, 480] = relu(i)
     y: f32[1, 480, 196] = transpose(z, perm=(0, 2, 1))                        where somebody wants y as it was
 
-Which images: `layout_choice.py`; how far a choice reaches: `layout_islands.py`. Operators stay the same, and so does
-every element; only the order of axes is another one.
+Which images: plan/rewrite/layout.py; how far a choice reaches: plan/rewrite/islands.py. Operators stay the same, and so
+does every element; only the order of axes is another one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.expr import dtypes
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
@@ -33,15 +32,14 @@ from tilewright.target import Target
 
 def lay_out(module: Module, target: Target) -> Module:
     """The module with such images stored so, for a target's vectors."""
-    lanes = target.lanes(dtypes.f32)
     module = eliminate_dead(module)
-    made = over_graphs(module, lambda m, f: _lay_out(m, f, lanes))
+    made = over_graphs(module, lambda m, f: _lay_out(m, f, target))
     return simplify_graph(made) if made is not module else module
 
 
-def _lay_out(module: Module, function: GraphFunction, lanes: int) -> Module:
+def _lay_out(module: Module, function: GraphFunction, target: Target) -> Module:
     images = Images(function)
-    return store_last(module, function, images, choose_islands(images, lanes))
+    return store_last(module, function, images, choose_islands(images, target))
 
 
 def store_last(module: Module, function: GraphFunction, images: Images, islands: Sequence[Island]) -> Module:

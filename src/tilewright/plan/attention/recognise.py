@@ -18,14 +18,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
+from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
-
-MOVES = frozenset({"transpose", "slice", "broadcast", "reshape"})
-"""Operators that give elements other places."""
-
-BEHIND = MOVES | {"div", "cast"}
-"""Operators that the elements of the second product go through on their way to where they are stored."""
 
 LEAST = 8
 """Fewer rows or keys than this leave a tile or a vector empty: such products run as they do elsewhere."""
@@ -56,7 +51,7 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
 
 def _is_product(node: Node) -> bool:
     """Whether a node is a product of two tensors over rows and columns enough for tiles."""
-    if node.op.name != "contract" or len(node.inputs) != 2 or node.inputs[0] is node.inputs[1]:
+    if not isinstance(node.attrs, ContractAttributes) or len(node.inputs) != 2 or node.inputs[0] is node.inputs[1]:
         return False
     type = node.outputs[0].type
     kinds = {v.type.dtype for v in (*node.inputs, *node.outputs)}
@@ -122,7 +117,7 @@ class _Attention:
     def _is_behind(self, node: Node) -> bool:
         """Whether a division is of the second product by what rows come to."""
         maker = self._flow.makers.get(node.inputs[0])
-        while maker is not None and maker.op.name in MOVES:
+        while maker is not None and maker.op.moves:
             maker = self._flow.makers.get(maker.inputs[0])
         return maker is not None and _is_product(maker) and maker is not self._first
 
@@ -140,7 +135,7 @@ class _Attention:
         while not self._is_result(node) and len(self._readers(node)) == 1:
             value, (node,) = node.outputs[0], self._readers(node)
             others = [v for v in node.inputs if self._flow.makers.get(v) not in {*inside, *made}]
-            if node.op.name not in BEHIND or others or node.inputs.count(value) > 1:
+            if not (node.op.moves or node.op.name in ("div", "cast")) or others or node.inputs.count(value) > 1:
                 break
             made.append(node)
         while made and made[-1].op.pattern is Pattern.VIEW:
@@ -171,7 +166,7 @@ class _Attention:
     def _chain(self, value: Value) -> Iterator[Node]:
         """The nodes that an operand comes through, from the product upwards."""
         node = self._flow.makers.get(value)
-        while node is not None and (node.op.name in MOVES or self._is_scaling(node)):
+        while node is not None and (node.op.moves or self._is_scaling(node)):
             yield node
             node = self._flow.makers.get(node.inputs[0])
 
@@ -186,7 +181,7 @@ class _Attention:
         """Views and maps at the top of a chain stay outside, where they are part of what comes before."""
         for node in reversed(chain):
             others = [v for v in node.inputs if self._flow.makers.get(v) in made]
-            if others or node.op.name in MOVES - {"reshape"}:
+            if others or (node.op.moves and node.op.pattern is not Pattern.VIEW):
                 return
             made.discard(node)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tilewright.graph.nodes import Node
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import REREAD, Dataflow
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.template import CELL, OTHER_PARTS, Anchored, Entry, Fused, Refusal, plain
 
 
@@ -18,7 +18,7 @@ class Cell(Anchored):
     name = CELL
 
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
-        if node.op.name in REREAD:
+        if node.op.rereads:
             return "{op} reads elements of its inputs several times"
         return None if all(plain(e) is not None for e in fused.values()) else OTHER_PARTS
 

@@ -9,17 +9,14 @@ moves along the result's last axis), or loaded element by element (a slice of th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
 from tilewright.graph.nodes import Node, Value
+from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
+from tilewright.ops.movement import SliceAttributes, TransposeAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.template import Anchored, Entry, Fused, Refusal
-
-if TYPE_CHECKING:
-    from tilewright.ops.contract import ContractAttributes
 
 
 class Contraction(Anchored):
@@ -28,7 +25,7 @@ class Contraction(Anchored):
     name = "contraction"
 
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
-        if node.op.name != "contract" or has_windows(node):
+        if not isinstance(node.attrs, ContractAttributes) or has_windows(node):
             return "{op} is no product without windows"
         if not all(_is_moved(entries) for entries in fused.values()):
             return "{op} reads its operands many times, and computes none that is more than moved data"
@@ -41,7 +38,7 @@ class Contraction(Anchored):
             readers = flow.readers_of(node.outputs[0])
             found = any(_reads_through(r, node.outputs[0], flow) for r in readers)
             return Entry(self.name) if found else "no product reads the difference that {op} is"
-        if node.op.name in ("transpose", "slice"):
+        if isinstance(node.attrs, TransposeAttributes | SliceAttributes):
             found = not fused and any(
                 _reads_through(r, node.outputs[0], flow) for r in flow.readers_of(node.outputs[0])
             )
@@ -60,7 +57,12 @@ def _is_moved(entries: tuple[Entry, ...]) -> bool:
 
 def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
     """Whether a contraction reads an operand as well through the movement that makes it."""
-    if node.op.name != "contract" or len(node.inputs) != 2 or node.inputs.count(value) > 1 or has_windows(node):
+    if (
+        not isinstance(node.attrs, ContractAttributes)
+        or len(node.inputs) != 2
+        or node.inputs.count(value) > 1
+        or has_windows(node)
+    ):
         return False
     maker = flow.makers[value]
     if value.type.dtype not in (dtypes.f32, dtypes.f64) or not all(
@@ -69,8 +71,8 @@ def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
         return False
     last = _along_last(node)
     if last is None or node.inputs.index(value) != last:
-        return last is not None and maker.op.name == "slice"
-    return maker.op.name == "transpose" or _is_difference(maker, flow)
+        return last is not None and isinstance(maker.attrs, SliceAttributes)
+    return isinstance(maker.attrs, TransposeAttributes) or _is_difference(maker, flow)
 
 
 def _is_difference(node: Node, flow: Dataflow) -> bool:
@@ -79,7 +81,8 @@ def _is_difference(node: Node, flow: Dataflow) -> bool:
         return False
     makers = [flow.makers.get(v) for v in node.inputs]
     sources = [
-        m.inputs[0] if m is not None and m.op.name == "slice" else v for m, v in zip(makers, node.inputs, strict=True)
+        m.inputs[0] if m is not None and isinstance(m.attrs, SliceAttributes) else v
+        for m, v in zip(makers, node.inputs, strict=True)
     ]
     return all(v in flow.constants for v in sources)
 

@@ -12,23 +12,6 @@ from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
 from tilewright.plan.price.sizes import Sizes
 
-REREAD = frozenset(
-    {
-        "contract",
-        "window_reduce",
-        "winograd_input",
-        "winograd_output",
-        "strassen_input",
-        "strassen_output",
-        "top_k",
-        "cumulative",
-        "scatter_elements",
-        "scatter_nd",
-        "compact",
-    }
-)
-"""Operators that read an input element more than once, or in an order of their own."""
-
 
 @dataclass(slots=True)
 class Dataflow:

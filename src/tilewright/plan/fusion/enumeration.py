@@ -26,7 +26,7 @@ from tilewright.plan.fusion.dataflow import Dataflow, is_free
 from tilewright.plan.fusion.kernels import Cut, Kernels
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.partitions import Partition
-from tilewright.plan.price.kernels import PARTIAL, START, CostModel
+from tilewright.plan.price.kernels import CostModel
 
 MOST_POINTS = 14
 """Of more points, the assignments are not enumerated."""
@@ -90,7 +90,8 @@ class _Search:
         self._storing = [
             (bits, model.transfer(v), flow.makers[v]) for v, bits in self._of_value.items() if v not in partition.stored
         ]
-        self._start = 0.0 if kernels.may_combine else START
+        self._each = model.start
+        self._start = 0.0 if kernels.may_combine else model.start
         self._floor = static_bound(partition, flow, model, self._start)
 
     def price(self, cut: Cut, roots: frozenset[Node] | None = None) -> float:
@@ -160,7 +161,7 @@ class _Search:
         stored = [(seconds, maker) for bits, seconds, maker in self._storing if bits & cut]
         if roots is None:
             return (self._floor + sum(self._start + 2 * seconds for seconds, _ in stored)) * (1 - 1e-9)
-        return sum(START + seconds for seconds, maker in stored if maker in roots) * (1 - 1e-9)
+        return sum(self._each + seconds for seconds, maker in stored if maker in roots) * (1 - 1e-9)
 
     def _cut_set(self, points: Sequence[Cut], fixed: Cut) -> tuple[tuple[Cut, ...], list[tuple[Cut, ...]]]:
         """The smallest set of points, those of one value or two, that parts the others, and the parts; none where no
@@ -195,13 +196,13 @@ class _Search:
         return [joined for _, joined in groups]
 
 
-def static_bound(partition: Partition, flow: Dataflow, model: CostModel, start: float = START) -> float:
+def static_bound(partition: Partition, flow: Dataflow, model: CostModel, start: float) -> float:
     """What every plan costs: stored values are written, inputs read and nodes computed once at least, and each stored
     value's kernel takes `start`. What some reader needs a part of only does not count."""
     whole = _needed_whole(partition, flow)
     compute = sum(model.compute(node) for node in whole)
     own = {v for node in partition.nodes for v in node.outputs}
-    read = dict.fromkeys(v for node in whole if node.op.name not in PARTIAL for v in node.inputs if v not in own)
+    read = dict.fromkeys(v for node in whole if not node.op.reads_part for v in node.inputs if v not in own)
     written = sum(model.transfer(v) for v in partition.stored)
     roots = {flow.makers[v] for v in partition.stored}
     return start * len(roots) + written + max(compute, sum(model.transfer(v) for v in read))
@@ -214,6 +215,6 @@ def _needed_whole(partition: Partition, flow: Dataflow) -> list[Node]:
     for r in partition.references:
         readers.setdefault(flow.makers[r.value], []).append(r.reader)
     for node in reversed(partition.nodes):
-        if any(reader.op.name in PARTIAL or reader in partial for reader in readers.get(node, ())):
+        if any(reader.op.reads_part or reader in partial for reader in readers.get(node, ())):
             partial.add(node)
     return [node for node in partition.nodes if node not in partial and not is_free(node)]

@@ -10,14 +10,11 @@ can.
 from __future__ import annotations
 
 from tilewright.graph.nodes import Node
+from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.movement import PadAttributes
 from tilewright.plan.fusion.contraction import has_windows
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.template import OTHER_PARTS, Anchored, Entry, Fused, Refusal, plain
-
-WINDOWS = frozenset({"window_reduce", "winograd_input", "winograd_output", "strassen_input", "strassen_output"})
-
-PADDED = frozenset({"contract", "window_reduce"})
-"""Operators whose kernels take in a padding of what they read."""
 
 
 class Window(Anchored):
@@ -26,22 +23,22 @@ class Window(Anchored):
     name = "window"
 
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
-        if node.op.name in WINDOWS:
-            padded = node.op.name in PADDED and all(_padded(e) for e in fused.values())
+        if node.op.rereads and not isinstance(node.attrs, ContractAttributes):
+            padded = node.op.takes_padding and all(_padded(e) for e in fused.values())
             return None if padded or not fused else "{op} reads each element several times, and computes none itself"
-        if node.op.name != "contract" or not (fused or has_windows(node)):
+        if not isinstance(node.attrs, ContractAttributes) or not (fused or has_windows(node)):
             return "{op} reads no windows"
         if len(fused) > 1 or not all(node.inputs.count(v) == 1 and _padded(e) for v, e in fused.items()):
             return "{op} reads its operands many times, and computes none but one that is padded for it alone"
         return None
 
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
-        if node.op.name == "pad":
+        if isinstance(node.attrs, PadAttributes):
             if any(plain(e) is None for e in fused.values()):
                 return OTHER_PARTS
             (out,) = node.outputs
-            readers = [reader.op.name for reader in flow.readers_of(out)]
-            alone = len(readers) == 1 and readers[0] in PADDED and out not in flow.results
+            readers = flow.readers_of(out)
+            alone = len(readers) == 1 and readers[0].op.takes_padding and out not in flow.results
             return Entry(self.name) if alone else "what {op} makes is not for one convolution or pool alone"
         return super().take(node, fused, flow)
 

@@ -18,8 +18,7 @@ from tilewright.graph.op import Pattern, TypeContext
 from tilewright.ops.contract import Contract
 from tilewright.ops.elementwise import Elementwise
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.fusion.kernels import Kernel
-from tilewright.plan.price.kernels import PARTIAL
+from tilewright.plan.fusion.kernel import Kernel
 
 _PLAIN = frozenset({"sqrt", "floor", "ceil", "trunc", "round", "neg", "abs", "sign", "fma"})
 """Functions that are one operation."""
@@ -39,7 +38,7 @@ def bytes_of(kernel: Kernel) -> Expr:
 def _read(kernel: Kernel, value: Value) -> Expr:
     """The elements of a value that a kernel reads: of a table that it only takes rows from, no more than it takes."""
     readers = [node for node in kernel.nodes if value in node.inputs]
-    if any(node.op.name not in PARTIAL or value in node.inputs[1:] for node in readers):
+    if any(not node.op.reads_part or value in node.inputs[1:] for node in readers):
         return value.type.size
     return minimum(value.type.size, total_of([_largest(node.outputs) for node in readers]))
 

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import math
 
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
 from tilewright.ops.movement import TransposeAttributes
-from tilewright.plan.gemm.transposed import PACK_CYCLES, TURN_CYCLES
+from tilewright.plan.price.contraction import Sums, best, cycles
+from tilewright.plan.price.points import transpose_cycles
+from tilewright.plan.price.transfer import level_of, read_seconds, write_seconds
 from tilewright.plan.rewrite.islands import Images, Island, is_last, order
-from tilewright.plan.tile.registers import FMA_PORTS
-
-MOVE_CYCLES = 1.0
-"""Cycles to transpose an element of an image in a kernel of its own: a cache further away than its neighbours are."""
+from tilewright.target import Target
 
 
-def choose_islands(images: Images, lanes: int) -> list[Island]:
-    """The islands to store with channels innermost, for vectors of so many lanes: the cheaper of what two searches
-    find, from none and from all of them, which turn islands over as long as that pays."""
-    prices = _Prices(images, lanes)
+def choose_islands(images: Images, target: Target) -> list[Island]:
+    """The islands to store with channels innermost: the cheaper of what two searches find, from none and from all of
+    them, which turn islands over as long as that pays."""
+    prices = _Prices(images, target)
     found = [prices.improved(start) for start in (frozenset[Island](), frozenset(prices.islands))]
     chosen = min(found, key=prices.total)
     return [island for island in prices.islands if island in chosen]
@@ -32,8 +32,8 @@ def choose_islands(images: Images, lanes: int) -> list[Island]:
 class _Prices:
     """What a function takes, in cycles, where some islands are stored with channels innermost: what depends on that."""
 
-    def __init__(self, images: Images, lanes: int) -> None:
-        self.images, self.lanes = images, lanes
+    def __init__(self, images: Images, target: Target) -> None:
+        self.images, self.target = images, target
         self.islands = images.islands()
         self.of = {value: island for island in self.islands for value in island.axes}
         self.nodes: dict[Island, list[Node]] = {island: [] for island in self.islands}
@@ -68,7 +68,7 @@ class _Prices:
         ends |= {(v, False) for v in island.axes if v in self.images.results or v not in self.images.makers}
         moved = [0.0, 0.0]
         for value, turns in ends:
-            moved[not turns] += math.prod(map(_number, value.type.shape)) * MOVE_CYCLES
+            moved[not turns] += _transposed(math.prod(map(_number, value.type.shape)), self.target)
         return moved[0], moved[1]
 
     def _contraction(self, node: Node, chosen: frozenset[Island]) -> float:
@@ -81,8 +81,8 @@ class _Prices:
             taps = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
             columns = [_number(e) for n, e in enumerate(out.type.shape) if n != channels.made]
             width = next((e for e in reversed(columns) if e > 1), 1)
-            return _apart(points, width, made, taps, self.lanes, ends[1])
-        return _pointwise(points, made, read, self.lanes, ends[0], ends[1])
+            return _apart(points, width, made, taps, self.target, ends[1])
+        return _pointwise(points, made, read, self.target, ends[0], ends[1])
 
     def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:
         return is_last(value, axis) or self.of.get(value) in chosen
@@ -97,30 +97,33 @@ def _turns(node: Node, value: Value, island: Island) -> bool:
     return perm == last if value in node.inputs else tuple([perm.index(n) for n in range(len(perm))]) == last
 
 
-def _pointwise(points: int, made: int, read: int, lanes: int, image: bool, out: bool) -> float:
+def _transposed(elements: int, target: Target) -> float:
+    """Cycles to transpose an image in a kernel of its own, from and to the cache that holds both."""
+    size = elements * f32.bytes
+    level = level_of(2 * size, target)
+    moved = read_seconds(size, level, target) + write_seconds(size, level, target) + target.core.kernel_seconds
+    return max(transpose_cycles(elements, target), moved * target.core.hertz)
+
+
+def _pointwise(points: int, made: int, read: int, target: Target, image: bool, out: bool) -> float:
     """Cycles of a contraction at each point, of `read` channels to `made`, by whether channels are innermost in its
-    image and in its result: positions or channels lie along the lanes, and what lies in another way is turned."""
-    each = read / (FMA_PORTS * lanes)
-    packed = points * read * PACK_CYCLES
-    turned = points * _whole(made, lanes) * each
-    turned += (0 if image else packed) + (0 if out else points * made * TURN_CYCLES)
-    return turned if out else min(turned, made * _whole(points, lanes) * each + (packed if image else 0))
+    image and in its result: positions or channels lie along the lanes, and what lies in another way is transposed."""
+    packed, back = (transpose_cycles(points * channels, target) for channels in (read, made))
+    by_channels, by_points = (Sums(*extents, read) for extents in ((points, made), (made, points)))
+    transposed = cycles(by_channels, best(by_channels, target), target) + (0 if image else packed)
+    if out:
+        return transposed
+    return min(transposed + back, cycles(by_points, best(by_points, target), target) + (packed if image else 0))
 
 
-def _apart(points: int, width: int, made: int, taps: int, lanes: int, last: bool) -> float:
+def _apart(points: int, width: int, made: int, taps: int, target: Target, last: bool) -> float:
     """Cycles of windows of each channel: channels lie along the lanes, or positions of a row."""
-    each = taps / (FMA_PORTS * lanes)
-    turned = points * _whole(made, lanes) * each
+    each, lanes = taps * target.core.fma_cycles, target.lanes(f32)
+    by_channels = points * -(-made // lanes) * each
     if last:
-        return turned
-    return min(
-        turned + points * made * (TURN_CYCLES + PACK_CYCLES), made * points // width * _whole(width, lanes) * each
-    )
-
-
-def _whole(extent: int, lanes: int) -> int:
-    """The lanes of the vectors that hold so many elements."""
-    return -(-extent // lanes) * lanes
+        return by_channels
+    moved = 2 * transpose_cycles(points * made, target)
+    return min(by_channels + moved, made * points // width * -(-width // lanes) * each)
 
 
 def _number(extent: Expr) -> int:

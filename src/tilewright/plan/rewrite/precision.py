@@ -15,29 +15,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr import dtypes
+from tilewright.expr.nodes import Cast, Var
+from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.dot.products import LEAST_ROWS
-from tilewright.plan.dot.windows import choose_window_tile
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.gemm.transposed import PACK_CYCLES, STREAM_CYCLES, TURN_CYCLES
-from tilewright.plan.price.kernels import START, CostModel
-from tilewright.plan.tile.registers import choose_register_tile, hertz, tile_cycles, tile_registers
+from tilewright.plan.price.contraction import Sums, best, seconds
+from tilewright.plan.price.convolution import Convolution, direct_seconds, dot_seconds
+from tilewright.plan.price.kernels import CostModel
+from tilewright.plan.price.margin import pays
+from tilewright.plan.price.points import copy_cycles, vector_cycles
 from tilewright.target import Target
-
-LEAST_GAIN = 1.1
-"""How much faster a product must be."""
-
-LEAST_SAVING = START
-"""Seconds that it must be faster by."""
-
-WIDENING = 1.0
-"""Cycles to make a vector of f32 from bf16 that comes from memory, measured."""
-
-ROUNDING = 6.0
-"""Cycles to round a vector of f32 and to store it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,18 +44,6 @@ class Product:
     """The extent of the reduced axis whose terms an instruction adds up."""
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
-    """A convolution: how many rows of how many positions, and of how many channels; the channels and the taps that an
-    element of it sums up."""
-
-    rows: int
-    positions: int
-    channels: int
-    inputs: int
-    taps: int
-
-
 def pairs_of(target: Target) -> Dot | None:
     """The machine's products of bf16 pairs; None where it has none."""
     dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
@@ -78,16 +57,21 @@ def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target)
         return (found.vector,) if found is not None and _streams_better(node, found, flow, model, target) else ()
     if found is not None:
         return (0, 1) if _multiplies_better(node, found, dot, flow, model, target) else ()
-    windows = find_windows(node, flow)
-    if windows is None or not fits(windows, dot):
+    convolution = find_windows(node, flow)
+    if convolution is None or not fits(convolution, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    rounding = START + image * ROUNDING / target.lanes(dtypes.f32) / hertz(target)
-    pairs = window_seconds(windows, dot, target)
-    return (0, 1) if pays(direct_seconds(windows, target), pairs + rounding) else ()
+    pairs = pair_seconds(convolution, dot, target) + rounding_seconds(image, model, target)
+    return (0, 1) if pays(direct_seconds(convolution, target), pairs) else ()
 
 
-def find_windows(node: Node, flow: Dataflow) -> Windows | None:
+def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
+    """The time to round so many f32 to bf16, in a kernel of its own."""
+    cast = work_of(Cast(Var("x", dtypes.f32, None), dtypes.bf16))
+    return model.start + copy_cycles(elements, target, cast) / target.core.hertz
+
+
+def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
     """The convolution by windows that a contraction of f32 tensors is; None where its filters are no constant, or
     where it keeps channels apart."""
     attrs, out = node.attrs, node.outputs[0].type
@@ -111,33 +95,19 @@ def find_windows(node: Node, flow: Dataflow) -> Windows | None:
     points, positions = flow.elements(node.outputs[0]), flow.extent(out.shape[-1])
     inputs, terms = sizes[alone[0]], math.prod(sizes[axis] for axis in spec.reduce)
     rows = max(points // (sizes[channels[0]] * positions), 1)
-    return Windows(rows, positions, sizes[channels[0]], inputs, terms // inputs)
+    stride = next((by for axis, by in image[-1].terms if axis == spec.output[-1]), 1)
+    return Convolution(rows, positions, sizes[channels[0]], inputs, terms // inputs, stride)
 
 
-def fits(windows: Windows, dot: Dot) -> bool:
+def fits(convolution: Convolution, dot: Dot) -> bool:
     """Whether the channels of a convolution fill the machine's products."""
-    return windows.inputs % dot.depth == 0 and windows.channels >= dot.lanes
+    return convolution.inputs % dot.depth == 0 and convolution.outputs >= dot.lanes
 
 
-def window_seconds(windows: Windows, dot: Dot, target: Target) -> float:
-    """The time of a convolution by products of pairs: those, its result turned back, its image woven."""
-    terms = windows.inputs * windows.taps
-    tile = choose_window_tile(windows.positions, windows.channels, terms, dot, target)
-    whole = -(-windows.channels // tile.columns) * tile.columns
-    cycles = tile_cycles(tile, windows.positions, whole, -(-terms // dot.depth), STREAM_CYCLES)
-    cycles += windows.positions * (windows.channels * TURN_CYCLES + windows.inputs * PACK_CYCLES)
-    return windows.rows * cycles / hertz(target)
-
-
-def direct_seconds(windows: Windows, target: Target) -> float:
-    """The time of a convolution in f32, the better of positions and channels along the lanes."""
-    lanes, registers = target.lanes(dtypes.f32), tile_registers(target)
-    sizes, terms = (windows.positions, windows.channels), windows.inputs * windows.taps
-    rows, turned = (
-        tile_cycles(choose_register_tile(*s, terms, registers, lanes), *s, terms) for s in (sizes[::-1], sizes)
-    )
-    turned += windows.positions * windows.channels * TURN_CYCLES
-    return windows.rows * min(rows, turned) / hertz(target)
+def pair_seconds(convolution: Convolution, dot: Dot, target: Target) -> float:
+    """The time of a convolution by the machine's products of pairs."""
+    assert dot.instruction is not None
+    return dot_seconds(convolution, dot.instruction.name, target)
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
@@ -180,13 +150,12 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
     weights = node.inputs[found.vector]
     if weights not in flow.constants or found.batch > 1:
         return False
-    lanes, rate = target.lanes(dtypes.f32), hertz(target)
-    tile = choose_register_tile(found.rows, found.columns, found.terms, tile_registers(target), lanes)
-    plain, wide = (
-        tile_cycles(tile, found.rows, found.columns, found.terms, traffic) / rate for traffic in (0.0, WIDENING)
-    )
+    sums = Sums(found.rows, found.columns, found.terms)
+    plain = seconds(sums, best(sums, target), target)
+    lanes = target.lanes(dtypes.f32)
+    widened = vector_cycles(Work(plain=2), target, lanes) * found.terms * found.columns / lanes / target.core.hertz
     bytes_in = model.transfer(weights)
-    return pays(max(plain, bytes_in), max(wide, bytes_in / 2))
+    return pays(max(plain, bytes_in), max(plain + widened, bytes_in / 2))
 
 
 def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
@@ -195,19 +164,11 @@ def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, mod
     few = found.rows < LEAST_ROWS and not constant[found.vector]
     if few or found.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
-    lanes, rate = target.lanes(dtypes.f32), hertz(target)
     read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
-    sizes = (found.rows, found.columns)
-    plain_tile = choose_register_tile(*sizes, found.terms, tile_registers(target), lanes)
-    plain = found.batch * tile_cycles(plain_tile, *sizes, found.terms) / rate
-    deep = -(-found.terms // dot.depth)
-    dot_tile = choose_register_tile(*sizes, deep, target.vector_registers - dot.registers, dot.lanes)
-    pairs = found.batch * tile_cycles(dot_tile, *sizes, deep) / rate
+    assert dot.instruction is not None
+    sums = Sums(found.rows, found.columns, found.terms, found.batch)
+    paired = Sums(found.rows, found.columns, found.terms, found.batch, instruction=dot.instruction.name)
+    plain, pairs = (seconds(s, best(s, target), target) for s in (sums, paired))
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
-    rounding = sum(START + flow.elements(v) * ROUNDING / lanes / rate for v in rounded)
+    rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
     return pays(max(plain, read), max(pairs, read / 2) + rounding)
-
-
-def pays(plain: float, rounded: float) -> bool:
-    """Whether a product is better in bf16: by a share of the `plain` seconds, and by what a call of a kernel takes."""
-    return plain >= LEAST_GAIN * rounded and plain - rounded >= LEAST_SAVING

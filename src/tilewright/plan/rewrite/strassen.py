@@ -10,20 +10,26 @@ with u = 2⁻²⁴, R the roundings of the sums, and the coefficients L, U and C
 With random w, growth is about 7; random data is off by twice as much as the product itself. A column that is small
 beside the one that it shares sums with is off by as much as that one: such constants are left alone.
 
-Times. Multiply-adds at a share of the peak, or the constant by the bandwidth of where it lies, where that takes longer;
-the sums by cycles a vector. Products of few rows are bound by the constant's way, which is longer: they do not gain.
+Times. Products by the price of contractions, or the constant by the bandwidth of where it lies where that takes longer;
+the sums by the instructions of their definitions (ops/strassen.py), or by the bandwidth of what is between kernels.
+Products of few rows are bound by the constant's way, which is longer: they do not gain.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
+from tilewright.expr.nodes import Expr, Var
 from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
-from tilewright.plan.tile.registers import hertz
+from tilewright.plan.price import margin
+from tilewright.plan.price.contraction import Sums, best, seconds
+from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -40,33 +46,8 @@ LEFT = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
 
-DIRECT, APART = 0.95, 0.9
-"""The share of the peak that products reach: as a rule; where a factor is a difference that is taken on the way."""
-
-SUM_CYCLES = 16
-"""Cycles of a vector of all seven sums of blocks, or of all four of products, beside what an epilogue takes anyway."""
-
-LEAST_GAIN = 1.05
-"""How much faster products of halves must be."""
-
-LEAST_ROWS = 16
-"""The least rows of halves: fewer do not repay the loads of what they meet."""
-
-PANELS, LITTLE = 6, 1 / 64
-"""Vectors that panels divide evenly, for threads to share; by how much wider halves may be for it."""
-
 AT_ONCE = 32
-"""Rows of a constant that are looked at together: what is made of them stays in the caches."""
-
-CALLS = 3e-6
-"""Seconds of further kernels."""
-
-CACHE_SHARE = 1 / 2
-"""Constants that take at most this part of the last cache stay there, and may grow."""
-
-BETWEEN_SHARE, FAR_TRAFFIC = 1 / 4, 1.6
-"""Sums of blocks and products that take at most this part of the last cache stay there beside all else; larger ones
-come and go as if they were so many times as large."""
+"""Rows of a constant that NumPy looks at together: its temporaries stay in the caches of whatever compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,40 +66,58 @@ class Sizes:
 
 
 def keeps_all(constants: int, target: Target) -> bool:
-    """Whether differences are stored, too, in a module with so many bytes of constants."""
-    return constants <= target.caches[-1].bytes * CACHE_SHARE
+    """Whether differences are stored, too, in a module with so many bytes of constants: where all stay in a cache."""
+    return level_of(constants, target) < memory(target)
 
 
 def pays(sizes: Sizes, target: Target, stored: bool) -> bool:
     """Whether products are faster by products of halves; with `stored`, all factors of these are kept."""
-    if min(sizes.rows // 2, sizes.depth, sizes.columns) < LEAST_ROWS:
+    if min(sizes.rows, sizes.depth, sizes.columns) < 2 * target.lanes(f32):
         return False
-    return halved_seconds(sizes, target, stored) * LEAST_GAIN <= _multiply(sizes, target) / DIRECT
+    return margin.pays(_multiply(sizes, 1, target), halved_seconds(sizes, target, stored))
 
 
 def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
-    """The time by products of halves."""
+    """The time by products of halves: sums of blocks before, sums of products behind them, and two kernels of products
+    where factors of some are differences."""
     half = sizes.half
-    products = _multiply(half, target) * (STORED / DIRECT + DERIVED / (DIRECT if stored else APART))
-    size = 4 * half.depth * half.columns
-    rate, read = (target.peaks.cache_gbs[-1], PRODUCTS) if stored else (target.peaks.memory_gbs, STORED + 2 * DERIVED)
-    sums = SUM_CYCLES * half.number * half.rows * (half.depth + half.columns) / (target.lanes(f32) * hertz(target))
-    return max(products, size * read / (rate * 1e9)) + sums + _far_seconds(half, target) + CALLS
+    whole, differences = replace(half, number=half.number * STORED), replace(half, number=half.number * DERIVED)
+    products = _multiply(whole, 1, target) + _multiply(differences, 1 if stored else 2, target)
+    size = f32.bytes * half.depth * half.columns
+    level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
+    sums = _sums_seconds(half, target) + 3 * target.core.kernel_seconds
+    return max(products, read_seconds(size * read, level, target)) + sums
 
 
-def _far_seconds(half: Sizes, target: Target) -> float:
-    """The time of sums of blocks and of products to and from the last cache, where they drive each other out of it."""
-    between = 4 * PRODUCTS * half.number * half.rows * (half.depth + half.columns)
-    if between <= target.caches[-1].bytes * BETWEEN_SHARE:
-        return 0.0
-    return FAR_TRAFFIC * between / (target.peaks.cache_gbs[-1] * 1e9)
+def _sums_seconds(half: Sizes, target: Target) -> float:
+    """The time of the sums of blocks and of products, from the cache that holds them."""
+    core, pairs = target.core, half.number * half.rows
+    blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
+    before, behind = (_instructions(terms) for terms in (input_terms(blocks[:4]), output_terms(blocks)))
+    each = (len(blocks) * core.store_cycles + 4 * core.load_cycles + before * core.add_cycles) * half.depth
+    each += (len(blocks) * core.load_cycles + 4 * core.store_cycles + behind * core.add_cycles) * half.columns
+    taken = pairs * each / target.lanes(f32) / core.hertz
+    between = [f32.bytes * len(blocks) * pairs * extent for extent in (half.depth, half.columns)]
+    moved = write_seconds(between[0], level_of(between[0], target), target)
+    moved += read_seconds(between[1], level_of(between[1], target), target)
+    return max(taken, moved)
+
+
+def _instructions(terms: Sequence[Expr]) -> int:
+    return len({e for term in terms for e in preorder(term) if not isinstance(e, Var)})
 
 
 def half_columns(columns: int, target: Target) -> int:
-    """The columns of a half: whole vectors, and as many as panels of two or three divide, where that is little more."""
+    """The columns of a half: whole vectors, and as many more as make it cheapest for the tiles that run it."""
     lanes = target.lanes(f32)
-    few, even = (-(-columns // (2 * n * lanes)) * n * lanes for n in (1, PANELS))
-    return even if even <= few * (1 + LITTLE) else few
+    few = -(-columns // (2 * lanes))
+    wider = range(few, few + few // 64 + 1)
+    return lanes * min(wider, key=lambda n: (_panels(n), n))
+
+
+def _panels(vectors: int) -> int:
+    """Vectors beyond the last whole panel, of two or of three vectors."""
+    return vectors % 2 + vectors % 3
 
 
 def error_bound(w: Array, u: Array) -> float:
@@ -146,5 +145,7 @@ def growth(w: Array, u: Array) -> float:
     return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")
 
 
-def _multiply(sizes: Sizes, target: Target) -> float:
-    return 2 * sizes.number * sizes.rows * sizes.depth * sizes.columns / (target.fma_gflops * 1e9)
+def _multiply(sizes: Sizes, parts: int, target: Target) -> float:
+    """The time of products by the price of contractions, of a constant that is the difference of so many `parts`."""
+    sums = Sums(sizes.rows, sizes.columns, sizes.depth, sizes.number, parts=parts)
+    return seconds(sums, best(sums, target), target)

@@ -13,21 +13,31 @@ Where factors may be rounded to bf16, so may those of products of tiles. That is
 `growth` times as much of it, too: as much more than of factors that are rounded for products by windows. Random data is
 off by 1.6 times as much as with these, where tiles are 2 x 2. Tiles of 4 x 4 make too much of it, and stay f32.
 
-Times. Multiply-adds at a share of the peak, or the filters by the bandwidth of memory where that takes longer, for they
-are brought near meanwhile; the transforms by cycles a vector, or by the bandwidth of what lies between the kernels.
+Times. Products by the price of contractions, the filters by the bandwidth of memory where that takes longer, for they
+come in meanwhile; the transforms by the instructions of their definitions (ops/winograd.py), or by the bandwidth of
+what lies between the kernels where that takes longer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
-from tilewright.expr.dtypes import f32
-from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transformed_parts
+from tilewright.core.walk import preorder
+from tilewright.expr.dtypes import DType, bf16, f32
+from tilewright.expr.nodes import Const, Expr, Mul, Var
+from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
 from tilewright.plan.dot.instruction import Dot
-from tilewright.plan.rewrite.precision import Windows, fits, window_seconds
+from tilewright.plan.price.contraction import Sums, best, seconds
+from tilewright.plan.price.convolution import Convolution, direct_seconds
+from tilewright.plan.price.margin import MARGIN
+from tilewright.plan.price.points import transpose_cycles
+from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
+from tilewright.plan.rewrite.precision import fits, pair_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -38,30 +48,8 @@ LARGEST_ERROR = 1e-3
 LARGEST_GROWTH = 8.0
 """The most that tiles may make of rounded factors: how many times as far as products by windows they may be off."""
 
-ROUNDED, HALF = 2, 2.0**-8
-"""The tiles whose factors may be rounded to bf16; by how much of it a number is off then."""
-
 ROUNDINGS = 16
 """The roundings of an element on its way through both transforms."""
-
-DIRECT, TILES = {1: 0.85, 2: 0.65}, 0.9
-"""The share of the peak that contractions reach: a convolution of each stride, the products of tiles."""
-
-TURNED = 1.1
-"""How much longer a point takes where channels lie along the lanes, and no lane is left empty."""
-
-CYCLES = {(2, 1): (110, 90), (4, 1): (210, 200), (2, 2): (110, 100)}
-"""Cycles of the transforms, of each size and stride: of a vector of tiles of the input, of a vector of channels of a
-tile of the output."""
-
-LEAST_GAIN = 1.1
-"""How much faster tiles must be, and those of rounded factors than others."""
-
-FLOPS_A_LANE = 4
-"""What a lane does in a cycle at the peak: two multiply-adds."""
-
-CALL = 2e-6
-"""Seconds of a further kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +67,12 @@ class Sizes:
         """The tiles along height and width."""
         return -(-self.height // size), -(-self.width // size)
 
+    @property
+    def convolution(self) -> Convolution:
+        """The convolution without tiles."""
+        rows = self.images * self.height
+        return Convolution(rows, self.width, self.outputs, self.inputs, WINDOW * WINDOW, self.stride)
+
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
@@ -92,18 +86,22 @@ class Tiles:
 def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> Tiles | None:
     """The tiles that are accurate enough and fastest; None where the convolution is better left alone. With the
     machine's products of bf16 `pairs`, factors may be rounded: those of tiles, or of a convolution left alone."""
-    limit = min(direct_seconds(sizes, target), pair_seconds(sizes, pairs, target)) / LEAST_GAIN
-    seconds = {tiles: tile_seconds(sizes, tiles, target) for tiles in candidates(sizes, pairs)}
-    fast = [tiles for tiles in seconds if seconds[tiles] < limit]
-    fast.sort(key=lambda tiles: seconds[tiles] * (LEAST_GAIN if tiles.depth > 1 else 1))
+    convolution = sizes.convolution
+    limit = direct_seconds(convolution, target)
+    if pairs is not None and fits(convolution, pairs):
+        limit = min(limit, pair_seconds(convolution, pairs, target))
+    found = {tiles: tile_seconds(sizes, tiles, pairs, target) for tiles in candidates(sizes, pairs)}
+    fast = [tiles for tiles in found if found[tiles] * MARGIN < limit]
+    fast.sort(key=lambda tiles: found[tiles] * (MARGIN if tiles.depth > 1 else 1))
     return next((tiles for tiles in fast if is_accurate(filters, tiles, sizes.stride)), None)
 
 
 def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
-    """The tiles that there are for a convolution, those in f32 first."""
+    """The tiles that there are for a convolution, those in f32 first. Factors of the smallest may be rounded: others
+    make too much of it."""
     found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
-    if pairs is not None and sizes.inputs % pairs.depth == 0 and sizes.outputs >= pairs.lanes:
-        found.append(Tiles(ROUNDED, pairs.depth))
+    if pairs is not None and fits(sizes.convolution, pairs):
+        found.append(Tiles(min(tiles.size for tiles in found), pairs.depth))
     return found
 
 
@@ -116,9 +114,15 @@ def is_accurate(filters: Filters, tiles: Tiles, stride: int) -> bool:
 
 def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
-    of_factors = 0.0 if tiles.depth == 1 else 2 * HALF + HALF * HALF
+    half = _roundoff(bf16)
+    of_factors = 0.0 if tiles.depth == 1 else 2 * half + half * half
     of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS)
     return float(of_factors + of_sums) * growth(filters, tiles.size, stride)
+
+
+def _roundoff(dtype: DType) -> float:
+    """By how much of it a number is off that is rounded to a type."""
+    return float(ml_dtypes.finfo(dtype.numpy).eps) / 2
 
 
 def growth(filters: Filters, size: int, stride: int = 1) -> float:
@@ -137,54 +141,44 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
     return float((reached[weight > 0] / weight[weight > 0]).max(initial=0.0))
 
 
-def direct_seconds(sizes: Sizes, target: Target) -> float:
-    """The time of the convolution as a contraction."""
-    lanes = target.lanes(f32)
-    points = sizes.images * _points(sizes.height, sizes.width, lanes)
-    pairs = sizes.inputs * sizes.outputs
-    filters = 4 * WINDOW * WINDOW * pairs / (target.peaks.memory_gbs * 1e9)
-    return max(2 * WINDOW * WINDOW * pairs * points / (DIRECT[sizes.stride] * target.fma_gflops * 1e9), filters)
+def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) -> float:
+    """The time by these tiles: transforms in two kernels of their own, products in one."""
+    bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
+    instruction = pairs.instruction.name if tiles.depth > 1 and pairs is not None and pairs.instruction else ""
+    products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)
+    number = sizes.images * rows * columns
+    sums = Sums(number, sizes.outputs, sizes.inputs, products, instruction=instruction)
+    multiply = seconds(sums, best(sums, target), target)
+    filters = read_seconds(bytes_each * products * sizes.inputs * sizes.outputs, memory(target), target)
+    read, write = (cycles / target.core.hertz for cycles in _transform_cycles(sizes, tiles, number, target))
+    before, behind = (products * number * n for n in (bytes_each * sizes.inputs, f32.bytes * sizes.outputs))
+    level = level_of(before + behind, target)
+    transforms = max(read, write_seconds(before, level, target)) + max(write, read_seconds(behind, level, target))
+    return max(multiply, filters) + transforms + 2 * target.core.kernel_seconds
 
 
-def pair_seconds(sizes: Sizes, pairs: Dot | None, target: Target) -> float:
-    """The time of the convolution by products of bf16 pairs; infinite where it does not fill them."""
-    rows = sizes.images * sizes.height
-    windows = Windows(rows, sizes.width, sizes.outputs, sizes.inputs, WINDOW * WINDOW)
-    if pairs is None or not fits(windows, pairs):
-        return float("inf")
-    filters = 2 * WINDOW * WINDOW * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
-    return window_seconds(windows, pairs, target) + filters
+def _transform_cycles(sizes: Sizes, tiles: Tiles, number: int, target: Target) -> tuple[float, float]:
+    """Cycles of the input transform, in vectors of tiles, and of the output transform, in vectors of channels: rows
+    first, then columns, with what is between on the stack."""
+    core, lanes, size = target.core, target.lanes(f32), tiles.size
+    edge, step = edge_of(size, sizes.stride), size * sizes.stride
+    load, store, add = core.load_cycles, core.store_cycles, core.add_cycles
+    taken = _instructions(input_terms(size, sizes.stride, _variables(edge)))
+    made = _instructions(output_terms(size, sizes.stride, _variables(edge)))
+    padding = step * step * (load + store)
+    rows = step * (edge * (load + store) + taken * add)
+    columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
+    of_tiles = -(-number // lanes) * sizes.inputs * (padding + rows + columns)
+    rows = edge * (edge * load + made * add + size * store)
+    columns = size * (edge * load + made * add + size * store)
+    of_channels = -(-sizes.outputs // lanes) * number * (rows + columns)
+    return of_tiles, of_channels + transpose_cycles(number * size * size * sizes.outputs, target)
 
 
-def tile_seconds(sizes: Sizes, tiles: Tiles, target: Target) -> float:
-    """The time by these tiles."""
-    lanes, peak, bytes_each = target.lanes(f32), target.fma_gflops * 1e9, 4 if tiles.depth == 1 else 2
-    products = edge_of(tiles.size, sizes.stride) ** 2
-    rows, columns = sizes.tiles(tiles.size)
-    number, vectors = sizes.images * rows * columns, -(-sizes.outputs // lanes)
-    multiply = 2 * products * sizes.inputs * vectors * lanes * number / (TILES * peak * tiles.depth)
-    filters = bytes_each * products * sizes.inputs * sizes.outputs / (target.peaks.memory_gbs * 1e9)
-    read, write = CYCLES[tiles.size, sizes.stride]
-    loaded = sizes.images * sizes.inputs * rows * -(-columns // min(lanes, _power_below(columns)))
-    transform = (loaded * read + vectors * number * write) * FLOPS_A_LANE * lanes / peak
-    between = products * number * (bytes_each * sizes.inputs + 4 * sizes.outputs)
-    return max(multiply, filters) + max(transform, 2 * between / _bandwidth(between, target)) + 2 * CALL
+def _variables(count: int) -> Sequence[Expr]:
+    return [Var(f"d{n}", f32, None) for n in range(count)]
 
 
-def _points(rows: int, columns: int, lanes: int) -> float:
-    """How many points a convolution computes in place of rows x columns: whole vectors along the columns, or all points
-    one by one."""
-    return min(rows * -(-columns // lanes) * lanes, rows * columns * TURNED)
-
-
-def _power_below(n: int) -> int:
-    """The largest power of two that is at most n."""
-    return 1 << (n.bit_length() - 1)
-
-
-def _bandwidth(size: int, target: Target) -> float:
-    """Bytes a second from the cache that has room for twice as many bytes, or from memory."""
-    for cache, rate in zip(target.caches, target.peaks.cache_gbs, strict=False):
-        if 2 * size <= cache.bytes:
-            return rate * 1e9
-    return target.peaks.memory_gbs * 1e9
+def _instructions(terms: Sequence[Expr]) -> int:
+    """The instructions of sums, products fused into them."""
+    return sum(not isinstance(e, Const | Var | Mul) for e in {e for term in terms for e in preorder(term)})

@@ -1,0 +1,86 @@
+"""What a sum of products takes, by the machine: tiles rank as they were measured on cores of different caches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tilewright.expr import dtypes
+from tilewright.plan.price.contraction import Sums, best, byte_cycles, cycles, seconds, term_cycles, tiles
+from tilewright.plan.tile.registers import RegisterTile
+from tilewright.target import Target
+from tilewright.target.instructions import INSTRUCTIONS
+
+WIDE = Target.parse("x86-64-v4")
+
+
+def with_second_cache(bytes_a_cycle: float) -> Target:
+    """A 512-bit core whose second cache delivers so many bytes a cycle."""
+    first = 96 * WIDE.core.ghz
+    return WIDE.with_peaks(cache_gbs=(first, bytes_a_cycle * WIDE.core.ghz, 8 * WIDE.core.ghz))
+
+
+def share(sums: Sums, tile: RegisterTile, target: Target) -> float:
+    """The share of the peak."""
+    work = sums.batch * sums.rows * sums.columns * sums.terms / sums.lanes(target) * target.core.fma_cycles
+    return work / cycles(sums, tile, target)
+
+
+def test_tiles_rank_as_measured_where_the_second_cache_is_slow() -> None:
+    slow, fast = with_second_cache(30), with_second_cache(60)
+    long = Sums(rows=14 * 6 * 9 * 8, columns=16 * 24, terms=1 << 14)
+    reached = {(r, v): share(long, RegisterTile(r, v, 16), slow) for r, v in ((6, 4), (9, 3), (14, 2))}
+    assert 0.82 < reached[6, 4] < 0.90 < reached[14, 2] < 0.97
+    assert reached[6, 4] < reached[9, 3] < reached[14, 2]
+    assert share(long, RegisterTile(6, 4, 16), fast) > reached[6, 4] + 0.04
+
+
+def test_slow_second_caches_get_narrow_panels() -> None:
+    for n in (512, 1024):
+        assert best(Sums(n, n, n), with_second_cache(30)).vectors == 2
+
+
+def test_a_term_takes_the_longest_of_its_limits() -> None:
+    core = WIDE.core
+    near = Sums(1, 64, 1 << 10, panel=1, elements=1)
+    assert term_cycles(near, RegisterTile(1, 1, 16), WIDE) == core.fma_latency
+    assert term_cycles(near, RegisterTile(8, 3, 16), WIDE) == 24 * core.fma_cycles
+    far = Sums(1, 64, 1 << 10, panel=len(WIDE.caches) + 1)
+    panel = 4 * 64 * byte_cycles(len(WIDE.caches) + 1, WIDE)
+    assert term_cycles(far, RegisterTile(1, 4, 16), WIDE) >= panel
+    assert term_cycles(Sums(1, 64, 8, least=99.0), RegisterTile(1, 1, 16), WIDE) >= 99
+
+
+def test_what_vectors_cost_counts() -> None:
+    tile = RegisterTile(6, 4, 16)
+    plain = cycles(Sums(48, 64, 256), tile, WIDE)
+    assert cycles(Sums(48, 64, 256, parts=2), tile, WIDE) > plain
+    assert cycles(Sums(48, 64, 256, stride=2), tile, WIDE) > plain
+    assert cycles(Sums(48, 64, 256, first=4), tile, WIDE) > plain
+    narrow = RegisterTile(2, 8, 16)
+    assert cycles(Sums(48, 64, 256, aligned=False, panel=1), narrow, WIDE) > cycles(
+        Sums(48, 64, 256, panel=1), narrow, WIDE
+    )
+
+
+def test_batches_and_the_clock_scale() -> None:
+    one, tile = Sums(48, 64, 256), RegisterTile(6, 4, 16)
+    assert cycles(Sums(48, 64, 256, batch=3), tile, WIDE) == pytest.approx(3 * cycles(one, tile, WIDE))
+    assert seconds(one, tile, WIDE) == pytest.approx(cycles(one, tile, WIDE) / (WIDE.core.ghz * 1e9))
+
+
+def test_instructions_of_several_products_take_what_the_core_says() -> None:
+    name = next(n for n in WIDE.core.dots if n.endswith("avx512bw.dot_i16"))
+    sums = Sums(48, 64, 256, instruction=name)
+    assert sums.lanes(WIDE) == INSTRUCTIONS[name].accumulator.lanes
+    assert sums.depth == 2
+    tile = best(sums, WIDE)
+    slow = WIDE.with_core(dots={name: 8 * WIDE.core.dots[name]})
+    assert cycles(sums, tile, slow) > 4 * cycles(sums, tile, WIDE)
+
+
+def test_tiles_can_be_restricted() -> None:
+    sums = Sums(100, 40, 64)
+    assert all(t.rows <= 4 and t.vectors <= 2 for t in tiles(sums, WIDE, most_rows=4, most_vectors=2))
+    assert max(t.vectors for t in tiles(sums, WIDE)) == 3  # 40 columns are three vectors
+    assert all(t.rows * t.vectors <= 8 for t in tiles(sums, WIDE, registers=8))
+    assert Sums(8, 8, 8, bits=64).lanes(WIDE) == WIDE.lanes(dtypes.f64)
