@@ -15,8 +15,8 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
+from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
-from tilewright.plan.attention.recognise import recognise as attention
 from tilewright.plan.fusion import planner
 from tilewright.plan.price.kernels import KernelCost
 from tilewright.plan.template import named
