@@ -12,7 +12,7 @@ import math
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
 from tilewright.ops.movement import TransposeAttributes
-from tilewright.plan.gemm.transposed import PACK_CYCLES, TURN_CYCLES
+from tilewright.plan.dot.windows import PACK_CYCLES, TURN_CYCLES
 from tilewright.plan.rewrite.islands import Images, Island, is_last, order
 from tilewright.plan.tile.registers import FMA_PORTS
 

@@ -22,10 +22,12 @@ from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.dot.products import LEAST_ROWS
 from tilewright.plan.dot.windows import choose_window_tile
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.gemm.transposed import PACK_CYCLES, STREAM_CYCLES, TURN_CYCLES
 from tilewright.plan.price.kernels import START, CostModel
 from tilewright.plan.tile.registers import choose_register_tile, hertz, tile_cycles, tile_registers
 from tilewright.target import Target
+
+PACK_CYCLES, STREAM_CYCLES, TURN_CYCLES = 0.5, 0.25, 0.5
+"""Cycles to pack or to turn an element, and to bring a vector from the second cache."""
 
 LEAST_GAIN = 1.1
 """How much faster a product must be."""

@@ -1,0 +1,178 @@
+"""What a choice for a contraction takes: its register tile, with both operands where the loops around it keep them.
+
+Between two uses of a panel, or of the elements of a tile of rows, loops bring other data by: what fits into a cache
+together with these is found there again. So each operand comes for the first time from where it lies, and from then on
+from the nearest cache that holds what passes by in between. Rows that begin a power of two apart share few sets of a
+cache (`Cache.room`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from tilewright.plan.gemm.choice import PLACES, Choice
+from tilewright.plan.gemm.shape import Lies, Size
+from tilewright.plan.price.contraction import (
+    KEPT,
+    UNHIDDEN,
+    Sums,
+    added_cycles,
+    byte_cycles,
+    copy_cycles,
+    cycles,
+    fits,
+    wait_cycles,
+)
+from tilewright.target import Target
+
+PAGE = 4096
+"""Bytes of a page: prefetchers do not follow rows that lie so far apart."""
+
+CONSTANTS = 32
+"""How many constants of a size a network has: that much is read between two uses of one."""
+
+HARDLY, USUAL_ROWS = 0.03, 120
+"""How much longer a tile may take for many rows that is better for a single one, where their number is dynamic: how
+often calls have one row, nobody knows. And the rows of a usual call: most tiles divide them."""
+
+
+@lru_cache(maxsize=1 << 13)
+def seconds(choice: Choice, size: Size, target: Target) -> float:
+    """Seconds of one core for all batches. A dynamic number of rows is priced as many, a usual number and one."""
+    if not size.rows:
+        return size.batch * _one_row(choice, size, target) / target.core.hertz
+    each = _rows(choice, size, target)
+    if size.any_rows:
+        usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
+        single = cycles(Sums(1, size.columns, size.terms, bits=size.bits), choice.tile, target)
+        most = PLACES * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
+        each = (each + usual) / 2 * (1 + HARDLY * single / most)
+    return size.batch * each / target.core.hertz
+
+
+def _one_row(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles of a row of results: each vector comes once from where it lies. Of terms in blocks, results are taken up
+    and put down for each."""
+    terms = choice.block_terms or size.terms
+    lies = where(size.vector, size.columns * size.terms * size.vector.bytes * size.batch, target)
+    sums = Sums(
+        1,
+        size.columns,
+        terms,
+        bits=size.bits,
+        panel=lies,
+        elements=1,
+        stride=1 if choice.pack_vector else size.vector.step or 1,
+    )
+    return cycles(sums, choice.tile, target) * size.terms / terms
+
+
+def _rows(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles of one product of rows: those of its blocks of terms and of rows."""
+    tile, vector = choice.tile, size.vector
+    blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
+    terms = -(-size.terms // blocks)
+    rows = min(choice.block_tiles * tile.rows, size.rows)
+    row_blocks = -(-size.rows // rows)
+    sums = _sums(choice, size, rows, terms, target)
+    lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
+    panels = choice.block_panels or -(-size.columns // tile.columns)
+    near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
+    found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
+    if row_blocks > 1:
+        found += (row_blocks - 1) * _first(choice, size, sums, max(near, sums.panel), target)
+    found += _first_rows(choice, size, sums, target)
+    deinterleaved = vector.whole / vector.bytes if choice.phases > 1 else 0.0
+    return blocks * found + copy_cycles(deinterleaved, tile.lanes, target)
+
+
+def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:
+    """The sums of a block of rows and terms, with both operands where they are from their second use on."""
+    tile, vector, element = choice.tile, size.vector, size.element
+    panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
+    together = choice.block_panels if choice.block_panels and not choice.rows_stay else 1
+    level = fits(together * panel + of_tile, target)
+    if not choice.pack_vector and vector.plain:
+        level = max(level, _level_of_sets(vector.apart, terms, target))
+    all_rows = rows * size.terms * element.bytes
+    again = (
+        fits(all_rows + panel, target) if size.columns > tile.columns * together else where(element, all_rows, target)
+    )
+    share = KEPT if choice.pack_vector else KEPT / 2
+    kept = choice.pack_broadcast or not element.plain or element.step == 1
+    kept = kept or tile.rows <= target.caches[0].room(element.apart) * share
+    return Sums(
+        rows,
+        size.columns,
+        terms,
+        bits=size.bits,
+        panel=level,
+        elements=again,
+        parts=size.parts,
+        stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
+        aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
+        scattered=not choice.pack_vector and vector.plain and vector.apart >= PAGE,
+        brought=0 if kept else target.caches[0].line,
+    )
+
+
+def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
+    """Cycles that the first use of each panel adds to those of later ones: it comes from another level of cache, and is
+    packed where a call does that. A constant that is prefetched comes while the panel before is computed."""
+    tile, vector = choice.tile, size.vector
+    whole = size.columns * sums.terms * vector.bytes * size.parts
+    scattered = not vector.constant and vector.plain and vector.apart >= PAGE
+    added = added_cycles(sums, tile, target, panel=max(source, sums.panel), scattered=scattered)
+    if vector.constant:
+        if not choice.prefetch:
+            return added
+        work = cycles(sums, tile, target)
+        return _asking(whole, target) + max(whole * byte_cycles(source, target) - (1 - UNHIDDEN) * work, 0.0)
+    if not choice.pack_vector:
+        return added
+    if choice.first_packs:
+        return added + UNHIDDEN * size.columns * sums.terms / tile.lanes * target.core.store_cycles
+    pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
+    waiting = pieces * wait_cycles(source, target) if scattered else 0.0
+    moved = copy_cycles(size.columns * sums.terms, tile.lanes if vector.step == 1 else 1, target)
+    return moved + whole * byte_cycles(source, target) + waiting
+
+
+def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:
+    """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
+    computed where it is prefetched."""
+    tile, element = choice.tile, size.element
+    whole = size.rows * sums.terms * element.bytes
+    source = where(element, whole, target)
+    if choice.prefetch and not size.vector.constant:
+        panels = -(-size.columns // tile.columns)
+        return panels * _asking(whole, target)
+    first = replace(sums, columns=min(tile.columns, size.columns))
+    each = added_cycles(first, tile, target, elements=max(source, sums.elements))
+    return -(-size.rows // tile.rows) * each
+
+
+def _asking(whole: float, target: Target) -> float:
+    """Cycles to prefetch so many bytes, line by line."""
+    return whole / target.caches[0].line * target.core.load_cycles
+
+
+def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
+    """Bytes of a panel of so many terms: those of a window overlap, and are not more than there are."""
+    held = choice.tile.columns * terms * size.vector.bytes
+    return (held if size.vector.plain else min(held, size.vector.whole)) * size.parts
+
+
+def where(operand: Lies, whole: int, target: Target) -> int:
+    """The level of cache where an operand of so many bytes lies when a kernel begins. Between two uses of a constant
+    the others of its network are read."""
+    return max(fits(whole * CONSTANTS, target), 3) if operand.constant else fits(whole, target)
+
+
+def _level_of_sets(apart: int, rows: int, target: Target) -> int:
+    """The nearest level of cache that has room in its sets for a line of each of so many rows."""
+    for cache in target.caches:
+        if rows <= cache.room(apart) * KEPT:
+            return cache.level
+    return len(target.caches) + 1
