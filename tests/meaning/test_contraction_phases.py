@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from chosen import candidates_of
 
 import tilewright as tw
 from tilewright.compiler import compile_module
@@ -99,14 +100,23 @@ func windows(
 """
 
 
-@pytest.mark.parametrize(("step", "phases"), [(1, False), (2, True)])
-def test_phases_are_contiguous(step: int, phases: bool) -> None:
+def windows(step: int) -> Function:
     function = tw.parse(PADDED.replace("STEP", str(step)))
     assert isinstance(function, Function)
-    s = Schedule(all_inlined(function))
+    return function
+
+
+def test_phases_are_contiguous() -> None:
+    s = Schedule(all_inlined(windows(2)))
     before = find_contraction(s.func)
     assert before is not None
-    after = in_phases(s, before, Target.parse("x86-64-v3"))
-    assert after is not None
-    assert (after is not before) == phases == bool(s.trace.steps)
-    assert after.vector.step(after.block.axes[after.columns].var) == 1
+    after = in_phases(s, before, 2, 8)
+    assert s.trace.steps and after.vector.step(after.block.axes[after.columns].var) == 1
+
+
+@pytest.mark.parametrize(("step", "phases"), [(1, {1}), (2, {1, 2}), (3, {3})])
+def test_operands_are_deinterleaved_where_columns_move_by_several_elements(step: int, phases: set[int]) -> None:
+    function = windows(step)
+    if step == 3:
+        function = tw.parse(PADDED.replace("STEP", "3").replace("15", "10"))  # type: ignore[assignment]
+    assert {c.choice.phases for c in candidates_of(function, Target.parse("x86-64-v3"))} == phases

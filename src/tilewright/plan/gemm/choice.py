@@ -108,8 +108,17 @@ def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
         terms = FEW_TERMS if size.vector.plain and size.axes == 1 and size.terms > FEW_TERMS else None
         registers = tile_registers(target) - (SPREAD_REGISTERS if size.vector.step == 2 else 0)
         for tile in tiles(Sums(1, columns, size.terms, bits=size.bits), target, registers=registers):
-            near = max(target.caches[0].bytes // 2 // (tile.columns * size.bits // 8), 1) if terms else 1
-            yield Choice(tile, near, terms, False, False)
+            yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
+
+
+def _panels_of_results(size: Size, tile: RegisterTile, target: Target) -> int:
+    """How many panels of a row of results stay in the first cache while terms are added to them, in blocks of one
+    size; all of them where there is none."""
+    panels = -(-size.columns // tile.columns)
+    most = target.caches[0].bytes // 2 // (tile.columns * size.bits // 8)
+    if size.columns % tile.columns or size.any_columns:
+        return panels
+    return next((n for n in range(min(most, panels), panels // MANY, -1) if panels % n == 0), panels)
 
 
 def _of_rows(size: Size, target: Target) -> Iterator[Choice]:
@@ -129,19 +138,20 @@ def _of_rows(size: Size, target: Target) -> Iterator[Choice]:
 
 @lru_cache(maxsize=1 << 10)
 def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
-    """Of the register tiles that fit and come near the best of them, the best of each width: of those, and of those
-    with free places."""
+    """Of the register tiles that fit and come near the best of them, the two best of each width, and the two best with
+    free places: the more accumulators, the earlier."""
     spread = SPREAD_REGISTERS if (size.vector.step or 1) > 1 and not size.vector.constant else 0
     sums = Sums(size.rows, size.columns, size.terms, bits=size.bits, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
     most = FREE_PLACES if side_by_side else PLACES
     fitting = tiles(sums, target, most, registers=tile_registers(target) - spread)
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
-    kept: dict[tuple[int, bool], RegisterTile] = {}
-    for tile in sorted(price, key=lambda t: price[t]):
-        if price[tile] <= NEARLY * min(price.values()):
-            kept.setdefault((tile.vectors, tile.rows <= FREE_PLACES), tile)
-    return tuple(sorted(kept.values(), key=lambda t: -t.rows * t.vectors))
+    near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= NEARLY * min(price.values())]
+    alike: dict[tuple[int, bool], list[RegisterTile]] = {}
+    for tile in near:
+        alike.setdefault((tile.vectors, tile.rows <= FREE_PLACES), []).append(tile)
+    kept = [tile for found in alike.values() for tile in found[:2]]
+    return tuple(sorted(kept, key=lambda t: -t.rows * t.vectors))
 
 
 def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Target) -> Iterator[Choice]:
