@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import tilewright.plan.templates  # noqa: F401  (registers the package's own)
 from tilewright.loops.nodes import Function
 from tilewright.plan.cheapest import finish
 from tilewright.plan.facts.kernel import Facts

@@ -162,7 +162,8 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
-        for prefetch in ahead:
+        even = near is None or -(-size.columns // tile.columns) % near == 0
+        for prefetch in ahead if even else (0,):
             yield Choice(tile, block, None, True, constant_rows, near, prefetch=prefetch)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
@@ -203,8 +204,10 @@ def _as_it_lies(size: Size, tile: RegisterTile, constant_rows: bool, target: Tar
 
 def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     """Tiles of rows in a cache block: all of them, or as many as stay in a cache while panels stream by, in an even
-    number of blocks of about equal size."""
+    number of blocks of about equal size. Of a dynamic number of rows blocks are the outer loop, of many iterations."""
     all_tiles = -(-size.rows // tile.rows)
+    if size.any_rows:
+        all_tiles = -(-all_tiles // MANY)
     found = {all_tiles: None}
     for cache in target.caches[1:]:
         fitting = int(cache.bytes * KEPT / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)

@@ -117,7 +117,7 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
         constant=operand.is_constant,
         plain=operand.is_plain(),
         bytes=size,
-        apart=known(operand.buffer.shape[-1]) * size,
+        apart=known(operand.buffer.shape[operand.last]) * size,
         whole=min(own * found.depth, held) * size,
         step=step,
     )

@@ -91,9 +91,10 @@ def settle_edges(
 
 def has_room(found: Contraction, tile: RegisterTile) -> bool:
     """Whether the vector operand has something to load for every lane of the last vector."""
-    index, extent = found.vector.load.indices[-1], found.vector.buffer.shape[-1]
-    last: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
+    last = found.vector.last
+    index, extent = found.vector.load.indices[last], found.vector.buffer.shape[last]
+    furthest: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
     positions = known(found.extents[found.columns])
-    last[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
-    reached = simplify(substitute(index, last))
+    furthest[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
+    reached = simplify(substitute(index, furthest))
     return isinstance(reached, Const) and isinstance(extent, Const) and reached.value < extent.value
