@@ -11,6 +11,8 @@ Sums in i32 wrap around, so both are the same for all numbers.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewright.expr import dtypes
@@ -87,4 +89,5 @@ def _excess(weights: Array, attrs: ContractAttributes, operand: int) -> Array | 
     ordered = sums.transpose([kept.index(a) for a in spec.output if a in kept])
     extents = dict(zip(kept, sums.shape, strict=True))
     wide = ordered.reshape([extents.get(a, 1) for a in spec.output])
-    return (wide * SHIFT).astype(np.int32)
+    made: np.ndarray[Any, Any] = (wide * SHIFT).astype(np.int32)
+    return made
