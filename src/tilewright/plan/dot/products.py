@@ -43,7 +43,7 @@ LEAST_ROWS = 16
 COPIED = 32
 """Elements that are copied at a time."""
 
-ROWS_SHARE, FEW_ROWS, LEAST_ROWS, DEEP_ROWS = 0.3, 144, 32, 96
+ROWS_SHARE, FEW_ROWS, LEAST_TOGETHER, DEEP_ROWS = 0.3, 144, 32, 96
 """Of more rows than the second number, those whose operand takes this part of the second cache while panels stream by.
 Where these would be fewer than the third, as many as the fourth for each panel."""
 
@@ -365,7 +365,7 @@ def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, ta
     if rows <= FEW_ROWS:
         return tiles
     fitting = int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1))
-    most = (fitting if fitting >= LEAST_ROWS else DEEP_ROWS) // tile.rows
+    most = (fitting if fitting >= LEAST_TOGETHER else DEEP_ROWS) // tile.rows
     return -(-tiles // _even(-(-tiles // max(most, 1))))
 
 

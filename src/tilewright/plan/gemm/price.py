@@ -29,6 +29,9 @@ from tilewright.target import Target
 PAGE = 4096
 """Bytes of a page: prefetchers do not follow rows that lie so far apart."""
 
+COPY_WAITS = 2
+"""How often a copy of a piece of a row waits: for its page, and for its line. Nothing else is done meanwhile."""
+
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
 
@@ -134,7 +137,7 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     if choice.first_packs:
         return added + UNHIDDEN * size.columns * sums.terms / tile.lanes * target.core.store_cycles
     pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
-    waiting = pieces * wait_cycles(source, target) if scattered else 0.0
+    waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
     moved = copy_cycles(size.columns * sums.terms, tile.lanes if vector.step == 1 else 1, target)
     return moved + whole * byte_cycles(source, target) + waiting
 

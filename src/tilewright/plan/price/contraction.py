@@ -36,6 +36,9 @@ STREAM_LINES = 12
 lines of a stream: rows a page apart take 12 cycles each out of a second cache of 60 bytes a cycle, and some 30 out of
 a third of 24. A rate says how many lines arrive, no rate says how long one takes."""
 
+TOGETHER = 3
+"""Neighbouring lines that are waited for together: rows a page apart take as long for one of them as for three."""
+
 KEPT = 3 / 4
 """The share of a cache that is found there again: the rest goes to results, stacks and lines that share a set."""
 
@@ -203,7 +206,11 @@ def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, ele
         brought += v * lanes * (sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
     if elements > 1:
         brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
-    waits = STREAM_LINES * rates.line * rates.byte[panel] if scattered and panel > 1 else 0.0
+    waits = 0.0
+    if scattered and panel > 1:
+        waits = (
+            STREAM_LINES * rates.line * rates.byte[panel] * max(v * lanes * sums.bits / 8 / rates.line / TOGETHER, 1.0)
+        )
     return max(work, brought, waits) + UNHIDDEN * min(brought, max(work, waits))
 
 
