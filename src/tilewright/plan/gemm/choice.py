@@ -13,12 +13,12 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import KEPT, Sums, cycles, fits, tiles
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
-from tilewright.plan.tile.registers import RegisterTile, tile_registers
+from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.target import Target
 
-PLACES, FREE_PLACES = 14, 8
-"""The most rows of a tile, and the most that leave general registers for the place to prefetch from and for terms that
-are written out: each row has a place of its own. How LLVM forms addresses, with 16 general registers or 31."""
+FREE_PLACES = 8
+"""The most rows of a tile that leave general registers for the places of terms that are written out: each row has a
+place of its own. How LLVM forms addresses, with 16 general registers or 31."""
 
 MOST_TERMS, MANY_TERMS, LARGE = 4, 8, 1 << 24
 """The most terms that are written out; and of products of at least so many multiply-adds, which repay what it takes to
@@ -143,7 +143,7 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     spread = SPREAD_REGISTERS if (size.vector.step or 1) > 1 and not size.vector.constant else 0
     sums = Sums(size.rows, size.columns, size.terms, bits=size.bits, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    most = FREE_PLACES if side_by_side else PLACES
+    most = FREE_PLACES if side_by_side else TALLEST
     fitting = tiles(sums, target, most, registers=tile_registers(target) - spread)
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= NEARLY * min(price.values())]
@@ -158,7 +158,7 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
     groups of panels do."""
     line = target.caches[0].line // size.vector.bytes
-    ahead = (0, line) if size.axes == 1 and (tile.rows <= FREE_PLACES or size.own > 1) else (0,)
+    ahead = (0, line) if size.axes == 1 else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -186,6 +186,10 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, constant_rows: bool, tar
     for terms in {None, *term_blocks(size, tile, target)} if size.axes == 1 else {None}:
         group = packed_together(size, tile, terms or size.terms, target)
         yield Choice(tile, tiles_of_rows, terms, True, constant_rows, group, rows_stay=False)
+    for block in row_blocks(size, tile, target):
+        near = largest_divisor(-(-size.columns // tile.columns), panels_in_last_cache(size, tile, target))
+        if near is not None and block * tile.rows < size.rows:
+            yield Choice(tile, block, None, True, constant_rows, near)
 
 
 def _as_it_lies(size: Size, tile: RegisterTile, constant_rows: bool, target: Target) -> Iterator[Choice]:
@@ -217,12 +221,16 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     return list(found)
 
 
-def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:
-    """How many panels stay in the last cache while block after block of rows passes by; None where all do. Groups are
-    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
+def panels_in_last_cache(size: Size, tile: RegisterTile, target: Target) -> int:
+    """How many panels stay in the last cache while block after block of rows passes by."""
     last = target.caches[-1]
-    panels = -(-size.columns // tile.columns)
-    most = max(int(last.bytes * KEPT / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
+    return max(int(last.bytes * KEPT / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
+
+
+def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:
+    """How many panels are worked on for all rows before others are; None where all stay in the last cache. Groups are
+    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
+    panels, most = -(-size.columns // tile.columns), panels_in_last_cache(size, tile, target)
     if panels <= most:
         return None
     groups = max(-(-panels // most), -(-MANY // blocks))
@@ -230,11 +238,17 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
 
 
 def packed_together(size: Size, tile: RegisterTile, terms: int, target: Target) -> int | None:
-    """How many panels that a call packs stay in the second cache while tile after tile of rows passes by, so that all
-    groups are as large, and threads share an even number of them; None where that is one panel."""
+    """How many panels that a call packs stay in the second cache while tile after tile of rows passes by, in groups
+    that threads can share; None where that is one panel."""
     panels = -(-size.columns // tile.columns)
     most = int(target.cache(2).bytes * KEPT / 2) // (tile.columns * terms * size.vector.bytes)
-    fitting = [n for n in range(2, min(most, panels // 6) + 1) if panels % n == 0]
+    return largest_divisor(panels, min(most, panels // (MANY - 2)))
+
+
+def largest_divisor(panels: int, most: int) -> int | None:
+    """The largest group of at most so many panels that all groups can be as large as, or one of half that size where
+    threads then share an even number of groups; None where that is one panel."""
+    fitting = [n for n in range(2, min(most, panels) + 1) if panels % n == 0]
     even = [n for n in fitting if panels // n % 2 == 0 and 2 * n >= fitting[-1]]
     return max(even or fitting, default=None)
 

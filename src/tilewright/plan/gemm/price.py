@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from tilewright.plan.gemm.choice import PLACES, Choice
+from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import (
     KEPT,
@@ -24,6 +24,7 @@ from tilewright.plan.price.contraction import (
     fits,
     wait_cycles,
 )
+from tilewright.plan.tile.registers import TALLEST
 from tilewright.target import Target
 
 PAGE = 4096
@@ -49,7 +50,7 @@ def seconds(choice: Choice, size: Size, target: Target) -> float:
     if size.any_rows:
         usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
         single = cycles(Sums(1, size.columns, size.terms, bits=size.bits), choice.tile, target)
-        most = PLACES * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
+        most = TALLEST * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         each = (each + usual) / 2 * (1 + HARDLY * single / most)
     return size.batch * each / target.core.hertz
 
@@ -83,8 +84,9 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     panels = choice.block_panels or -(-size.columns // tile.columns)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
-    if row_blocks > 1:
-        found += (row_blocks - 1) * _first(choice, size, sums, max(near, sums.panel), target)
+    later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
+    if later:
+        found += later * _again(choice, size, sums, near, target)
     found += _first_rows(choice, size, sums, target)
     deinterleaved = vector.whole / vector.bytes if choice.phases > 1 else 0.0
     return blocks * found + copy_cycles(deinterleaved, tile.lanes, target)
@@ -95,7 +97,8 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     tile, vector, element = choice.tile, size.vector, size.element
     panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
     together = choice.block_panels if choice.block_panels and not choice.rows_stay else 1
-    level = fits(together * panel + of_tile, target)
+    beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
+    level = fits(together * panel + beside + of_tile, target)
     if not choice.pack_vector and vector.plain:
         level = max(level, _level_of_sets(vector.apart, terms, target))
     all_rows = rows * size.terms * element.bytes
@@ -121,25 +124,31 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
 
 
 def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
-    """Cycles that the first use of each panel adds to those of later ones: it comes from another level of cache, and is
-    packed where a call does that. A constant that is prefetched comes while the panel before is computed."""
+    """Cycles that the first use of all panels adds to those of later ones: they come from where the operand lies, and
+    are packed where a call does that."""
     tile, vector = choice.tile, size.vector
-    whole = size.columns * sums.terms * vector.bytes * size.parts
-    scattered = not vector.constant and vector.plain and vector.apart >= PAGE
-    added = added_cycles(sums, tile, target, panel=max(source, sums.panel), scattered=scattered)
-    if vector.constant:
-        if not choice.prefetch:
-            return added
-        work = cycles(sums, tile, target)
-        return _asking(whole, target) + max(whole * byte_cycles(source, target) - (1 - UNHIDDEN) * work, 0.0)
-    if not choice.pack_vector:
-        return added
+    if not choice.pack_vector or vector.constant:
+        return _again(choice, size, sums, source, target)
+    whole = size.columns * sums.terms * vector.bytes
     if choice.first_packs:
-        return added + UNHIDDEN * size.columns * sums.terms / tile.lanes * target.core.store_cycles
+        level = max(source, sums.panel)
+        added = added_cycles(sums, tile, target, panel=level, scattered=vector.apart >= PAGE)
+        return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
     pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
-    moved = copy_cycles(size.columns * sums.terms, tile.lanes if vector.step == 1 else 1, target)
+    moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
     return moved + whole * byte_cycles(source, target) + waiting
+
+
+def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
+    """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
+    constant that is prefetched comes while the panel before is computed."""
+    level = max(source, sums.panel)
+    if not (choice.prefetch and size.vector.constant):
+        return added_cycles(sums, choice.tile, target, panel=level)
+    whole = size.columns * sums.terms * size.vector.bytes * size.parts
+    work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
+    return _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
 
 
 def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:

@@ -21,7 +21,7 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import PLACES, written_out
+from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import PAGE, where
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import (
@@ -38,7 +38,7 @@ from tilewright.plan.price.contraction import (
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.registers import RegisterTile, known, tile_registers
+from tilewright.plan.tile.registers import TALLEST, RegisterTile, known, tile_registers
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.points import SIDE
@@ -79,7 +79,7 @@ def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
         return
     line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
     most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
-    for tile in tiles(Sums(size.columns, size.rows, size.terms, bits=size.bits), target, PLACES, most):
+    for tile in tiles(Sums(size.columns, size.rows, size.terms, bits=size.bits), target, TALLEST, most):
         shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
         terms = written_out(size, tile, target)
         yield TransposedChoice(tile, line, PAGE // target.caches[0].line, terms, shared, target.has_masks)
