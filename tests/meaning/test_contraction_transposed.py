@@ -117,7 +117,7 @@ func product(x: f32[{depth}, {positions}], w: f32[{outputs}, {depth}]{scope}, y:
         (192, 672, 49, True),
         (64, 256, 48, False),
         (512, 128, 784, False),
-        (256, 1024, 196, False),
+        (256, 256, 784, False),
         (4, 672, 49, False),
         (64, 8, 49, False),
     ],
