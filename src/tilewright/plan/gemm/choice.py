@@ -17,8 +17,9 @@ from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.target import Target
 
 FREE_PLACES = 8
-"""The most rows of a tile that leave general registers for the places of terms that are written out: each row has a
-place of its own. How LLVM forms addresses, with 16 general registers or 31."""
+"""The most rows of a tile that leave general registers for the places of terms that are written out, or for one to
+prefetch from where the last tile is not whole: each row has a place of its own then. How LLVM forms addresses, with 16
+general registers or 31."""
 
 MOST_TERMS, MANY_TERMS, LARGE = 4, 8, 1 << 24
 """The most terms that are written out; and of products of at least so many multiply-adds, which repay what it takes to
@@ -158,7 +159,8 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
     groups of panels do."""
     line = target.caches[0].line // size.vector.bytes
-    ahead = (0, line) if size.axes == 1 else (0,)
+    counted = not size.any_rows and size.rows % tile.rows == 0  # so rows lie apart by a constant, and need no places
+    ahead = (0, line) if size.axes == 1 and (tile.rows <= FREE_PLACES or counted) else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None

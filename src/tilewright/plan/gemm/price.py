@@ -148,7 +148,11 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         return added_cycles(sums, choice.tile, target, panel=level)
     whole = size.columns * sums.terms * size.vector.bytes * size.parts
     work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
-    return _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+    left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
+    if left and not choice.block_panels:
+        found += added_cycles(replace(sums, columns=left), choice.tile, target, panel=level)
+    return found
 
 
 def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:
@@ -173,7 +177,7 @@ def _asking(whole: float, target: Target) -> float:
 def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
     """Bytes of a panel of so many terms: those of a window overlap, and are not more than there are."""
     held = choice.tile.columns * terms * size.vector.bytes
-    return (held if size.vector.plain else min(held, size.vector.whole)) * size.parts
+    return held if size.vector.plain else min(held, size.vector.whole)
 
 
 def where(operand: Lies, whole: int, target: Target) -> int:

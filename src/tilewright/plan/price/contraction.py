@@ -39,8 +39,9 @@ a third of 24. A rate says how many lines arrive, no rate says how long one take
 TOGETHER = 3
 """Neighbouring lines that are waited for together: rows a page apart take as long for one of them as for three."""
 
-KEPT = 3 / 4
-"""The share of a cache that is found there again: the rest goes to results, stacks and lines that share a set."""
+KEPT_FIRST, KEPT = 1 / 2, 3 / 4
+"""The share of the first cache, and of any other, that is found there again: the rest goes to results, stacks and lines
+that share a set, and in the first one to what streams by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,8 @@ def wait_cycles(level: int, target: Target) -> float:
 def fits(bytes_used: float, target: Target) -> int:
     """The nearest level of cache that keeps so many bytes from one use to the next; beyond the last one is memory."""
     for level, cache in enumerate(target.caches, 1):
-        if bytes_used <= cache.bytes * KEPT / (cache.shared if level > 2 else 1):
+        share = KEPT_FIRST if level == 1 else KEPT / (cache.shared if level > 2 else 1)
+        if bytes_used <= cache.bytes * share:
             return level
     return len(target.caches) + 1
 
