@@ -240,7 +240,7 @@ def test_the_first_tile_packs_whole_panels_of_a_call(case: Case) -> None:
 
 def test_waits_for_rows_are_as_long_as_the_second_cache_is_slow() -> None:
     """Of rows a page apart: the slower the cache that they come from, the more packing pays."""
-    case = of_a_call(32, 1024, 200).function()
+    case = of_a_call(32, 1024, 700).function()
     price = {
         packed: {
             rate: min(c.seconds for c in candidates_of(case, slow) if c.choice.pack_vector == packed)

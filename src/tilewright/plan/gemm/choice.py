@@ -160,7 +160,7 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     groups of panels do."""
     line = target.caches[0].line // size.vector.bytes
     counted = not size.any_rows and size.rows % tile.rows == 0  # so rows lie apart by a constant, and need no places
-    ahead = (0, line) if size.axes == 1 and (tile.rows <= FREE_PLACES or counted) else (0,)
+    ahead = (0, line) if size.axes == 1 and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None

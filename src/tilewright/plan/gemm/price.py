@@ -27,8 +27,9 @@ from tilewright.plan.price.contraction import (
 from tilewright.plan.tile.registers import TALLEST
 from tilewright.target import Target
 
-PAGE = 4096
-"""Bytes of a page: prefetchers do not follow rows that lie so far apart."""
+PAGE, FOLLOWED = 4096, 256
+"""Bytes of a page: prefetchers do not follow rows that lie so far apart from one to the next; and the most rows of
+which they remember where each was read last, and fetch what is behind."""
 
 COPY_WAITS = 2
 """How often a copy of a piece of a row waits: for its page, and for its line. Nothing else is done meanwhile."""
@@ -118,7 +119,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         parts=size.parts,
         stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
-        scattered=not choice.pack_vector and vector.plain and vector.apart >= PAGE,
+        scattered=not choice.pack_vector and is_scattered(size),
         brought=0 if kept else target.caches[0].line,
     )
 
@@ -132,7 +133,7 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     whole = size.columns * sums.terms * vector.bytes
     if choice.first_packs:
         level = max(source, sums.panel)
-        added = added_cycles(sums, tile, target, panel=level, scattered=vector.apart >= PAGE)
+        added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size))
         return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
     pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
@@ -144,9 +145,10 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
     constant that is prefetched comes while the panel before is computed."""
     level = max(source, sums.panel)
-    if not (choice.prefetch and size.vector.constant):
-        return added_cycles(sums, choice.tile, target, panel=level)
     whole = size.columns * sums.terms * size.vector.bytes * size.parts
+    if not (choice.prefetch and size.vector.constant):
+        pages = whole / PAGE if size.vector.constant and level > sums.panel else 0.0  # a stream ends with each
+        return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
@@ -172,6 +174,11 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
 def _asking(whole: float, target: Target) -> float:
     """Cycles to prefetch so many bytes, line by line."""
     return whole / target.caches[0].line * target.core.load_cycles
+
+
+def is_scattered(size: Size) -> bool:
+    """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
+    return size.vector.plain and size.vector.apart >= PAGE and size.terms > FOLLOWED
 
 
 def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
