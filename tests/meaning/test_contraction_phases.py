@@ -21,6 +21,7 @@ from tilewright.plan.gemm.phases import in_phases
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
 
 
@@ -120,3 +121,25 @@ def test_operands_are_deinterleaved_where_columns_move_by_several_elements(step:
     if step == 3:
         function = tw.parse(PADDED.replace("STEP", "3").replace("15", "10"))  # type: ignore[assignment]
     assert {c.choice.phases for c in candidates_of(function, Target.parse("x86-64-v3"))} == phases
+
+
+TEXT = """
+graph main[n](x: f32[n, 24, 40, 1]) -> y:
+  w: f32[24, 5, 1, 32] = constant(name=@w)
+  h: f32[n, 32, 36, 1] = contract(x, w, spec="n c i+a j+b, c a b o -> n o i j", sizes=(("i", 36), ("j", 1)))
+  y: f32[n, 32, 36, 1] = relu(h)
+"""
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "native", "aarch64"])
+def test_one_dimensional_windows_of_a_dynamic_batch_run_in_tiles(target: str) -> None:
+    """Their last axis has one value: the one before it lies along the lanes, and the batch is an outer loop."""
+    w = np.random.default_rng(2).integers(-4, 5, (24, 5, 1, 32)).astype(np.float32)
+    made = tw.Module({"main": tw.parse(TEXT)}, {"w": w}, "main")
+    exe = compile_module(made, Target.parse(target))
+    assert [d.template in ("contraction", "transposed") for d in exe.decisions.values()] == [True]
+    if not exe.program.target.is_runnable_on(current_host()):
+        return
+    for n in (1, 3):
+        x = np.random.default_rng(n).integers(-4, 5, (n, 24, 40, 1)).astype(np.float32)
+        np.testing.assert_array_equal(exe(x)[0], evaluate(made, [x])["y"])

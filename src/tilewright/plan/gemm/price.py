@@ -147,7 +147,8 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     level = max(source, sums.panel)
     whole = size.columns * sums.terms * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
-        pages = whole / PAGE if size.vector.constant and level > sums.panel else 0.0  # a stream ends with each
+        stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
+        pages = whole / PAGE if stops else 0.0  # a stream that other tiles interrupt ends with each
         return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
@@ -172,8 +173,8 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
 
 
 def _asking(whole: float, target: Target) -> float:
-    """Cycles to prefetch so many bytes, line by line."""
-    return whole / target.caches[0].line * target.core.load_cycles
+    """Cycles to prefetch so many bytes, line by line: each takes a load, and room for what is on its way."""
+    return whole / target.caches[0].line * 2 * target.core.load_cycles
 
 
 def is_scattered(size: Size) -> bool:
