@@ -323,7 +323,7 @@ graph main[n](x: f32[n, 40], w: f32[40, 32], b: f32[32]) -> y:
   a: f32[n, 32] = add(h, b)
   y: f32[n, 32] = relu(a)
 """,
-    "turned": """
+    "transposed": """
 graph main(x: f32[96, 7]) -> y:
   w: f32[96, 128] = constant(name=@w)
   y: f32[128, 7] = contract(w, x, spec="kj,ki->ji")

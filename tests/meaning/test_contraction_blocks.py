@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
+from chosen import candidates_of, choice_for, schedule_for
 
 import tilewright as tw
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Select
 from tilewright.loops.edit import allocations, blocks, statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function, LoopKind, Prefetch, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.plan.facts.contraction import Contraction, find_contraction
-from tilewright.plan.gemm import choice as contraction_choice
-from tilewright.plan.gemm import operands as contraction_operands
-from tilewright.plan.gemm.choice import Choice, choose
-from tilewright.plan.gemm.schedule import schedule_as_it_lies
-from tilewright.plan.tile.registers import choose_register_tile
-from tilewright.schedule.inline import all_inlined
+from tilewright.plan.gemm.choice import FREE_PLACES, Choice
+from tilewright.plan.tile.registers import RegisterTile
 from tilewright.target import Target, native
 from tilewright.target.host import Cache
 from tilewright.types.scopes import Scope
@@ -40,6 +38,7 @@ func product(x: f32[{m}, {k}], w: f32[{k}, {n}]{constant}, b: f32[{n}], y: f32[{
 """
 
 
+GROUPS = {"pack_vector": True, "rows_stay": False, "block_tiles": 4, "block_panels": 3}
 ALONE = """
 func product(x: f32[12, 200], w: f32[200, 64], y: f32[12, 64]):
   for i in 0..12, j in 0..64, k in 0..200:
@@ -51,51 +50,52 @@ func product(x: f32[12, 200], w: f32[200, 64], y: f32[12, 64]):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A product of m x k by k x n, and what is chosen for it."""
+    """A product of m x k by k x n, and what is chosen for it: rows and vectors of the tile, and fields of Choice."""
 
     m: int | str
     n: int
     k: int
     constant: bool
-    near: bool
-    cut: bool
-    rows_stay: bool = True
+    tile: tuple[int, int] = (4, 2)
+    fields: dict[str, Any] = field(default_factory=dict)
 
     def function(self) -> Function:
         text = PRODUCT.format(m=self.m, n=self.n, k=self.k, constant=" in constant" if self.constant else "")
         return parse(text.replace("product(", "product[m](") if self.m == "m" else text)
 
+    def choice(self, target: Target) -> Choice:
+        packed = {"pack_vector": self.constant, "pack_broadcast": False, "block_terms": None, "block_tiles": 1}
+        return Choice(RegisterTile(*self.tile, target.lanes(f32)), **(packed | self.fields))
+
 
 CASES = {
-    "all at once": Case(13, 33, 9, True, near=False, cut=False),
-    "panels near": Case(151, 112, 24, True, near=True, cut=False),
-    "panels near, with an edge": Case(151, 105, 24, True, near=True, cut=False),
-    "panels near, any rows": Case("m", 112, 24, True, near=True, cut=False),
-    "sums cut": Case(31, 40, 200, True, near=False, cut=True),
-    "sums cut, less than a panel": Case(31, 20, 200, True, near=False, cut=True),
-    "packed by the call": Case(150, 64, 27, False, near=True, cut=False),
-    "packed by the call, with an edge": Case(150, 63, 27, False, near=True, cut=False),
-    "packed at once": Case(150, 16, 27, False, near=False, cut=False),
-    "packed in groups": Case(13, 288, 29, False, near=True, cut=False, rows_stay=False),
-    "packed in groups, with an edge": Case(13, 282, 29, False, near=True, cut=False, rows_stay=False),
-    "packed in groups, sums cut": Case(14, 282, 70, False, near=True, cut=True, rows_stay=False),
-    "one row": Case(1, 128, 40, True, near=False, cut=False),
-    "one row, with an edge": Case(1, 101, 40, True, near=False, cut=False),
-    "one row of a call": Case(1, 130, 40, False, near=False, cut=True),
-    "one row of a call, whole vectors": Case(1, 120, 37, False, near=False, cut=True),
-    "few rows of a call, sums cut": Case(12, 64, 200, False, near=False, cut=True, rows_stay=True),
-    "few rows of a call, sums cut, with an edge": Case(12, 48, 200, False, near=False, cut=True),
-    "packed panel by panel": Case(13, 16 * 7, 100, False, near=False, cut=True, rows_stay=False),
+    "all at once": Case(13, 33, 9, True, fields={"block_tiles": 4}),
+    "panels near": Case(151, 112, 24, True, fields={"block_tiles": 7, "block_panels": 2}),
+    "panels near, with an edge": Case(151, 105, 24, True, fields={"block_tiles": 7, "block_panels": 2}),
+    "panels near, any rows": Case("m", 112, 24, True, fields={"block_tiles": 7, "block_panels": 2}),
+    "any rows": Case("m", 112, 24, True, fields={"block_tiles": 7}),
+    "panels prefetched": Case(31, 112, 24, True, fields={"block_tiles": 8, "prefetch": 16}),
+    "sums cut": Case(31, 40, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
+    "sums cut, less than a panel": Case(31, 20, 200, True, fields={"block_tiles": 8, "block_terms": 67}),
+    "packed by the call": Case(150, 64, 27, False, fields=GROUPS | {"block_tiles": 7, "block_panels": 2}),
+    "packed by the call, with an edge": Case(150, 63, 27, False, fields=GROUPS | {"block_tiles": 7, "block_panels": 2}),
+    "packed at once": Case(150, 16, 27, False, fields={"pack_vector": True, "block_tiles": 38}),
+    "packed in groups": Case(13, 288, 29, False, fields=GROUPS),
+    "packed in groups, with an edge": Case(13, 282, 29, False, fields=GROUPS),
+    "packed in groups, sums cut": Case(14, 282, 70, False, fields=GROUPS | {"block_terms": 32}),
+    "one row": Case(1, 128, 40, True, (1, 8), {"streams": 4}),
+    "one row, with an edge": Case(1, 101, 40, True, (1, 4)),
+    "one row of a call": Case(1, 130, 40, False, (1, 4), {"block_tiles": 5, "block_terms": 8}),
+    "one row of a call, whole panels": Case(1, 256, 37, False, (1, 4), {"block_tiles": 2, "block_terms": 8}),
+    "few rows of a call, sums cut": Case(12, 64, 200, False, fields={"block_tiles": 3, "block_terms": 67}),
+    "few rows of a call, sums cut, with an edge": Case(
+        12, 48, 200, False, (4, 3), {"block_tiles": 3, "block_terms": 67}
+    ),
+    "packed panel by panel": Case(
+        13, 16 * 7, 100, False, fields={"pack_vector": True, "rows_stay": False, "block_tiles": 4, "block_terms": 32}
+    ),
+    "as it lies": Case(13, 70, 30, False, fields={"block_tiles": 4}),
 }
-
-
-@pytest.fixture(autouse=True)
-def small_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contraction_choice, "MANY_ROWS", 12 << 10)
-    monkeypatch.setattr(contraction_choice, "PACKED_TERMS", 32)
-    monkeypatch.setattr(contraction_operands, "FEW_ROWS", 12)
-    monkeypatch.setattr(contraction_operands, "FEW_SHORT_ROWS", 12)
-    monkeypatch.setattr(contraction_operands, "LEAST_TERMS", 16)
 
 
 def small(target: Target) -> Target:
@@ -103,34 +103,36 @@ def small(target: Target) -> Target:
 
 
 V3 = small(Target.parse("x86-64-v3"))
-"""What the cases were made for: vectors of 8 floats in 16 registers."""
+"""Vectors of 8 floats in 16 registers."""
 
 
 def choice_of(function: Function) -> Choice:
-    found = find_contraction(all_inlined(function))
-    assert found is not None
-    choice = choose(found, V3)
-    assert choice is not None
+    choice = choice_for(function, V3)
+    assert isinstance(choice, Choice)
     return choice
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_each_case_has_its_kind_of_blocks(name: str) -> None:
-    case = CASES[name]
-    choice = choice_of(case.function())
-    assert (choice.block_panels is not None, choice.block_terms is not None) == (case.near, case.cut)
-    assert choice.rows_stay == case.rows_stay
 
 
 @pytest.mark.parametrize("target", [V3, small(native())], ids=["v3", "native"])
 @pytest.mark.parametrize("name", CASES)
 def test_blocks_compute_the_product(name: str, target: Target) -> None:
     case = CASES[name]
-    s = schedule_as_it_lies(case.function(), target)
-    assert s is not None
+    s = schedule_for(case.function(), target, case.choice(target))
     verify(s.func)
+    _check(case, s.func)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_choice_computes_the_product(name: str) -> None:
+    """The dearest choices, too: what is offered can be run."""
+    case = CASES[name]
+    offered = candidates_of(case.function(), V3)
+    for n in sorted({0, len(offered) // 3, len(offered) // 2, len(offered) - 1}):
+        _check(case, schedule_for(case.function(), V3, offered[n].choice).func)
+
+
+def _check(case: Case, function: Function) -> None:
     rng = np.random.default_rng(3)
-    kernel = tw.build(s.func)
+    kernel = tw.build(function)
     for m in (1, 6, 150) if isinstance(case.m, str) else (case.m,):
         x, w = (rng.standard_normal(shape, np.float32) for shape in ((m, case.k), (case.k, case.n)))
         b, y = rng.standard_normal(case.n, np.float32), np.full((m, case.n), np.nan, np.float32)
@@ -141,8 +143,7 @@ def test_blocks_compute_the_product(name: str, target: Target) -> None:
 @pytest.mark.parametrize("name", ["packed in groups, with an edge", "packed by the call, with an edge"])
 def test_the_evaluator_agrees(name: str) -> None:
     case = dataclasses.replace(CASES[name], m=13)
-    s = schedule_as_it_lies(case.function(), V3)
-    assert s is not None
+    s = schedule_for(case.function(), V3, case.choice(V3))
     rng = np.random.default_rng(4)
     x, w = (rng.standard_normal(shape, np.float32) for shape in ((13, case.k), (case.k, case.n)))
     b, y = rng.standard_normal(case.n, np.float32), np.full((13, case.n), np.nan, np.float32)
@@ -152,127 +153,114 @@ def test_the_evaluator_agrees(name: str) -> None:
 
 def test_copies_inside_an_edge_are_plain() -> None:
     """Only the panel over the edge chooses element by element what it copies."""
-    s = schedule_as_it_lies(CASES["packed in groups, with an edge"].function(), V3)
-    assert s is not None
+    case = CASES["packed in groups, with an edge"]
+    s = schedule_for(case.function(), V3, case.choice(V3))
     stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
     assert [isinstance(value, Select) for value in stored] == [False, True]
 
 
 def test_one_row_is_read_from_several_panels_at_once() -> None:
-    choice = choice_of(CASES["one row"].function())
-    assert (choice.tile.columns, choice.panel_columns) == (64, 16)
-    s = schedule_as_it_lies(CASES["one row"].function(), V3)
-    assert s is not None
+    case = CASES["one row"]
+    choice = choice_of(case.function())
+    assert choice.tile.rows == 1 and choice.streams > 1
+    s = schedule_for(case.function(), V3, case.choice(V3))
     (panels,) = [b for b in allocations(s.func.body) if b.name == "w.cache"]
     assert [str(e) for e in panels.shape] == ["8", "40", "16"]
 
 
 def test_threads_share_blocks_of_rows_and_groups_of_panels() -> None:
-    s = schedule_as_it_lies(CASES["panels near"].function(), V3)
-    assert s is not None
+    case = CASES["panels near"]
+    s = schedule_for(case.function(), V3, case.choice(V3))
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
-    choice = choice_of(CASES["panels near"].function())
-    assert choice.block_panels is not None
-    groups = -(-112 // (choice.tile.columns * choice.block_panels))
-    rows = -(-151 // (choice.tile.rows * choice.block_tiles))
+    groups = -(-112 // (2 * 16))
+    rows = -(-151 // (7 * 4))
     assert [str(f.end) for f in loops] == [str(groups * rows)]
 
 
 def test_threads_share_panels_where_blocks_of_rows_are_few() -> None:
     """One block of rows leaves the panels to share, with the blocks of terms inside of each."""
-    case = Case(31, 200, 200, True, near=False, cut=True)
-    assert choice_of(case.function()).block_terms is not None
-    s = schedule_as_it_lies(case.function(), V3)
-    assert s is not None
+    case = Case(31, 200, 200, True, fields={"block_tiles": 8, "block_terms": 67})
+    s = schedule_for(case.function(), V3, case.choice(V3))
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
-    assert [str(f.end) for f in loops] == [str(-(-200 // choice_of(case.function()).tile.columns))]
+    assert [str(f.end) for f in loops] == [str(-(-200 // 16))]
 
 
 def test_threads_share_the_rows_of_a_panel_over_the_edge() -> None:
     """Panels of whole vectors are shared, and of the one beside them, which has fewer, the tiles of rows."""
-    functions = {n: Case(13, n, 9, True, near=False, cut=False).function() for n in range(130, 150)}
-    tiles = {n: choice_of(function).tile for n, function in functions.items()}
-    n, tile = next((n, t) for n, t in tiles.items() if 0 < n % t.columns <= t.columns - t.lanes)
-    s = schedule_as_it_lies(functions[n], V3)
-    assert s is not None
+    case = Case(13, 136, 9, True, fields={"block_tiles": 4})
+    s = schedule_for(case.function(), V3, case.choice(V3))
     loops = [f for f in statements(s.func.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
-    assert [str(f.end) for f in loops] == [str(n // tile.columns), str(-(-13 // tile.rows))]
+    assert [str(f.end) for f in loops] == ["8", "4"]
     kernel, rng = tw.build(s.func, threads=3), np.random.default_rng(5)
-    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((13, 9), (9, n), (n,)))
-    y = np.full((13, n), np.nan, np.float32)
+    x, w, b = (rng.standard_normal(shape, np.float32) for shape in ((13, 9), (9, 136), (136,)))
+    y = np.full((13, 136), np.nan, np.float32)
     kernel(x, w, b, y)
     np.testing.assert_allclose(y, np.maximum(x.astype(np.float64) @ w + b, 0), rtol=1e-4, atol=1e-4)
 
 
-def test_groups_of_panels_are_even_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    """196 panels are fourteen groups, where the first tile does not pack them: two threads share seven of twice the
-    size less evenly."""
-    monkeypatch.undo()
-    monkeypatch.setattr(contraction_choice, "first_tile_packs", lambda *_: False)
-    found = find_contraction(all_inlined(Case(160, 3136, 72, False, near=True, cut=False).function()))
-    assert found is not None
-    choice = choose(found, Target.parse("x86-64-v3"))
-    assert choice is not None and (choice.tile.columns, choice.block_panels) == (16, 14)
+WIDE = dataclasses.replace(
+    Target.parse("x86-64-v4"),
+    caches=(Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2)),
+)
 
 
-def as_it_lies(m: int, n: int, k: int) -> Case:
-    return Case(m, n, k, False, near=False, cut=False)
+def of_a_call(m: int | str, n: int, k: int) -> Case:
+    return Case(m, n, k, False)
 
 
 @pytest.mark.parametrize(
-    ("case", "packed", "terms"),
+    ("case", "packed"),
     [
-        (as_it_lies(8, 768, 768), False, None),
-        (as_it_lies(16, 768, 384), False, None),
-        (as_it_lies(128, 768, 768), False, 256),  # 64 of 1024 sets of eight ways: 512 rows of a panel find room
-        (as_it_lies(160, 768, 768), True, None),
-        (as_it_lies(16, 1000, 3000), False, None),
-        (as_it_lies(128, 1000, 3000), False, None),
-        (as_it_lies(16, 1024, 768), False, 256),
-        (as_it_lies(32, 1024, 768), False, 256),
-        (as_it_lies(64, 1024, 768), True, None),  # rows of 4096 bytes begin in one set of the first cache
-        (as_it_lies(160, 1024, 768), True, None),
+        (of_a_call(8, 768, 768), False),  # nothing would be read often enough
+        (of_a_call(16, 768, 384), False),
+        (of_a_call(128, 768, 768), False),  # rows of 3072 bytes lie in all sets of the second cache
+        (of_a_call(128, 3072, 768), True),  # rows lie three pages apart: each would be waited for
+        (of_a_call(512, 1024, 1024), True),
+        (Case(256, 1024, 768, True), True),
     ],
 )
-def test_few_rows_read_panels_as_they_lie(
-    monkeypatch: pytest.MonkeyPatch, case: Case, packed: bool, terms: int | None
-) -> None:
-    monkeypatch.undo()
-    caches = (Cache(1, 32 << 10, 8, 64, 1), Cache(2, 512 << 10, 8, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
-    choice = choose(of(case), dataclasses.replace(Target.parse("x86-64-v3"), caches=caches))
-    assert choice is not None and (choice.pack_vector, choice.block_terms) == (packed, terms)
+def test_what_a_call_brings_is_packed_where_that_pays(case: Case, packed: bool) -> None:
+    assert choice_for(case.function(), WIDE).pack_vector == packed
 
 
 @pytest.mark.parametrize(
-    ("case", "packs"),
+    "case",
     [
-        (as_it_lies(128, 3072, 768), True),
-        (as_it_lies(256, 768, 768), True),
-        (as_it_lies(128, 768, 768), False),
-        (as_it_lies(32, 1024, 768), False),
-        (as_it_lies(128, 1024, 4096), False),  # a panel fills the second cache
-        (as_it_lies(4096, 1024, 2048), False),  # rows fill the last one
-        (as_it_lies(256, 1000, 768), False),  # panels are not whole
-        (as_it_lies(256, 64, 768), False),  # few panels
-        (Case("m", 1024, 768, False, near=False, cut=False), False),  # perhaps no tile
-        (Case(256, 1024, 768, True, near=False, cut=False), False),
+        of_a_call(256, 1000, 768),  # panels are not whole
+        of_a_call(256, 64, 768),  # few panels
+        of_a_call("m", 1024, 768),  # perhaps no tile
+        Case(256, 1024, 768, True),
     ],
 )
-def test_the_first_tile_packs(monkeypatch: pytest.MonkeyPatch, case: Case, packs: bool) -> None:
-    monkeypatch.undo()
-    caches = (Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2))
-    choice = choose(of(case), dataclasses.replace(Target.parse("x86-64-v4"), caches=caches))
-    assert choice is not None and choice.first_packs == packs
+def test_the_first_tile_packs_whole_panels_of_a_call(case: Case) -> None:
+    offered = [c.choice for c in candidates_of(of_a_call(256, 1024, 768).function(), WIDE)]
+    assert any(choice.first_packs for choice in offered)
+    assert not any(c.choice.first_packs for c in candidates_of(case.function(), WIDE))
+
+
+def test_waits_for_rows_are_as_long_as_the_second_cache_is_slow() -> None:
+    """Of rows a page apart: the slower the cache that they come from, the more packing pays."""
+    case = of_a_call(32, 1024, 700).function()
+    price = {
+        packed: {
+            rate: min(c.seconds for c in candidates_of(case, slow) if c.choice.pack_vector == packed)
+            for rate, slow in (
+                (rate, WIDE.with_peaks(cache_gbs=(288.0, rate * WIDE.core.ghz, 8 * WIDE.core.ghz))) for rate in (20, 60)
+            )
+        }
+        for packed in (True, False)
+    }
+    assert price[False][20] / price[False][60] > price[True][20] / price[True][60] > 1
 
 
 @pytest.mark.parametrize("rows", [48, 50])
 @pytest.mark.parametrize("threads", [1, 3])
-def test_a_panel_is_packed_while_it_is_first_read(monkeypatch: pytest.MonkeyPatch, rows: int, threads: int) -> None:
+def test_a_panel_is_packed_while_it_is_first_read(rows: int, threads: int) -> None:
     """Term by term in the first tile of rows, and read by the others; also where the last tile is not whole."""
-    monkeypatch.undo()
-    function = Case(rows, 1024, 40, False, near=False, cut=False).function()
-    s = schedule_as_it_lies(function, Target.parse("native"))
-    assert s is not None
+    target = Target.parse("native")
+    fields = {"pack_vector": True, "rows_stay": False, "first_packs": True, "block_tiles": -(-rows // 4), "terms": 4}
+    case = Case(rows, 1024, 40, False, fields=fields)
+    s = schedule_for(case.function(), target, case.choice(target))
     loops = [v.name for v in s.get_loops("w.cache")]
     dots = [b.name for b in blocks(s.func.body) if b.reduce]
     assert len(dots) == 2 and set(s.get_loops("dot")) & set(s.get_loops("w.cache")) != set()
@@ -287,61 +275,31 @@ def test_a_panel_is_packed_while_it_is_first_read(monkeypatch: pytest.MonkeyPatc
 def test_tiles_are_as_tall_as_the_ways_of_the_first_cache_let_rows_be() -> None:
     """Rows a page apart begin in the same set."""
     target = Target.parse("x86-64-v4")
-    tall = {k: choose(of(Case(1000, 32, k, True, near=False, cut=False)), target) for k in (1000, 1024)}
-    rows = {k: choice.tile.rows for k, choice in tall.items() if choice is not None}
-    assert rows[1000] > rows[1024] and rows[1024] <= target.caches[0].ways * 3 // 4
+    tall = {k: choice_for(Case(1000, 32, k, True).function(), target).tile.rows for k in (1000, 1024)}
+    assert tall[1000] > tall[1024] and tall[1024] <= target.caches[0].ways * 3 // 4
 
 
-WIDE = dataclasses.replace(
-    Target.parse("x86-64-v4"),
-    caches=(Cache(1, 48 << 10, 12, 64, 1), Cache(2, 1 << 20, 16, 64, 1), Cache(3, 32 << 20, 16, 64, 2)),
-)
+def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> None:
+    """Those of one tile of rows are not: nothing is computed with a panel before the next one is needed."""
+    assert choice_for(Case(197, 3072, 768, True).function(), WIDE).prefetch == 16
+    assert choice_for(Case(8, 768, 768, True).function(), WIDE).prefetch == 0
 
 
-def test_rows_in_one_set_of_the_first_cache_are_read_by_the_widest_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A term takes twelve cycles there: the tile has as many multiply-adds."""
-    monkeypatch.undo()
-    choice = choose(of(as_it_lies(16, 1024, 1000)), WIDE)
-    assert choice is not None and not choice.pack_vector
-    near = choose_register_tile(16, 1024, 1000, WIDE.vector_registers, choice.tile.lanes)
-    assert choice.tile.rows * choice.tile.vectors == 24 > near.rows * near.vectors
-
-
-@pytest.mark.parametrize(("columns", "rows", "ahead"), [(3072, 8, 16), (96, 9, 0)])
-def test_tiles_leave_a_register_to_bring_panels_near(
-    monkeypatch: pytest.MonkeyPatch, columns: int, rows: int, ahead: int
-) -> None:
-    """Where panels of a constant come from beyond the second cache, with rows for no more than the other places."""
-    monkeypatch.undo()
-    choice = choose(of(Case(197, columns, 768, True, near=False, cut=False)), WIDE)
-    assert choice is not None and (choice.tile.rows, choice.ahead) == (rows, ahead)
-
-
-def test_panels_that_a_call_packs_are_grouped_evenly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2048 columns are 43 panels of 48, a prime number, but 64 of 32."""
-    monkeypatch.undo()
-    case = Case(2048, 2048, 2048, False, near=True, cut=False)
-    packed = choose(of(case), WIDE)
-    assert packed is not None and packed.block_panels is not None and 2048 % packed.tile.columns == 0
-    constant = choose(of(dataclasses.replace(case, constant=True)), WIDE)
-    assert constant is not None and 2048 % constant.tile.columns != 0
+def test_panels_that_a_call_packs_are_grouped_evenly() -> None:
+    """All groups are as large: panels that do not divide into groups are packed one by one."""
+    for candidate in candidates_of(Case(2048, 2048, 2048, False).function(), WIDE):
+        choice = candidate.choice
+        if choice.block_panels is not None and choice.pack_vector:
+            assert -(-2048 // choice.tile.columns) % choice.block_panels == 0
 
 
 @pytest.mark.parametrize("epilogue", [True, False])
 def test_sums_over_a_panel_as_it_lies_have_a_place_of_their_own(epilogue: bool) -> None:
     """Rows of the result, as far apart as those of the panel, would lie in the same few sets."""
-    function = CASES["few rows of a call, sums cut"].function() if epilogue else parse(ALONE)
-    s = schedule_as_it_lies(function, V3)
-    assert s is not None
-    tile = choice_of(function).tile
+    case = CASES["few rows of a call, sums cut"]
+    s = schedule_for(case.function() if epilogue else parse(ALONE), V3, case.choice(V3))
     sums = [b for b in allocations(s.func.body) if b.scope is Scope.STACK]
-    assert [[int(e.value) for e in b.shape if isinstance(e, Const)] for b in sums] == [[12, tile.columns]]
-
-
-def of(case: Case) -> Contraction:
-    found = find_contraction(all_inlined(case.function()))
-    assert found is not None
-    return found
+    assert [[int(e.value) for e in b.shape if isinstance(e, Const)] for b in sums] == [[12, 16]]
 
 
 SIDE_BY_SIDE = """
@@ -353,22 +311,19 @@ func product(x: f32[{x}, {k}, {m}], w: f32[{x}, {k}, {n}] in constant, y: f32[{x
 """
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "k", "rows", "vectors"),
-    [(196, 128, 128, 7, 2), (49, 128, 128, 7, 2), (16, 256, 256, 8, 2), (64, 64, 1024, 8, 2), (53, 72, 64, 6, 3)],
-)
-def test_rows_side_by_side_are_cut_evenly(m: int, n: int, k: int, rows: int, vectors: int) -> None:
-    """Rows are few enough for terms to be written out and divide what there is, unless that takes much longer; panels
-    stay in the first cache."""
-    choice = choose(side_by_side(1, m, n, k), Target.parse("x86-64-v4"))
-    assert choice is not None and (choice.tile.rows, choice.tile.vectors) == (rows, vectors)
+@pytest.mark.parametrize(("m", "n", "k"), [(196, 128, 128), (49, 128, 128), (16, 256, 256), (64, 64, 1024)])
+def test_rows_side_by_side_are_few_enough_for_terms_to_be_written_out(m: int, n: int, k: int) -> None:
+    choice = choice_for(side_by_side(1, m, n, k), Target.parse("x86-64-v4"))
+    assert choice.tile.rows <= FREE_PLACES and choice.terms > 1
 
 
 def test_panels_of_all_batches_come_from_afar_together() -> None:
-    """Constants that are larger than the second cache only together are brought near all the same."""
-    target = Target.parse("x86-64-v4")
-    ahead = {x: choose(side_by_side(x, 16, 128, 128), target) for x in (1, 36)}
-    assert [choice is not None and choice.ahead for choice in ahead.values()] == [0, 16]
+    """Constants that are larger than the second cache only together are prefetched all the same."""
+    near, far = (
+        [c.seconds for c in candidates_of(side_by_side(x, 64, 128, 128), WIDE) if (c.choice.prefetch > 0) == asked]
+        for x, asked in ((36, True), (36, False))
+    )
+    assert min(near) < min(far)
 
 
 POINTWISE = """
@@ -380,30 +335,24 @@ func product(w: f32[{m}, {k}] in constant, x: f32[{k}, 196], y: f32[{m}, 196]):
 """
 
 
-@pytest.mark.parametrize(("m", "k", "ahead"), [(112, 672, 16), (24, 72, 0)])
-def test_tiles_of_rows_of_a_constant_come_from_afar(m: int, k: int, ahead: int) -> None:
-    """They are read again for every panel, but between two calls of a network other constants take their place: while
-    a tile is computed the next one is asked for, unless all of them are few lines."""
-    function = parse(POINTWISE.format(m=m, k=k))
+def test_tiles_of_rows_of_a_constant_can_be_prefetched() -> None:
+    """They are read again for every panel, but between two calls of a network other constants take their place."""
+    function = parse(POINTWISE.format(m=112, k=672))
     assert isinstance(function, Function)
-    found = find_contraction(all_inlined(function))
-    assert found is not None
     target = Target.parse("x86-64-v4")
-    choice = choose(found, target)
-    assert choice is not None and choice.pack_broadcast and choice.ahead == ahead
-    s = schedule_as_it_lies(function, target)
-    assert s is not None
-    asked = {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
-    assert ("w.cache" in asked) == (ahead > 0)
+    for candidate in candidates_of(function, target):
+        choice = candidate.choice
+        if not choice.pack_vector and choice.block_terms is None and choice.tile.rows == 8:
+            s = schedule_for(function, target, choice)
+            asked = {node.place.buffer.name for node in statements(s.func.body) if isinstance(node, Prefetch)}
+            assert choice.pack_broadcast and ("w.cache" in asked) == (choice.prefetch > 0)
 
 
-def side_by_side(x: int, m: int, n: int, k: int) -> Contraction:
+def side_by_side(x: int, m: int, n: int, k: int) -> Function:
     """x products of w by a matrix of which the rows of the result are the last dimension."""
     function = parse(SIDE_BY_SIDE.format(x=x, m=m, n=n, k=k))
     assert isinstance(function, Function)
-    found = find_contraction(function)
-    assert found is not None
-    return found
+    return function
 
 
 ROWS = """

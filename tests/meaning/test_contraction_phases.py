@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from chosen import candidates_of
 
 import tilewright as tw
 from tilewright.compiler import compile_module
@@ -20,6 +21,7 @@ from tilewright.plan.gemm.phases import in_phases
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
 
 
@@ -99,14 +101,45 @@ func windows(
 """
 
 
-@pytest.mark.parametrize(("step", "phases"), [(1, False), (2, True)])
-def test_phases_are_contiguous(step: int, phases: bool) -> None:
+def windows(step: int) -> Function:
     function = tw.parse(PADDED.replace("STEP", str(step)))
     assert isinstance(function, Function)
-    s = Schedule(all_inlined(function))
+    return function
+
+
+def test_phases_are_contiguous() -> None:
+    s = Schedule(all_inlined(windows(2)))
     before = find_contraction(s.func)
     assert before is not None
-    after = in_phases(s, before, Target.parse("x86-64-v3"))
-    assert after is not None
-    assert (after is not before) == phases == bool(s.trace.steps)
-    assert after.vector.step(after.block.axes[after.columns].var) == 1
+    after = in_phases(s, before, 2, 8)
+    assert s.trace.steps and after.vector.step(after.block.axes[after.columns].var) == 1
+
+
+@pytest.mark.parametrize(("step", "phases"), [(1, {1}), (2, {1, 2}), (3, {3})])
+def test_operands_are_deinterleaved_where_columns_move_by_several_elements(step: int, phases: set[int]) -> None:
+    function = windows(step)
+    if step == 3:
+        function = tw.parse(PADDED.replace("STEP", "3").replace("15", "10"))  # type: ignore[assignment]
+    assert {c.choice.phases for c in candidates_of(function, Target.parse("x86-64-v3"))} == phases
+
+
+TEXT = """
+graph main[n](x: f32[n, 24, 40, 1]) -> y:
+  w: f32[24, 5, 1, 32] = constant(name=@w)
+  h: f32[n, 32, 36, 1] = contract(x, w, spec="n c i+a j+b, c a b o -> n o i j", sizes=(("i", 36), ("j", 1)))
+  y: f32[n, 32, 36, 1] = relu(h)
+"""
+
+
+@pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4", "native", "aarch64"])
+def test_one_dimensional_windows_of_a_dynamic_batch_run_in_tiles(target: str) -> None:
+    """Their last axis has one value: the one before it lies along the lanes, and the batch is an outer loop."""
+    w = np.random.default_rng(2).integers(-4, 5, (24, 5, 1, 32)).astype(np.float32)
+    made = tw.Module({"main": tw.parse(TEXT)}, {"w": w}, "main")
+    exe = compile_module(made, Target.parse(target))
+    assert [d.template in ("contraction", "transposed") for d in exe.decisions.values()] == [True]
+    if not exe.program.target.is_runnable_on(current_host()):
+        return
+    for n in (1, 3):
+        x = np.random.default_rng(n).integers(-4, 5, (n, 24, 40, 1)).astype(np.float32)
+        np.testing.assert_array_equal(exe(x)[0], evaluate(made, [x])["y"])

@@ -355,7 +355,7 @@ def test_the_products_of_a_transformer_layer_are_the_machines() -> None:
     graph = transformers.bert(transformers.Sizes(width=192, heads=3, blocks=1), 64, 40, 64)
     listing, choices = lowered(graph, PAIRS)
     dots = [name for name, d in choices.decisions.items() if d.template == "dots"]
-    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "turned")]
+    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "transposed")]
     assert len(dots) >= 4 and not others
     for name in dots:
         loops = [loop for loop in inner_loops(listing, "vdpbf16ps") if name in loop.function.split(".")]
@@ -369,7 +369,7 @@ def test_the_products_of_a_residual_block_are_the_machines() -> None:
     graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=56, classes=7)
     listing, choices = lowered(graph, PAIRS)
     dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
-    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "turned", "winograd")]
+    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "transposed", "winograd")]
     windows = [name for name in dots if choices.decisions[name].template == "dot windows"]
     assert len([name for name in windows if "pad" in name]) == 1, "the other 3x3 windows are by tiles"
     assert len(dots) >= 7 and len(others) == 4

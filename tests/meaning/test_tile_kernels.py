@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from chosen import choice_for
 from hypothesis import settings
 from inner_loops import Loop, inner_loops
 
@@ -24,11 +25,11 @@ from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Function, LoopKind
 from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.loops.wrap import wrap
-from tilewright.plan.facts.contraction import Contraction, find_contraction
-from tilewright.plan.gemm.choice import Choice, choose, terms_at_once
-from tilewright.plan.gemm.phases import in_phases
+from tilewright.plan.facts.contraction import find_contraction
+from tilewright.plan.gemm import choice as choosing
+from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
-from tilewright.plan.gemm.transposed import turn
+from tilewright.plan.gemm.shape import measure
 from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.schedule.inline import all_inlined
 from tilewright.schedule.schedule import Schedule
@@ -127,21 +128,20 @@ def test_inner_loops_of_compiled_contractions(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("TILEWRIGHT_WINOGRAD", "0")
     monkeypatch.setenv("TILEWRIGHT_STRASSEN", "0")
     made, loops = compiled(name, target)
-    (planned,) = kernels(made, "plan")
     (scheduled,) = kernels(made, "schedule")
-    plain = all_inlined(planned)
-    found = find_contraction(plain)
-    assert found is not None
-    tile = chosen_tile(plain, found, Target.parse(target))
+    (decision,) = made.choices.decisions.values()
+    assert decision.taken is not None
+    tile = RegisterTile(**decision.taken.choice["tile"])
     wanted = set(written_out(scheduled))
     assert {loop.multiply_adds for loop in loops} == wanted
     assert max(wanted) % (tile.rows * tile.vectors) == 0
+    terms = max(wanted) // (tile.rows * tile.vectors)
     for loop in loops:
         assert loop.on_stack == [], loop
-        terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
+        vectors, rest = divmod(loop.multiply_adds, tile.rows * terms)  # fewer in the last panel
         if CASES[name].spec in (MATMUL, SIDE_BY_SIDE) and rest == 0:
-            read = terms * (tile.rows + tile.vectors)
-            packed = terms * tile.vectors if "stack" in str(scheduled) else 0  # by the first tile, as it reads them
+            read = terms * (tile.rows + vectors)
+            packed = terms * vectors if "stack" in str(scheduled) else 0  # by the first tile, as it reads them
             assert loop.reads in (read, read + packed), loop
 
 
@@ -163,28 +163,15 @@ graph main(x: f32[{rows}, 384]) -> y:
     found = find_contraction(plain)
     assert found is not None
     assert found.vector.minus is not None
-    choice = choose(found, machine)
-    assert choice is not None
+    choice = choice_for(plain, machine)
     tile = choice.tile
-    made = apply_choice(plain, found, choice).func
+    made = apply_choice(Schedule(plain), found, choice).func
     for loop in loops_of([made], machine)[made.name]:
         terms, rest = divmod(loop.multiply_adds, tile.rows * tile.vectors)
         assert rest == 0 or terms == 0
         assert loop.on_stack == [], loop
         if rest == 0 and loop.multiply_adds:
             assert loop.reads == terms * (tile.rows + 2 * tile.vectors), loop
-
-
-def chosen_tile(function: Function, found: Contraction, target: Target) -> RegisterTile:
-    """The register tile of the default schedule."""
-    turned = turn(found, target)
-    if turned is not None:
-        return turned[1]
-    phased = in_phases(Schedule(function), found, target)
-    assert phased is not None
-    choice = choose(phased, target)
-    assert choice is not None
-    return choice.tile
 
 
 def kernels(made: Compiled, stage: str) -> list[Function]:
@@ -207,9 +194,9 @@ func {name}{symbols}({", ".join(f"{b}: {dtype}[{shape}]" for b, shape in shapes.
     assert isinstance(function, Function)
     found = find_contraction(function)
     assert found is not None
-    terms = terms_at_once(found, tile, target) if target is not None else 1
+    terms = choosing.written_out(measure(found), tile, target) if target is not None else 1
     choice = Choice(tile, 8, None, pack_vector=False, pack_broadcast=False, terms=terms)
-    return apply_choice(function, found, choice).func
+    return apply_choice(Schedule(function), found, choice).func
 
 
 def loops_of(functions: list[Function], target: Target) -> dict[str, list[Loop]]:

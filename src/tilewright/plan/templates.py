@@ -9,7 +9,7 @@ from tilewright.plan.attention.pieces import schedule_pieces
 from tilewright.plan.attention.schedule import schedule_attention
 from tilewright.plan.dot.products import schedule_dots
 from tilewright.plan.dot.windows import schedule_dot_windows
-from tilewright.plan.gemm.schedule import schedule_as_it_lies, schedule_contraction
+from tilewright.plan.gemm.template import Contractions, TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
 from tilewright.plan.transforms.strassen import schedule_strassen
@@ -30,8 +30,8 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     ChannelsLast(),
     Adapted("dot windows", 8, schedule_dot_windows),
     Adapted("dots", 9, schedule_dots),
-    Adapted("turned", 10, schedule_contraction),
-    Adapted("contraction", 11, schedule_as_it_lies),
+    TransposedContractions(),
+    Contractions(),
     Nests(),
 )
 """Every kernel has a way to run: `nests` recognises all."""

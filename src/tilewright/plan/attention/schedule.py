@@ -23,10 +23,11 @@ from tilewright.plan.attention.choice import Choice, choose
 from tilewright.plan.attention.pieces import products
 from tilewright.plan.attention.rows import in_lanes
 from tilewright.plan.facts.contraction import Contraction, contraction_of
-from tilewright.plan.gemm import choice as contraction_choice
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.gemm.shape import measure
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.edges import without_dead_vectors
-from tilewright.plan.tile.nest import MANY, Nest, write_out, write_out_terms
+from tilewright.plan.tile.edges import panel_over_the_edge
+from tilewright.plan.tile.nest import MANY, write_out, write_out_terms
 from tilewright.plan.tile.packing import STACK_BYTES, only_store, panels_of
 from tilewright.plan.tile.registers import RegisterTile
 from tilewright.report.errors import UserError
@@ -239,11 +240,9 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, targe
     s.vectorize(lane)
     s.unroll(vector)
     s.unroll(row)
-    write_out_terms(s, [term], tile, contraction_choice.terms_at_once(found, tile, target))
-    nest = Nest(panel, None, None, None, panel, tiles, row, vector, lane)
+    write_out_terms(s, [term], tile, written_out(measure(found), tile, target))
     vectors = {write: write_out(s, write, tiles, tile), dot: vector}
-    in_panels = contraction_choice.Choice(tile, 1, None, pack_vector=True, pack_broadcast=False)
-    for name in (dot, *without_dead_vectors(s, found, in_panels, nest, vectors)):
+    for name in (dot, *panel_over_the_edge(s, found, tile, panel, vectors, apart=not found.vector.is_constant)):
         block = find_block(s.func, name)
         if block.reduce and block.where is not None:
             s.pad(name)

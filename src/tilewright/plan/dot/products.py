@@ -25,10 +25,10 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.facts.contraction import Contraction, Operand, begun, plain_contraction
-from tilewright.plan.gemm.choice import MANY, MOST_PLACES, panels_come_from_afar, rows_in_cache
+from tilewright.plan.gemm.choice import FREE_PLACES as MOST_PLACES
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import panel_over_the_edge
-from tilewright.plan.tile.nest import ordered, write_out
+from tilewright.plan.tile.nest import MANY, ordered, write_out
 from tilewright.plan.tile.packing import STACK_BYTES
 from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, choose_register_tile
@@ -43,6 +43,13 @@ LEAST_ROWS = 16
 
 COPIED = 32
 """Elements that are copied at a time."""
+
+ROWS_SHARE, FEW_ROWS, LEAST_TOGETHER, DEEP_ROWS = 0.3, 144, 32, 96
+"""Of more rows than the second number, those whose operand takes this part of the second cache while panels stream by.
+Where these would be fewer than the third, as many as the fourth for each panel."""
+
+FAR_SHARE = 1 / 2
+"""Panels that together take more than this part of the second cache come from beyond it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,3 +348,28 @@ def _copy_in_vectors(s: Schedule, plan: Plan, copy: str) -> None:
         inner = s.fuse(loops[-2], inner)
     _, lane = s.split(inner, COPIED, tail="mask")
     s.vectorize(lane)
+
+
+def panels_come_from_afar(found: Contraction, target: Target) -> bool:
+    """Whether panels of a constant come from beyond the second cache. The first tile that reads one would wait for it:
+    what the processor fetches ahead by itself ends with each page."""
+    batches = math.prod(known(found.extents[n]) for n in found.batch if found.vector.moves(found.block.axes[n].var))
+    size = batches * known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
+    far = size > target.cache(2).bytes * FAR_SHARE
+    return far and found.vector.is_constant and found.rows is not None
+
+
+def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
+    """How many tiles of rows are worked on before the next column panel is: all of few; of many as many as stay in the
+    second cache while panels stream by, or repay a panel, in an even number of blocks of about equal size."""
+    tiles = -(-rows // tile.rows)
+    if rows <= FEW_ROWS:
+        return tiles
+    fitting = int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1))
+    most = (fitting if fitting >= LEAST_TOGETHER else DEEP_ROWS) // tile.rows
+    return -(-tiles // _even(-(-tiles // max(most, 1))))
+
+
+def _even(parts: int) -> int:
+    """As many parts or one more, so that two threads have as many each; one stays one."""
+    return parts + parts % 2 if parts > 1 else parts

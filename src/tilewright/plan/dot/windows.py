@@ -23,7 +23,7 @@ from tilewright.loops.nodes import Block, Function, Store
 from tilewright.plan.dot.instruction import Dot, choose_dot
 from tilewright.plan.dot.products import Nest, Plan, copy_as, is_bounded, line_ahead, words_of
 from tilewright.plan.facts.contraction import Contraction, begun, plain_contraction
-from tilewright.plan.gemm.transposed import exchanged, read_by, results_apart, store_turned, turning_pays
+from tilewright.plan.gemm.transposed import exchanged, read_by, results_apart, store_transposed
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.nest import MOST_WRITTEN_OUT, ordered, write_out
 from tilewright.plan.tile.prefetch import prefetch_constant
@@ -32,6 +32,10 @@ from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+
+TURN_CYCLES, PACK_CYCLES, LEAST_GAIN = 0.5, 0.5, 1.05
+"""Cycles to turn an element of the result back, and to pack an element of the operand that only a call knows; how much
+faster the turned contraction must be."""
 
 
 def schedule_dot_windows(function: Function, target: Target) -> Schedule | None:
@@ -126,7 +130,7 @@ def _apply(s: Schedule, plan: Plan) -> Schedule:
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        store_turned(s, block, around, plan.tile.lanes)
+        store_transposed(s, block, around, plan.tile.lanes)
     _finish(s, plan, nest, points)
     if plan.ahead > 0:
         prefetch_constant(s, dot, panel, nest.panels, nest.tiles, plan.ahead)
@@ -234,3 +238,12 @@ def _write_out_taps(s: Schedule, plan: Plan, nest: Nest) -> None:
         if size > MOST_WRITTEN_OUT:
             return
         s.unroll(loop)
+
+
+def turning_pays(found: Contraction, turned: float, as_it_lies: float) -> bool:
+    """Whether a contraction with known rows and columns is faster turned, its tiles taking so many cycles either way:
+    results are turned back, and an operand that only the call knows is packed."""
+    assert found.rows is not None
+    rows, columns = known(found.extents[found.rows]), known(found.extents[found.columns])
+    turning = columns * (rows * TURN_CYCLES + (found.depth * PACK_CYCLES if found.vector.is_plain() else 0))
+    return (turned + turning) * LEAST_GAIN <= as_it_lies

@@ -1,7 +1,8 @@
 """What a contraction is, seen in a loops function: a sum of products of two operands over reduce axes.
 
     block dot(vi = i, vj = j, reduce vk = k):                    rows      vi: moves x, not w
-      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns   vj: the result's last axis; moves w, not x
+      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns   vj: the result's last axis of several values;
+                                                                           moves w, not x
 
 The *vector operand* moves along the columns, which become vector lanes; the *broadcast operand* moves along the rows,
 and each of its elements meets a whole vector. What both move along is a batch. Convolutions are the same with windowed
@@ -64,11 +65,16 @@ class Operand:
         """Whether every dimension is indexed by one axis, or by a constant: a tensor, not a window."""
         return all(isinstance(i, Var) or not variables_of(i) for i in self.load.indices)
 
+    @property
+    def last(self) -> int:
+        """The last dimension, but for those of one element behind it: neighbours along it lie side by side."""
+        return max((n for n, e in enumerate(self.buffer.shape) if known(e) != 1), default=len(self.buffer.shape) - 1)
+
     def step(self, axis: Var) -> int | None:
         """How many elements the last dimension moves with the axis; None where others move, or it does so unevenly."""
-        if any(axis in variables_of(i) for i in self.load.indices[:-1]):
+        if any(axis in variables_of(i) for i in self.load.indices[: self.last]):
             return None
-        parts = affine_in(polynomial(self.load.indices[-1]), axis)
+        parts = affine_in(polynomial(self.load.indices[self.last]), axis)
         if parts is None or any(m for m in parts[0]):
             return None
         return parts[0].get((), 0)
@@ -148,13 +154,13 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
     factors = factors_of(store)
     if factors is None:
         return None
-    columns = spatial[-1]
+    place = {a.var: n for n, a in enumerate(block.axes)}
+    columns = next((v for v in reversed(spatial) if known(extents[place[v]]) > 1), spatial[-1])
     moving = [f for f in factors if f.moves(columns)]
     if len(moving) != 1:
         return None
     (vector,) = moving
     broadcast = next(f for f in factors if f is not vector)
-    place = {a.var: n for n, a in enumerate(block.axes)}
     rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
     rows = [a for a in rows if known(extents[place[a.var]]) > 1]
     row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)

@@ -1,74 +1,45 @@
-"""How a contraction is run, chosen in closed form: its register tile, its cache blocks, which operands are packed."""
+"""The ways to run a contraction in tiles, as data: register tiles, how operands are packed, cache blocks.
+
+What follows from a tile in closed form (how many tiles of rows make a block, how many panels a group) is a field of a
+choice, too. Which one is best is a matter of price (plan/gemm/price.py).
+"""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tilewright.expr.nodes import Const
-from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.operands import (
-    FEW_ROWS,
-    first_tile_packs,
-    least_cycles,
-    line_elements,
-    packing_pays,
-    tallest,
-    terms_in_cache,
-)
-from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.registers import (
-    DIFFERENCE,
-    STREAMS,
-    TALLEST,
-    RegisterTile,
-    choose_even_tile,
-    choose_register_tile,
-    choose_row_tile,
-    tile_registers,
-)
+from tilewright.plan.gemm.shape import Size
+from tilewright.plan.price.contraction import KEPT, Sums, cycles, fits, tiles
+from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
+from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.target import Target
 
-PANEL_SHARE = 3 / 4
-"""A panel of the vector operand may take this part of the second cache; sums over more terms are cut into blocks."""
+FREE_PLACES = 8
+"""The most rows of a tile that leave general registers for the places of terms that are written out, or for one to
+prefetch from where the last tile is not whole: each row has a place of its own then. How LLVM forms addresses, with 16
+general registers or 31."""
 
-ROWS_SHARE, LEAST_ROWS, DEEP_ROWS = 0.3, 32, 96
-"""Of more rows, those whose operand takes this part of the second cache while panels stream by. Where these would be
-fewer than the second number, sums are so deep that rows stream by, too, as many as the third for each panel."""
+MOST_TERMS, MANY_TERMS, LARGE = 4, 8, 1 << 24
+"""The most terms that are written out; and of products of at least so many multiply-adds, which repay what it takes to
+compile them. What compiling is worth is no rate of a core."""
 
-NEAR_SHARE = 1 / 8
-"""Panels that are worked on before others are may take this part of the last cache, which other cores use, too."""
-
-PACKED_SHARE, PACKED_TERMS = 3 / 8, 1024
-"""Panels that a call packs together may take this part of the second cache, and have so many terms."""
-
-GROUPS = 6
-"""Threads share groups of panels that a call packs evenly where there are at least so many."""
-
-MANY = 8
-"""Iterations that several threads can share evenly."""
-
-MANY_ROWS = 2 << 20
-"""Bytes of the broadcast operand that are too many to stream by group after group of packed panels."""
+NEARLY = 1.12
+"""Tiles that take longer than this by their registers alone are not priced with caches: none of them gains that."""
 
 FEW_TERMS = 8
-"""The terms of a block where rows of an operand that lies as it came are read side by side: what caches can follow."""
+"""The terms of a block where rows of an operand that lies as it came are read side by side: what prefetchers follow."""
+
+STREAMS = 4
+"""The most panels that a tile of one row reads at once: what comes from memory for one use comes faster in a few
+streams than in one, and prefetchers lose count of many."""
+
+MOST_PHASES = 4
+"""The most phases that rows are cut into: with more of them, the vectors of a phase are few."""
 
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
-
-FAR_SHARE = 1 / 2
-"""Panels that together take more than this part of the second cache come from beyond it."""
-
-MOST_PLACES = 8
-"""The most rows of a tile, each with a general register for its place, that leave one for a place to fetch ahead."""
-
-MOST_TERMS, MANY_TERMS, LARGE, MOST_WRITTEN_OUT = 4, 8, 1 << 24, 120
-"""The most terms that are written out; of products of at least so many multiply-adds, which repay what it takes to
-compile them; and the most multiply-adds of taps and terms that an inner loop is written out to."""
-
-NEAR = 16384
-"""Bytes of a result that stay in the first cache while block after block of terms is added to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +48,11 @@ class Choice:
     worked on for all rows before others are, or all (None), and packed together where a call packs them; sums are cut
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
     second cache while panels stream by, or panels do while rows stream by. A tile reads `streams` panels at once.
-    What a constant holds is brought near while the panel or the tile of rows before is computed, `ahead` elements at a
-    time, which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
-    divisor of so many, the taps of windows among them. Panels that a call packs are packed before their tiles, or
-    (`first_packs`) by the first of these as it reads them."""
+    A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
+    which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
+    divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
+    (`first_packs`) by the first of these as it reads them. A vector operand that columns move by several elements may
+    be deinterleaved into `phases`."""
 
     tile: RegisterTile
     block_tiles: int
@@ -90,9 +62,10 @@ class Choice:
     block_panels: int | None = None
     rows_stay: bool = True
     streams: int = 1
-    ahead: int = 0
+    prefetch: int = 0
     terms: int = 1
     first_packs: bool = False
+    phases: int = 1
 
     @property
     def panel_columns(self) -> int:
@@ -100,185 +73,204 @@ class Choice:
         return self.tile.columns // self.streams
 
 
-def choose(found: Contraction, target: Target) -> Choice | None:
-    """The choice; None where the vector operand cannot be read in vectors."""
-    blocks = _choose_blocks(found, target)
-    if blocks is None or found.rows is None:
-        return blocks
-    return replace(blocks, terms=terms_at_once(found, blocks.tile, target))
+def choices(size: Size, target: Target) -> Iterator[Choice]:
+    """The ways to run a contraction as it lies. None where its vector operand cannot be read in vectors."""
+    if size.columns < 2:
+        return
+    plain = replace(size, vector=replace(size.vector, step=1))
+    for phases in (1, size.vector.step or 1):
+        if phases > 1 and not _can_deinterleave(size):
+            break
+        each = plain if phases > 1 else size
+        for choice in _of_rows(each, target) if size.rows else _of_one_row(each, target):
+            yield replace(choice, phases=phases, terms=written_out(size, choice.tile, target) if size.rows else 1)
+        if phases == size.vector.step:
+            break
 
 
-def _choose_blocks(found: Contraction, target: Target) -> Choice | None:
-    """The choice without the terms that are written out."""
-    lanes = max(target.vector_bits // max(found.out.dtype.bits, 32), 2)
-    step = found.vector.step(found.block.axes[found.columns].var)
-    rows = known(found.extents[found.rows]) if found.rows is not None else 1
-    columns, depth = known(found.extents[found.columns]), found.depth
-    if columns < 2:
+def _can_deinterleave(size: Size) -> bool:
+    """Whether columns move the vector operand by several elements, few enough that phases fill vectors."""
+    step = size.vector.step
+    return step is not None and 2 <= step <= MOST_PHASES and not size.any_columns and size.rows > 0
+
+
+def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
+    """Each element of the vector operand is read once: in tiles of one row of as many vectors as half of the registers
+    hold, packed before a call or as it lies, a few terms of all panels of a block at a time."""
+    lanes, columns = target.vector_bits // size.bits, size.columns
+    if size.vector.constant and size.vector.plain:
+        line = max(target.caches[0].line // size.vector.bytes, lanes)
+        for vectors in range(1, min(tile_registers(target) // 2, -(-columns // lanes)) + 1):
+            if vectors <= STREAMS or vectors % STREAMS == 0:
+                tile = RegisterTile(1, vectors, lanes)
+                streams = next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
+                yield Choice(tile, -(-1 // tile.rows), None, True, False, streams=streams)
+    elif size.vector.step in (1, 2):
+        terms = FEW_TERMS if size.vector.plain and size.axes == 1 and size.terms > FEW_TERMS else None
+        registers = tile_registers(target) - (SPREAD_REGISTERS if size.vector.step == 2 else 0)
+        for tile in tiles(Sums(1, columns, size.terms, bits=size.bits), target, registers=registers):
+            yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
+
+
+def _panels_of_results(size: Size, tile: RegisterTile, target: Target) -> int:
+    """How many panels of a row of results stay in the first cache while terms are added to them, in blocks of one
+    size; all of them where there is none."""
+    panels = -(-size.columns // tile.columns)
+    most = target.caches[0].bytes // 2 // (tile.columns * size.bits // 8)
+    if size.columns % tile.columns or size.any_columns:
+        return panels
+    return next((n for n in range(min(most, panels), panels // MANY, -1) if panels % n == 0), panels)
+
+
+def _of_rows(size: Size, target: Target) -> Iterator[Choice]:
+    """Tiles of rows: each way to bring panels, with each register tile that comes near the best."""
+    constant_rows = size.element.plain and size.element.constant
+    if size.vector.plain and size.vector.constant:
+        for tile in likely_tiles(size, target):
+            yield from _of_constant(size, tile, constant_rows, target)
+        return
+    if size.vector.plain:
+        for tile in likely_tiles(size, target):
+            yield from _packed_by_the_call(size, tile, constant_rows, target)
+    if size.vector.step in (1, 2):
+        for tile in likely_tiles(size, target):
+            yield from _as_it_lies(size, tile, constant_rows, target)
+
+
+@lru_cache(maxsize=1 << 10)
+def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
+    """Of the register tiles that fit and come near the best of them, the two best of each width, and the two best with
+    free places: the more accumulators, the earlier."""
+    spread = SPREAD_REGISTERS if (size.vector.step or 1) > 1 and not size.vector.constant else 0
+    sums = Sums(size.rows, size.columns, size.terms, bits=size.bits, parts=size.parts, panel=1, elements=1)
+    side_by_side = size.element.step == 1 and not size.element.constant
+    most = FREE_PLACES if side_by_side else TALLEST
+    fitting = tiles(sums, target, most, registers=tile_registers(target) - spread)
+    price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
+    near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= NEARLY * min(price.values())]
+    alike: dict[tuple[int, bool], list[RegisterTile]] = {}
+    for tile in near:
+        alike.setdefault((tile.vectors, tile.rows <= FREE_PLACES), []).append(tile)
+    kept = [tile for found in alike.values() for tile in found[:2]]
+    return tuple(sorted(kept, key=lambda t: -t.rows * t.vectors))
+
+
+def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Target) -> Iterator[Choice]:
+    """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
+    groups of panels do."""
+    line = target.caches[0].line // size.vector.bytes
+    counted = not size.any_rows and size.rows % tile.rows == 0  # so rows lie apart by a constant, and need no places
+    ahead = (0, line) if size.axes == 1 and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
+    for block in row_blocks(size, tile, target):
+        blocks = -(-size.rows // (block * tile.rows))
+        near = panels_near(size, tile, blocks, target) if blocks > 1 else None
+        even = near is None or -(-size.columns // tile.columns) % near == 0
+        for prefetch in ahead if even else (0,):
+            yield Choice(tile, block, None, True, constant_rows, near, prefetch=prefetch)
+    panel = tile.columns * size.vector.bytes
+    if size.axes == 1 and fits(panel * size.terms, target) > 2:
+        terms = even_terms(size.terms, int(target.cache(2).bytes * KEPT) // panel)
+        for block in row_blocks(replace(size, terms=terms), tile, target):
+            yield Choice(tile, block, terms, True, constant_rows)
+
+
+def _packed_by_the_call(size: Size, tile: RegisterTile, constant_rows: bool, target: Target) -> Iterator[Choice]:
+    """Panels of an operand that a call brings are packed in groups that stay in the second cache for all rows, or
+    each by the first tile that reads it."""
+    tiles_of_rows = -(-size.rows // tile.rows)
+    if size.vector.step != 1:
+        yield Choice(tile, tiles_of_rows, None, True, constant_rows)
+        return
+    whole = size.columns % tile.columns == 0 and not size.any_columns
+    if whole and size.axes == 1 and size.batch == 1 and not size.any_rows and size.is_float:
+        if size.columns // tile.columns >= MANY:
+            yield Choice(tile, tiles_of_rows, None, True, constant_rows, rows_stay=False, first_packs=True)
+    for terms in {None, *term_blocks(size, tile, target)} if size.axes == 1 else {None}:
+        group = packed_together(size, tile, terms or size.terms, target)
+        yield Choice(tile, tiles_of_rows, terms, True, constant_rows, group, rows_stay=False)
+    for block in row_blocks(size, tile, target):
+        near = largest_divisor(-(-size.columns // tile.columns), panels_in_last_cache(size, tile, target))
+        if near is not None and block * tile.rows < size.rows:
+            yield Choice(tile, block, None, True, constant_rows, near)
+
+
+def _as_it_lies(size: Size, tile: RegisterTile, constant_rows: bool, target: Target) -> Iterator[Choice]:
+    """Panels are read where they are; sums may be cut where a cache has no room in the sets that rows begin in."""
+    tiles_of_rows = -(-size.rows // tile.rows)
+    line = target.caches[0].line // size.vector.bytes
+    ahead = (0, line) if constant_rows and size.axes == 1 else (0,)
+    for prefetch in ahead:
+        yield Choice(tile, tiles_of_rows, None, False, constant_rows, prefetch=prefetch)
+    if size.vector.plain and size.axes == 1:
+        room = int(target.cache(2).room(size.vector.apart) * KEPT)
+        for most in (room, room // 2):
+            if 1 < most < size.terms:
+                yield Choice(tile, tiles_of_rows, even_terms(size.terms, most), False, constant_rows)
+
+
+def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
+    """Tiles of rows in a cache block: all of them, or as many as stay in a cache while panels stream by, in an even
+    number of blocks of about equal size. Of a dynamic number of rows blocks are the outer loop, of many iterations."""
+    all_tiles = -(-size.rows // tile.rows)
+    if size.any_rows:
+        all_tiles = -(-all_tiles // MANY)
+    found = {all_tiles: None}
+    for cache in target.caches[1:]:
+        fitting = int(cache.bytes * KEPT / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
+        blocks = -(-all_tiles // max(fitting, 1))
+        if fitting > 0 and blocks > 1:
+            found[-(-all_tiles // (blocks + blocks % 2))] = None
+    return list(found)
+
+
+def panels_in_last_cache(size: Size, tile: RegisterTile, target: Target) -> int:
+    """How many panels stay in the last cache while block after block of rows passes by."""
+    last = target.caches[-1]
+    return max(int(last.bytes * KEPT / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
+
+
+def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:
+    """How many panels are worked on for all rows before others are; None where all stay in the last cache. Groups are
+    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
+    panels, most = -(-size.columns // tile.columns), panels_in_last_cache(size, tile, target)
+    if panels <= most:
         return None
-    pack_vector = found.vector.is_plain() and packing_pays(found, rows, step, target)
-    if not pack_vector and step not in (1, 2):
-        return None
-    if step == 1 and found.vector.is_plain() and found.rows is not None:
-        tile = _choose_tile(found, True, tile_registers(target), lanes, target, least_cycles(found, target))
-        if first_tile_packs(found, rows, tile.columns, pack_vector, target):
-            constant = found.broadcast.is_plain() and found.broadcast.is_constant
-            return Choice(tile, -(-rows // tile.rows), None, True, constant, rows_stay=False, first_packs=True)
-    registers = tile_registers(target) - (0 if pack_vector or step == 1 else SPREAD_REGISTERS)
-    tile = _choose_tile(found, pack_vector, registers, lanes, target)
-    pack_broadcast = found.broadcast.is_plain() and found.broadcast.is_constant and found.rows is not None
-    size = found.broadcast.buffer.dtype.bytes
-    rows_stay = found.vector.is_constant or rows * depth * size > MANY_ROWS
-    terms = _block_terms(found, tile, pack_vector, rows_stay, target)
-    if found.rows is None and terms is not None:
-        return Choice(tile, max(NEAR // (tile.columns * found.out.dtype.bytes), 1), terms, pack_vector, pack_broadcast)
-    if pack_vector and not rows_stay:
-        group = _packed_together(found, tile, terms or depth, target) if step == 1 else None
-        return Choice(tile, -(-rows // tile.rows), terms, pack_vector, pack_broadcast, group, rows_stay)
-    together = rows_in_cache(tile, rows, terms or depth, size, target)
-    group = None
-    if pack_vector and terms is None and together * tile.rows < rows:
-        group = _panels_near(found, tile, -(-rows // (together * tile.rows)), target)
-    streams = _streams(found, tile, target) if pack_vector and found.rows is None else 1
-    far = together > 1 and tile.rows <= _most_places(found, target) and _plain_panels_come_from_afar(found, target)
-    ahead = line_elements(found, target) if terms is None and (far or _rows_come_from_afar(found, target)) else 0
-    return Choice(tile, together, terms, pack_vector, pack_broadcast, group, streams=streams, ahead=ahead)
+    groups = max(-(-panels // most), -(-MANY // blocks))
+    return -(-panels // (groups + groups % 2))
 
 
-def _choose_tile(
-    found: Contraction, pack_vector: bool, registers: int, lanes: int, target: Target, least: float = 0.0
-) -> RegisterTile:
-    """The register tile, for so many registers of so many lanes, where a term of a packed panel takes `least` cycles at
-    least."""
-    rows = known(found.extents[found.rows]) if found.rows is not None else 1
-    columns, depth = known(found.extents[found.columns]), found.depth
-    if found.rows is None and pack_vector:
-        return choose_row_tile(columns, registers, lanes)
-    if _rows_side_by_side(found):
-        near = int(target.caches[0].bytes * PANEL_SHARE) // (depth * found.vector.buffer.dtype.bytes)
-        return choose_even_tile(rows, columns, depth, registers, lanes, MOST_PLACES, near)
-    grouped = pack_vector and (not found.vector.is_constant or bool(found.own_batches))
-    least = least if pack_vector else least_cycles(found, target)
-    tall = min(tallest(found, target), _most_places(found, target))
-    traffic = DIFFERENCE if found.own_batches else 0.0
-    any_rows = found.rows is not None and not isinstance(found.extents[found.rows], Const)
-    return choose_register_tile(rows, columns, depth, registers, lanes, tall, grouped, least, traffic, any_rows)
+def packed_together(size: Size, tile: RegisterTile, terms: int, target: Target) -> int | None:
+    """How many panels that a call packs stay in the second cache while tile after tile of rows passes by, in groups
+    that threads can share; None where that is one panel."""
+    panels = -(-size.columns // tile.columns)
+    most = int(target.cache(2).bytes * KEPT / 2) // (tile.columns * terms * size.vector.bytes)
+    return largest_divisor(panels, min(most, panels // (MANY - 2)))
 
 
-def _most_places(found: Contraction, target: Target) -> int:
-    """The most rows of a tile. Of several products by constants of their own, rows lie apart by numbers that are known,
-    and need no registers."""
-    return MOST_PLACES if _plain_panels_come_from_afar(found, target) and not found.own_batches else TALLEST
+def largest_divisor(panels: int, most: int) -> int | None:
+    """The largest group of at most so many panels that all groups can be as large as, or one of half that size where
+    threads then share an even number of groups; None where that is one panel."""
+    fitting = [n for n in range(2, min(most, panels) + 1) if panels % n == 0]
+    even = [n for n in fitting if panels // n % 2 == 0 and 2 * n >= fitting[-1]]
+    return max(even or fitting, default=None)
 
 
-def _rows_side_by_side(found: Contraction) -> bool:
-    """Whether the rows are neighbours in an operand that only a call knows, and panels of a constant meet them."""
-    if found.rows is None or not found.vector.is_constant or found.broadcast.is_constant:
-        return False
-    return found.broadcast.is_plain() and found.broadcast.step(found.block.axes[found.rows].var) == 1
+def term_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
+    """Terms of a block, where the panel of all terms does not stay in the second cache beside the rows."""
+    most = int(target.cache(2).bytes * KEPT / 2) // (tile.columns * size.vector.bytes)
+    return [even_terms(size.terms, most)] if 1 < most < size.terms else []
 
 
-def terms_at_once(found: Contraction, tile: RegisterTile, target: Target) -> int:
+def even_terms(terms: int, most: int) -> int:
+    """Terms of blocks of about equal size, of at most so many."""
+    return -(-terms // -(-terms // max(most, 1)))
+
+
+def written_out(size: Size, tile: RegisterTile, target: Target) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > MOST_PLACES or target.architecture == "aarch64":
+    if tile.rows > FREE_PLACES or target.architecture == "aarch64":
         return 1
-    work = math.prod(map(known, found.extents))
-    most = MANY_TERMS if work >= LARGE else MOST_TERMS
+    most = MANY_TERMS if size.work >= LARGE else MOST_TERMS
     return max(min(most, MOST_WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
-
-
-def _streams(found: Contraction, tile: RegisterTile, target: Target) -> int:
-    """How many panels, whole cache lines wide, a tile of one row reads at once: what comes from memory for one use
-    comes faster in a few streams than in one."""
-    line = max(line_elements(found, target), tile.lanes)
-    return next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
-
-
-def _plain_panels_come_from_afar(found: Contraction, target: Target) -> bool:
-    """Whether the panels of a tensor, not those of windows, come from beyond the second cache."""
-    return len(found.reduce) == 1 and panels_come_from_afar(found, target)
-
-
-def panels_come_from_afar(found: Contraction, target: Target) -> bool:
-    """Whether panels of a constant come from beyond the second cache. The first tile that reads one would wait for it:
-    what the processor fetches ahead by itself ends with each page."""
-    batches = math.prod(known(found.extents[n]) for n in found.batch if found.vector.moves(found.block.axes[n].var))
-    size = batches * known(found.extents[found.columns]) * found.depth * found.vector.buffer.dtype.bytes
-    far = size > target.cache(2).bytes * FAR_SHARE
-    return far and found.vector.is_constant and found.rows is not None
-
-
-def _rows_come_from_afar(found: Contraction, target: Target) -> bool:
-    """Whether tiles of a constant that meets the panels come from beyond the second cache, as they do when it has room
-    in that: between two calls a network reads all of its constants. A tile of few kilobytes waits at each page."""
-    if found.rows is None or not (found.broadcast.is_constant and found.broadcast.is_plain()):
-        return False
-    size = known(found.extents[found.rows]) * found.depth * found.broadcast.buffer.dtype.bytes
-    return size > target.caches[0].bytes and len(found.reduce) == 1
-
-
-def rows_in_cache(tile: RegisterTile, rows: int, depth: int, bytes_each: int, target: Target) -> int:
-    """How many tiles of rows are worked on before the next column panel is: all of few; of many as many as stay in the
-    second cache while panels stream by, or repay a panel, in an even number of blocks of about equal size."""
-    tiles = -(-rows // tile.rows)
-    if rows <= FEW_ROWS:
-        return tiles
-    fitting = int(target.cache(2).bytes * ROWS_SHARE / max(depth * bytes_each, 1))
-    most = (fitting if fitting >= LEAST_ROWS else DEEP_ROWS) // tile.rows
-    return -(-tiles // _even(-(-tiles // max(most, 1))))
-
-
-def _even(parts: int) -> int:
-    """As many parts or one more, so that two threads have as many each; one stays one."""
-    return parts + parts % 2 if parts > 1 else parts
-
-
-def _panels_near(found: Contraction, tile: RegisterTile, blocks: int, target: Target) -> int | None:
-    """How many panels stay in the last cache while block after block of rows passes by; None where all do. Groups are
-    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
-    panels, size = _panels(found, tile, found.depth)
-    most = max(int(target.caches[-1].bytes * NEAR_SHARE) // size, 1)
-    if found.vector.is_constant:
-        return None if panels <= most else -(-panels // _even(max(-(-panels // most), -(-MANY // blocks))))
-    return _divisor(panels, most)
-
-
-def _packed_together(found: Contraction, tile: RegisterTile, terms: int, target: Target) -> int | None:
-    """How many panels of an operand that a call packs stay in the second cache while tile after tile of rows passes by.
-    They are packed together, so that its rows are read in longer pieces; None of them are where groups would be few."""
-    panels, size = _panels(found, tile, terms)
-    return _divisor(panels, min(int(target.cache(2).bytes * PACKED_SHARE) // size, panels // GROUPS))
-
-
-def _panels(found: Contraction, tile: RegisterTile, terms: int) -> tuple[int, int]:
-    """The number of panels, and the bytes of each with so many terms."""
-    size = tile.columns * terms * found.vector.buffer.dtype.bytes
-    return -(-known(found.extents[found.columns]) // tile.columns), size
-
-
-def _divisor(panels: int, most: int) -> int | None:
-    """The largest group of at most so many panels that all groups can be as large as, or one of half that size where
-    threads then share an even number of groups; None where that is one panel."""
-    fits = [n for n in range(2, min(most, panels) + 1) if panels % n == 0]
-    even = [n for n in fits if panels // n % 2 == 0 and 2 * n >= fits[-1]]
-    return max(even or fits, default=None)
-
-
-def _block_terms(found: Contraction, tile: RegisterTile, packed: bool, rows_stay: bool, target: Target) -> int | None:
-    """The terms of a block: few where one row of the result is made of an operand as it lies; of more rows, so many
-    that a packed panel leaves room in the second cache, or another stays there; None where a sum is best left whole."""
-    if len(found.reduce) != 1:
-        return None
-    if found.rows is None and not packed and found.vector.is_plain():
-        return FEW_TERMS if found.depth > FEW_TERMS else None
-    if found.rows is None:
-        return None
-    most = terms_in_cache(found, target)
-    if packed:
-        most = int(target.cache(2).bytes * PANEL_SHARE) // (tile.columns * found.out.dtype.bytes)
-        most = most if rows_stay else min(most, PACKED_TERMS)
-    if most is None or found.depth <= most:
-        return None
-    return -(-found.depth // -(-found.depth // most))

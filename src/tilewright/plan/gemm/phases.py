@@ -13,36 +13,22 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, find_contraction
-from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
-from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-MOST_PHASES = 4
-"""The most phases that rows are cut into: with more of them, the vectors of a phase are few."""
 
-LEAST_ROWS = 4
-"""From so many rows on, that read each vector again, laying the operand in phases is paid back."""
-
-
-def in_phases(s: Schedule, found: Contraction, target: Target) -> Contraction | None:
-    """The contraction after its vector operand was laid in phases, where it moves by several elements along the
-    columns; itself where there is nothing to do."""
-    step = found.vector.step(found.block.axes[found.columns].var)
-    buffer, out = found.vector.buffer, found.extents[found.columns]
-    if step is None or not 2 <= step <= MOST_PHASES or not isinstance(out, Const) or found.rows is None:
-        return found
-    if not isinstance(buffer.shape[-1], Const) or known(found.extents[found.rows]) < LEAST_ROWS:
-        return found
-    lanes = target.lanes(buffer.dtype)
+def in_phases(s: Schedule, found: Contraction, step: int, lanes: int) -> Contraction:
+    """The contraction after its vector operand, which columns move by `step` elements, was deinterleaved: as many
+    phases, written in vectors of so many lanes where that fills them."""
+    buffer = found.vector.buffer
     dims = [f"d{n}" for n in range(len(buffer.shape))]
     layout = f"{', '.join(dims)} -> {', '.join(dims[:-1])}, {dims[-1]} % {step}, {dims[-1]} // {step}"
     if buffer.scope is not Scope.ARENA:
         copy = s.cache_read(found.block.name, buffer.name)
         s.transform_layout(copy, layout, pad=0.0)
-        return find_contraction(s.func)
+        return _again(s)
     copying = [b for b in blocks(s.func.body) if isinstance(b.body, Store) and b.body.buffer is buffer and [*loads(b)]]
     cut = [_cut_by_phases(s, block.name, step, lanes) for block in copying]
     s.transform_layout(buffer.name, layout)
@@ -52,7 +38,13 @@ def in_phases(s: Schedule, found: Contraction, target: Target) -> Contraction | 
             s.reorder(inner, outer)
             s.unroll(inner)
             s.vectorize(s.split(outer, lanes, tail="shift")[1])
-    return find_contraction(s.func)
+    return _again(s)
+
+
+def _again(s: Schedule) -> Contraction:
+    found = find_contraction(s.func)
+    assert found is not None
+    return found
 
 
 def _cut_by_phases(s: Schedule, name: str, step: int, lanes: int) -> str | None:

@@ -15,68 +15,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.expr.nodes import Const, Var
-from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Function, Store
-from tilewright.plan.facts.contraction import Contraction, begun, plain_contraction
-from tilewright.plan.gemm.choice import MANY, Choice, choose
+from tilewright.loops.edit import loads
+from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.gemm.choice import Choice
+from tilewright.plan.gemm.loops import tile_loops
 from tilewright.plan.gemm.phases import in_phases
-from tilewright.plan.gemm.transposed import schedule_turned, turn
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.edges import settle_edges, whole_panels_apart, without_dead_vectors
-from tilewright.plan.tile.nest import Nest, tile_loops, write_out
+from tilewright.plan.tile.edges import has_room, panel_over_the_edge, settle_edges, whole_panels_apart
+from tilewright.plan.tile.nest import MANY, Nest, write_out
 from tilewright.plan.tile.packing import keep_near, pack, pack_in_first_tile, panels_in_cache, share_packing
 from tilewright.plan.tile.prefetch import prefetch_constant, prefetch_results
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
-from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 
-def schedule_contraction(function: Function, target: Target) -> Schedule | None:
-    """The schedule of a kernel with one contraction whose rows lie along the lanes; None where it is none, or is better
-    as it lies."""
-    start = plain_contraction(function)
-    if start is None or not _is_simple(*start):
-        return None
-    plain, contraction = start
-    turned = turn(contraction, target)
-    return None if turned is None else schedule_turned(begun(function, plain), *turned, target)
-
-
-def schedule_as_it_lies(function: Function, target: Target) -> Schedule | None:
-    """The schedule of a kernel with one contraction; None where it is none, or would not run well in tiles."""
-    start = plain_contraction(function)
-    if start is None or not _is_simple(*start):
-        return None
-    plain, contraction = start
-    s = begun(function, plain)
-    found = in_phases(s, contraction, target)
-    choice = choose(found, target) if found is not None else None
-    if found is None or choice is None:
-        return None
-    return _run(s, found, choice)
-
-
-def apply_choice(function: Function, found: Contraction, choice: Choice) -> Schedule:
+def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    return _run(Schedule(function), found, choice)
-
-
-def _run(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
+    if choice.phases > 1:
+        found = in_phases(s, found, choice.phases, choice.tile.lanes)
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
-
-
-def _is_simple(function: Function, found: Contraction) -> bool:
-    """Whether all other blocks read the contraction's result at their own points, if at all."""
-    for block in blocks(function.body):
-        if block is found.block:
-            continue
-        if block.reduce or block.where is not None or not isinstance(block.body, Store):
-            return False
-        points = tuple(a.var for a in block.axes)
-        if any(ld.buffer is found.out and ld.indices != points for ld in loads(block)):
-            return False
-    return True
 
 
 def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
@@ -104,13 +62,13 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         copies = panels_in_cache(s, packed[0], together)
     vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     vectors[dot] = nest.vectors
-    tails = without_dead_vectors(s, found, choice, nest, vectors)
+    tails = _without_dead_vectors(s, found, choice, nest, vectors)
     for block in (dot, *tails):
-        settle_edges(s, found, choice, nest, block)
-    if choice.ahead > 0:
+        settle_edges(s, found, choice.tile, nest, block, choice.pack_vector)
+    if choice.prefetch > 0:
         constants, loop = ([rows], nest.tiles) if rows is not None else (packed, nest.panels)
         for constant in constants:
-            prefetch_constant(s, dot, constant, loop, nest.tiles, choice.ahead)
+            prefetch_constant(s, dot, constant, loop, nest.tiles, choice.prefetch)
     prefetch_results(s, found, results, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
         _share(s, found, choice, nest)
@@ -120,6 +78,18 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.first_packs and nest.row is not None:
         pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
+
+
+def _without_dead_vectors(
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
+) -> list[str]:
+    """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
+    too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
+    contraction's block."""
+    if choice.block_panels is not None or choice.streams > 1:
+        return []
+    apart = not found.vector.is_constant and (choice.pack_vector or not has_room(found, choice.tile))
+    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart)
 
 
 def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
@@ -184,8 +154,9 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         keep_near(s, sums)
     if packed and nest.near is not None and not choice.rows_stay:
         panels_in_cache(s, packed[0], nest.terms)
-    for block in (dot, *whole_panels_apart(s, found, choice, nest)):
-        settle_edges(s, found, choice, nest, block)
+    tails = [] if choice.pack_vector else whole_panels_apart(s, found, choice.tile, nest)
+    for block in (dot, *tails):
+        settle_edges(s, found, choice.tile, nest, block, choice.pack_vector)
     if apart is None:
         prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
     s.parallel(nest.outer)

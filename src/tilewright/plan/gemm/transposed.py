@@ -4,29 +4,42 @@
       for io in tiles of columns:
         t[R, V*lanes] = 0
         for k: t += broadcast(x[k, io*R + r]) * w[jo, k, 0 .. V*lanes]
-        s[io*R + r, …] = t                                       a panel of results on the stack, turned
-      y[o, p] = f(s[p, o])                                       the epilogue, turned back
+        s[io*R + r, …] = t                                       a panel of results on the stack, transposed
+      y[o, p] = f(s[p, o])                                       the epilogue, transposed back
 
 49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
-the lanes is a constant, so it is packed beforehand. Turning a panel costs about a cycle for each of its elements.
+the lanes is a constant, so it is packed beforehand.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import Choice, terms_at_once
-from tilewright.plan.gemm.operands import line_elements
-from tilewright.plan.gemm.phases import MOST_PHASES
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.gemm.price import PAGE, where
+from tilewright.plan.gemm.shape import Size
+from tilewright.plan.price.contraction import (
+    KEPT,
+    Sums,
+    byte_cycles,
+    copy_cycles,
+    cycles,
+    fits,
+    move_cycles,
+    tiles,
+    transpose_cycles,
+)
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.registers import RegisterTile, candidates, choose_register_tile, tile_cycles, tile_registers
+from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.points import SIDE
@@ -34,69 +47,69 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-TURN_CYCLES, PACK_CYCLES = 0.5, 0.5
-"""Cycles to turn an element of the result back, and to pack an element of the operand that only a call knows."""
 
-STREAM_CYCLES = 0.25
-"""What bringing a vector of a panel costs for each term, beyond what register tiles count: panels of many terms come
-from the second cache."""
+@dataclass(frozen=True, slots=True)
+class TransposedChoice:
+    """The register tile, rows of the result along its lanes. The constant is prefetched `distance` terms before its
+    use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out. The
+    whole kernel of a window is, `shared`, where what its elements share fits into registers. What a call packs is
+    copied in vectors under masks (`masked`), or in shorter and shorter ones."""
 
-AHEAD = 64
-"""Terms between asking for vectors of a panel and using them: four kilobytes, so that the first tile of a panel finds
-it in cache."""
-
-PANEL_SHARE = 5 / 8
-"""A panel may take this part of the second cache."""
-
-LEAST_GAIN = 1.05
-"""How much faster the turned contraction must be."""
+    tile: RegisterTile
+    prefetch: int
+    distance: int
+    terms: int
+    shared: bool
+    masked: bool
 
 
-def turn(found: Contraction, target: Target) -> tuple[Contraction, RegisterTile] | None:
-    """The contraction with rows and columns changed, and its register tile; None where it is better as it is."""
-    if found.rows is None or not (found.broadcast.is_constant and found.broadcast.is_plain()):
-        return None
-    if any(found.broadcast.moves(found.block.axes[n].var) and known(found.extents[n]) > 1 for n in found.batch):
-        return None  # each batch has panels of its own, which nothing reads again
-    if not all(isinstance(found.extents[axis], Const) for axis in (found.rows, found.columns)):
-        return None
-    lanes, registers = target.lanes(found.out.dtype), tile_registers(target)
-    rows, columns, depth = known(found.extents[found.rows]), known(found.extents[found.columns]), found.depth
-    if rows < lanes or columns < 2:
-        return None
-    widest = _widest(depth * lanes * found.out.dtype.bytes, target)
-
-    def cost(tile: RegisterTile) -> float:
-        whole = -(-rows // tile.columns) * tile.columns
-        return tile_cycles(tile, columns, whole, depth, STREAM_CYCLES)
-
-    tile = min((t for t in candidates(registers, lanes) if t.vectors <= widest), key=cost)
-    usual = choose_register_tile(rows, columns, depth, registers, lanes)
-    as_it_lies = tile_cycles(usual, rows, columns, depth, STREAM_CYCLES)
-    if _has_vectors(found) and not turning_pays(found, cost(tile), as_it_lies):
-        return None
-    return replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns), tile
+def can_transpose(size: Size) -> bool:
+    """Whether the elements of the rows are a constant, the same for all batches, and all sizes are known."""
+    return (
+        min(size.rows, size.columns) >= 2
+        and size.element.constant
+        and size.element.plain
+        and not (size.batched_elements or size.any_rows or size.any_columns)
+    )
 
 
-def turning_pays(found: Contraction, turned: float, as_it_lies: float) -> bool:
-    """Whether a contraction with known rows and columns is faster turned, its tiles taking so many cycles either way:
-    results are turned back, and an operand that only the call knows is packed."""
-    assert found.rows is not None
-    rows, columns = known(found.extents[found.rows]), known(found.extents[found.columns])
-    turning = columns * (rows * TURN_CYCLES + (found.depth * PACK_CYCLES if found.vector.is_plain() else 0))
-    return (turned + turning) * LEAST_GAIN <= as_it_lies
+def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
+    """Every register tile whose panel stays in the second cache, where rows fill a vector."""
+    lanes = target.vector_bits // size.bits
+    if size.rows < lanes:
+        return
+    line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
+    most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
+    for tile in tiles(Sums(size.columns, size.rows, size.terms, bits=size.bits), target, TALLEST, most):
+        shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
+        terms = written_out(size, tile, target)
+        yield TransposedChoice(tile, line, PAGE // target.caches[0].line, terms, shared, target.has_masks)
 
 
-def _has_vectors(found: Contraction) -> bool:
-    """Whether there is a way to read the vector operand in vectors: packed, or where its columns are close together."""
-    step = found.vector.step(found.block.axes[found.columns].var)
-    return found.vector.is_plain() or (step is not None and 1 <= step <= MOST_PHASES)
-
-
-def _widest(size: int, target: Target) -> int:
-    """How many vectors, each of so many bytes for all its terms, a panel may have to stay in the second cache: all
-    tiles of a panel read it again."""
-    return max(int(target.cache(2).bytes * PANEL_SHARE) // size, 1)
+@lru_cache(maxsize=1 << 12)
+def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
+    """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
+    tile = choice.tile
+    whole = -(-size.rows // tile.columns) * tile.columns
+    panel = tile.columns * size.terms * size.element.bytes
+    image = size.vector.whole
+    sums = Sums(
+        size.columns,
+        whole,
+        size.terms,
+        bits=size.bits,
+        panel=fits(panel + tile.rows * size.terms * size.vector.bytes, target),
+        elements=fits(panel + image, target),
+    )
+    found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
+    if size.vector.plain:
+        copied = -(-size.columns // tile.rows) * tile.rows * size.terms
+        found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
+        found += move_cycles(image, fits(2 * image, target), target)
+    constant = whole * size.terms * size.element.bytes
+    source = where(size.element, constant, target)
+    found = max(found, constant * byte_cycles(source, target) / size.batch)
+    return size.batch * found / target.core.hertz
 
 
 def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
@@ -108,21 +121,24 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     return list(s.get_consumers(found.block.name)), found.out.name
 
 
-def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Schedule:
-    """The steps for a contraction that `turn` gave."""
+def apply_choice(s: Schedule, plain: Contraction, choice: TransposedChoice) -> Schedule:
+    """The steps that a choice stands for."""
+    tile = choice.tile
+    assert plain.rows is not None
+    found = replace(plain, vector=plain.broadcast, broadcast=plain.vector, columns=plain.rows, rows=plain.columns)
     dot = found.block.name
     results, sums = results_apart(s, found)
     write = s.cache_write(dot)
     tile_sums = read_by(s, write)
     panel = pack(s, found, found.vector, found.columns, tile.columns)
     if found.broadcast.is_plain():
-        _pack_rows(s, found, tile.rows, target)
-    nest = _loops(s, found, tile, target)
-    if len(found.reduce) == 1:
+        _pack_rows(s, found, choice)
+    nest = _loops(s, found, choice)
+    if choice.prefetch:
         loops = s.get_loops(dot)
         terms = loops[loops.index(nest.tiles) + 1]
         written = known(found.extents[found.reduce[0]]) // known(extent_of(find_loop(s.func, terms)))
-        s.prefetch(panel, terms, AHEAD // written, apart=line_elements(found, target))
+        s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
     layout = exchanged(found)
     s.reverse_compute_at(write, nest.tiles)
     s.transform_layout(tile_sums, layout)
@@ -139,8 +155,8 @@ def schedule_turned(s: Schedule, found: Contraction, tile: RegisterTile, target:
     s.compact(sums)
     s.set_scope(sums, "stack")
     for block in results:
-        store_turned(s, block, nest.panels, tile.lanes)
-    settle_edges(s, found, Choice(tile, 1, None, pack_vector=True, pack_broadcast=True), nest, dot)
+        store_transposed(s, block, nest.panels, tile.lanes)
+    settle_edges(s, found, tile, nest, dot, packed=True)
     s.parallel(nest.outer)
     return s
 
@@ -159,11 +175,11 @@ def exchanged(found: Contraction) -> str:
     return f"{', '.join(names)} -> {', '.join(order)}"
 
 
-def _pack_rows(s: Schedule, found: Contraction, rows: int, target: Target) -> None:
-    """The operand that only a call knows, in panels of the rows of a tile, copied in vectors: the whole panels, and
+def _pack_rows(s: Schedule, found: Contraction, choice: TransposedChoice) -> None:
+    """The operand that a call brings, in panels of the rows of a tile, copied in vectors: the whole panels, and
     what there is of the last one."""
     assert found.rows is not None
-    extent = found.extents[found.rows]
+    extent, rows = found.extents[found.rows], choice.tile.rows
     before = {b.name for b in blocks(s.func.body)}
     name = pack(s, found, found.broadcast, found.rows, rows)
     whole, left = divmod(known(extent), rows)
@@ -173,15 +189,15 @@ def _pack_rows(s: Schedule, found: Contraction, rows: int, target: Target) -> No
         (last,) = {b.name for b in blocks(s.func.body)} - before - {name}
         s.partition(s.get_loops(last)[-1], left)
     for copy in [b.name for b in blocks(s.func.body) if b.name not in before]:
-        _copy_in_vectors(s, copy, target.lanes(found.out.dtype), target)
+        _copy_in_vectors(s, copy, choice.tile.lanes, choice.masked)
 
 
-def _copy_in_vectors(s: Schedule, copy: str, most: int, target: Target) -> None:
+def _copy_in_vectors(s: Schedule, copy: str, most: int, masked: bool) -> None:
     """The last loop of a copy in vectors of at most so many lanes: in one under a mask where the machine has masks, or
     in shorter and shorter ones."""
     loop: Var | None = s.get_loops(copy)[-1]
     extent = known(extent_of(find_loop(s.func, s.get_loops(copy)[-1])))
-    if target.has_masks and extent > 1:
+    if masked and extent > 1:
         lanes = min(1 << (extent - 1).bit_length(), most)
         s.vectorize(s.split(loop, lanes, tail="mask")[1])
         return
@@ -192,17 +208,17 @@ def _copy_in_vectors(s: Schedule, copy: str, most: int, target: Target) -> None:
         s.vectorize(inner)
 
 
-def _loops(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) -> Nest:
+def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> Nest:
     """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
     in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
     too; otherwise the taps down a column are."""
     assert found.rows is not None
+    tile, shared = choice.tile, choice.shared
     loops = s.get_loops(found.block.name)
     panels, inside = s.split(loops[found.columns], tile.columns, tail="mask")
     vectors, lane = s.split(inside, tile.lanes)
     tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
     terms = [loops[n] for n in found.reduce]
-    shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
     if not shared:
         terms[1:] = reversed(terms[1:])
     outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
@@ -211,17 +227,16 @@ def _loops(s: Schedule, found: Contraction, tile: RegisterTile, target: Target) 
     s.vectorize(lane)
     for loop in (vectors, row):
         s.unroll(loop)
-    some = terms_at_once(found, tile, target)
     if shared or len(terms) < 3:
-        write_out_terms(s, terms, tile, some)
+        write_out_terms(s, terms, tile, choice.terms)
     else:
-        write_out_taps(s, terms[-1], tile, some)
+        write_out_taps(s, terms[-1], tile, choice.terms)
     return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
 
 
-def store_turned(s: Schedule, block: str, panels: Var, lanes: int) -> None:
-    """The epilogue along the columns of the result, a few rows at a time: what these read of the turned sums lies side
-    by side, and is turned in registers."""
+def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
+    """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
+    side, and is transposed in registers."""
     _vectorize_last(s, block, lanes)
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]

@@ -61,7 +61,7 @@ class Nests(Template[Function, NestsChoice]):
         yield NestsChoice(target.vector_bits, target.vector_registers)
 
     def price(self, choice: NestsChoice, shape: Function, target: Target) -> float:
-        return 1.0
+        return 1e9
 
     def apply(self, s: Schedule, shape: Function, choice: NestsChoice) -> Schedule:
         s.inline_all(once=any(b.reduce for b in blocks(s.func.body)))

@@ -19,7 +19,7 @@ stored once, and begins with sums that nothing can overlap. See "Anatomy of high
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
@@ -30,6 +30,18 @@ UNHIDDEN = 0.2
 """The part of what a cache takes to deliver that adds to the time of multiply-adds. How far a core runs ahead of a load
 is no rate: of cores whose second caches deliver 60 and 30 bytes a cycle it ranks register tiles as they were measured
 (6 x 4 vectors at 99 % and 84 % of the peak, 14 x 2 at 95 % on the second)."""
+
+STREAM_LINES = 12
+"""Lines under way at a time while a core streams. What nothing fetches before it is asked for takes as long as so many
+lines of a stream: rows a page apart take 12 cycles each out of a second cache of 60 bytes a cycle, and some 30 out of
+a third of 24. A rate says how many lines arrive, no rate says how long one takes."""
+
+TOGETHER = 3
+"""Neighbouring lines that are waited for together: rows a page apart take as long for one of them as for three."""
+
+KEPT_FIRST, KEPT = 1 / 2, 3 / 4
+"""The share of the first cache, and of any other, that is found there again: the rest goes to results, stacks and lines
+that share a set, and in the first one to what streams by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +57,10 @@ class Sums:
     parts          tensors that a vector is the difference of: 1 or 2
     stride         elements of memory from one lane of a vector to the next
     aligned        whether vectors begin at multiples of their size
-    least          cycles that a term takes at least, for a reason that is not in this list
+    scattered      whether the vectors of a term lie a page or more behind those of the term before, where nothing is
+                   fetched before it is asked for
+    brought        bytes that come from `elements` for each element: 0 for as many as it has, more where the rest of its
+                   line is gone before it is read
     """
 
     rows: int
@@ -60,7 +75,8 @@ class Sums:
     parts: int = 1
     stride: int = 1
     aligned: bool = True
-    least: float = 0.0
+    scattered: bool = False
+    brought: int = 0
 
     def lanes(self, target: Target) -> int:
         """Sums in a vector."""
@@ -101,50 +117,139 @@ def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
     return cycles(sums, tile, target) / target.core.hertz
 
 
-@lru_cache(maxsize=1 << 14)
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles of one core, the start of a kernel not counted. Tiles over the last row are computed whole; vectors that
     lie beyond the last column altogether are left out."""
-    tiles = -(-sums.rows // tile.rows)
-    whole, rest = divmod(sums.columns, tile.columns)
-    last = RegisterTile(tile.rows, -(-rest // tile.lanes), tile.lanes)
-
-    def panel(tile: RegisterTile) -> float:
-        again = _tile_cycles(sums, tile, target)
-        if not sums.first or sums.first == sums.panel:
-            return tiles * again
-        return (tiles - 1) * again + _tile_cycles(replace(sums, panel=sums.first), tile, target)
-
-    return sums.batch * (whole * panel(tile) + (panel(last) if rest else 0.0))
+    found = -(-sums.rows // tile.rows) * _pass(sums, tile, target, sums.panel, sums.elements, sums.scattered)
+    if sums.first:
+        found += added_cycles(sums, tile, target, panel=sums.first)
+    return sums.batch * found
 
 
-def _tile_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
-    """Cycles of one tile: its terms, what is stored of it (with one operand of an epilogue, read and added), and the
-    latency of its first loads and last sums."""
-    core = target.core
-    stores = tile.rows * tile.vectors * (core.store_cycles + core.load_cycles + core.add_cycles)
+def added_cycles(
+    sums: Sums, tile: RegisterTile, target: Target, panel: int = 0, elements: int = 0, scattered: bool | None = None
+) -> float:
+    """Cycles that one tile of rows takes longer to pass all panels where these, or the elements of its rows, come from
+    another level of cache, or each term's vectors by themselves."""
+    usual = (sums.panel, sums.elements, sums.scattered)
+    other = (panel or sums.panel, elements or sums.elements, sums.scattered if scattered is None else scattered)
+    return _pass(sums, tile, target, *other) - _pass(sums, tile, target, *usual)
+
+
+def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: int, scattered: bool) -> float:
+    """Cycles of a tile of rows with all panels. What is stored of each (with one operand of an epilogue, read and
+    added) and the latency of its first loads and last sums are not hidden."""
+    rates = _rates(target, sums.instruction)
     terms = -(-sums.terms // sums.depth)
-    return term_cycles(sums, tile, target) * terms + stores + 2 * core.fma_latency
+    whole, rest = divmod(sums.columns, tile.columns)
+    found = 0.0
+    for count, vectors in ((whole, tile.vectors), (rest > 0, -(-rest // tile.lanes))):
+        if count:
+            term = _term(sums, rates, tile.rows, vectors, tile.lanes, panel, elements, scattered)
+            found += count * (term * terms + tile.rows * vectors * rates.store + rates.ends)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """What a target says of sums, in cycles: of a multiply-add, a vector's load, an element's, a sum, a shuffle; of the
+    store of a vector; of the beginning and end of a tile; of a byte from each level of cache; and the least of a
+    term. `across` is how many lines an unaligned vector lies in on average."""
+
+    multiply: float
+    load: float
+    broadcast: float
+    add: float
+    shuffle: float
+    store: float
+    ends: float
+    least: float
+    across: float
+    line: int
+    byte: tuple[float, ...]
+
+
+@lru_cache(maxsize=64)
+def _rates(target: Target, instruction: str) -> _Rates:
+    core, width, line = target.core, target.vector_bits // 8, target.caches[0].line
+    streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
+    return _Rates(
+        multiply=core.dots[instruction] if instruction else core.fma_cycles,
+        load=core.load_cycles * streaming,
+        broadcast=core.broadcast_cycles * streaming,
+        add=core.add_beside_cycles,
+        shuffle=core.shuffle2_cycles,
+        store=core.store_cycles + core.load_cycles + core.add_cycles,
+        ends=2 * core.fma_latency,
+        least=core.fma_latency,
+        across=1 + min(width / line, 1.0),
+        line=line,
+        byte=tuple([byte_cycles(level, target) for level in range(len(target.caches) + 2)]),
+    )
 
 
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles for one term of all sums of a tile."""
-    core, r, v = target.core, tile.rows, tile.vectors
-    multiply = core.dots[sums.instruction] if sums.instruction else core.fma_cycles
-    width = target.vector_bits // 8
-    vector = tile.lanes * sums.bits // 8 * sums.parts
-    streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
-    load = core.load_cycles * (1 if sums.aligned else 1 + min(width / target.caches[0].line, 1))
-    work = r * v * multiply + v * (sums.parts - 1) * core.add_beside_cycles
-    loads = (v * load * sums.parts * sums.stride + r * core.broadcast_cycles) * streaming
-    loads += v * (sums.stride - 1) * core.shuffle2_cycles
-    panel = v * vector * sums.stride * byte_cycles(sums.panel, target)
-    elements = r * sums.bits / 8 * byte_cycles(sums.elements, target)
-    near = (panel if sums.panel > 1 else 0.0) + (elements if sums.elements > 1 else 0.0)
-    return max(work, loads, core.fma_latency, panel, elements, sums.least) + UNHIDDEN * near
+    rates = _rates(target, sums.instruction)
+    return _term(sums, rates, tile.rows, tile.vectors, tile.lanes, sums.panel, sums.elements, sums.scattered)
+
+
+def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, elements: int, scattered: bool) -> float:
+    across = 1.0 if sums.aligned else rates.across
+    loads = v * rates.load * across * sums.parts * sums.stride + r * rates.broadcast
+    work = max(
+        r * v * rates.multiply + v * (sums.parts - 1) * rates.add,
+        loads + v * (sums.stride - 1) * rates.shuffle,
+        rates.least,
+    )
+    brought = 0.0
+    if panel > 1:
+        brought += v * lanes * (sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
+    if elements > 1:
+        brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
+    waits = 0.0
+    if scattered and panel > 1:
+        waits = (
+            STREAM_LINES * rates.line * rates.byte[panel] * max(v * lanes * sums.bits / 8 / rates.line / TOGETHER, 1.0)
+        )
+    return max(work, brought, waits) + UNHIDDEN * min(brought, max(work, waits))
+
+
+def wait_cycles(level: int, target: Target) -> float:
+    """Cycles for a piece from a level of cache that nothing fetched before it was asked for."""
+    return STREAM_LINES * target.caches[0].line * byte_cycles(level, target)
+
+
+def fits(bytes_used: float, target: Target) -> int:
+    """The nearest level of cache that keeps so many bytes from one use to the next; beyond the last one is memory."""
+    for level, cache in enumerate(target.caches, 1):
+        share = KEPT_FIRST if level == 1 else KEPT / (cache.shared if level > 2 else 1)
+        if bytes_used <= cache.bytes * share:
+            return level
+    return len(target.caches) + 1
+
+
+def copy_cycles(elements: float, lanes: int, target: Target) -> float:
+    """Cycles to move elements that lie in rows from one place near to another, as many at a time as `lanes`; vectors
+    at both ends lie across lines."""
+    return elements / max(lanes, 1) * 2 * (target.core.load_cycles + target.core.store_cycles)
+
+
+def transpose_cycles(elements: float, lanes: int, target: Target) -> float:
+    """Cycles to transpose elements in squares of vectors: a shuffle of two vectors for each halving of a square, and
+    both sides are stored and loaded."""
+    core = target.core
+    halvings = max(lanes - 1, 0).bit_length()
+    return elements / max(lanes, 1) * (halvings * core.shuffle2_cycles + 2 * (core.load_cycles + core.store_cycles))
+
+
+def move_cycles(size: float, level: int, target: Target) -> float:
+    """Cycles to read so many bytes from a level of cache and to write them there again."""
+    rates: Sequence[float] = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
+    return size * (byte_cycles(level, target) + target.core.hertz / (rates[min(level, len(rates)) - 1] * 1e9))
 
 
 def byte_cycles(level: int, target: Target) -> float:
     """Cycles for a byte that streams from a level of cache, 1 the nearest; beyond the last one is memory."""
     rates: Sequence[float] = (*target.peaks.cache_gbs, target.peaks.memory_gbs)
-    return target.core.hertz / (rates[min(level, len(rates)) - 1] * 1e9)
+    return target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)

@@ -9,7 +9,6 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import cut_at
 from tilewright.plan.tile.nest import Nest
@@ -17,18 +16,6 @@ from tilewright.plan.tile.registers import RegisterTile
 from tilewright.schedule.find import find_block
 from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
-
-
-def without_dead_vectors(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
-) -> list[str]:
-    """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
-    too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
-    contraction's block."""
-    if choice.block_panels is not None or choice.streams > 1:
-        return []
-    apart = not found.vector.is_constant and (choice.pack_vector or not _has_room(found, choice.tile))
-    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart)
 
 
 def panel_over_the_edge(
@@ -72,23 +59,26 @@ def _last_panel_apart(s: Schedule, panels: Var, whole: int, vectors: dict[str, V
     return tails
 
 
-def whole_panels_apart(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> list[str]:
+def whole_panels_apart(s: Schedule, found: Contraction, tile: RegisterTile, nest: Nest) -> list[str]:
     """Panels of an operand as it lies, where no column is beyond the edge, in a loop of their own: only the others look
     at each. Returns the name of the further copy of the contraction's block."""
     extent = found.extents[found.columns]
-    if choice.pack_vector or not isinstance(extent, Const) or extent.value % choice.tile.columns == 0:
+    if not isinstance(extent, Const) or extent.value % tile.columns == 0:
         return []
     before = {b.name for b in blocks(s.func.body)}
     s.partition(nest.panels)
     tails = [b for b in blocks(s.func.body) if b.name not in before]
-    alive = -(-(int(extent.value) % choice.tile.columns) // choice.tile.lanes)
-    for block in tails if alive < choice.tile.vectors else []:
+    alive = -(-(int(extent.value) % tile.columns) // tile.lanes)
+    for block in tails if alive < tile.vectors else []:
         s.partition(s.get_loops(block.name)[-2], alive)
     return [b.name for b in tails if b.reduce]
 
 
-def settle_edges(s: Schedule, contraction: Contraction, choice: Choice, nest: Nest, block: str) -> None:
-    """Tiles over the edge are computed whole, where their operands have something to load there."""
+def settle_edges(
+    s: Schedule, contraction: Contraction, tile: RegisterTile, nest: Nest, block: str, packed: bool
+) -> None:
+    """Tiles over the edge are computed whole, where their operands have something to load there: panels that are
+    `packed` do."""
     found = find_block(s.func, block)
     loops = loops_around(s.func.body, found)
     mine = {loop.var.name: loop.var for loop in loops}
@@ -96,15 +86,16 @@ def settle_edges(s: Schedule, contraction: Contraction, choice: Choice, nest: Ne
         conditions = conjuncts(find_block(s.func, block).where)
         variable = mine.get(loop.name) if loop is not None else None
         about = [c for c in conditions if variable in variables_of(resolved(found, c) or c)]
-        if about and (loop is nest.row or choice.pack_vector or _has_room(contraction, choice.tile)):
+        if about and (loop is nest.row or packed or has_room(contraction, tile)):
             s.pad(block, variable)
 
 
-def _has_room(found: Contraction, tile: RegisterTile) -> bool:
+def has_room(found: Contraction, tile: RegisterTile) -> bool:
     """Whether the vector operand has something to load for every lane of the last vector."""
-    index, extent = found.vector.load.indices[-1], found.vector.buffer.shape[-1]
-    last: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
+    last = found.vector.last
+    index, extent = found.vector.load.indices[last], found.vector.buffer.shape[last]
+    furthest: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
     positions = known(found.extents[found.columns])
-    last[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
-    reached = simplify(substitute(index, last))
+    furthest[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
+    reached = simplify(substitute(index, furthest))
     return isinstance(reached, Const) and isinstance(extent, Const) and reached.value < extent.value

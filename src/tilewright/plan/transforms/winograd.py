@@ -23,7 +23,7 @@ from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Le, Lt, Select, Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function, Store
-from tilewright.plan.gemm.transposed import store_turned
+from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import cut_at
 from tilewright.schedule.find import find_block, find_buffer, find_loop
@@ -157,7 +157,7 @@ def _output(s: Schedule, target: Target) -> Schedule:
     s.compact("half")
     for buffer in ("half", "whole"):
         s.set_scope(buffer, "stack")
-    store_turned(s, block, rows, target.lanes(f32))
+    store_transposed(s, block, rows, target.lanes(f32))
     return s
 
 

@@ -1,0 +1,202 @@
+"""What a choice for a contraction takes: its register tile, with both operands where the loops around it keep them.
+
+Between two uses of a panel, or of the elements of a tile of rows, loops bring other data by: what fits into a cache
+together with these is found there again. So each operand comes for the first time from where it lies, and from then on
+from the nearest cache that holds what passes by in between. Rows that begin a power of two apart share few sets of a
+cache (`Cache.room`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from tilewright.plan.gemm.choice import Choice
+from tilewright.plan.gemm.shape import Lies, Size
+from tilewright.plan.price.contraction import (
+    KEPT,
+    UNHIDDEN,
+    Sums,
+    added_cycles,
+    byte_cycles,
+    copy_cycles,
+    cycles,
+    fits,
+    wait_cycles,
+)
+from tilewright.plan.tile.registers import TALLEST
+from tilewright.target import Target
+
+PAGE, FOLLOWED = 4096, 256
+"""Bytes of a page: prefetchers do not follow rows that lie so far apart from one to the next; and the most rows of
+which they remember where each was read last, and fetch what is behind."""
+
+COPY_WAITS = 2
+"""How often a copy of a piece of a row waits: for its page, and for its line. Nothing else is done meanwhile."""
+
+CONSTANTS = 32
+"""How many constants of a size a network has: that much is read between two uses of one."""
+
+HARDLY, USUAL_ROWS = 0.03, 120
+"""How much longer a tile may take for many rows that is better for a single one, where their number is dynamic: how
+often calls have one row, nobody knows. And the rows of a usual call: most tiles divide them."""
+
+
+@lru_cache(maxsize=1 << 13)
+def seconds(choice: Choice, size: Size, target: Target) -> float:
+    """Seconds of one core for all batches. A dynamic number of rows is priced as many, a usual number and one."""
+    if not size.rows:
+        return size.batch * _one_row(choice, size, target) / target.core.hertz
+    each = _rows(choice, size, target)
+    if size.any_rows:
+        usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
+        single = cycles(Sums(1, size.columns, size.terms, bits=size.bits), choice.tile, target)
+        most = TALLEST * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
+        each = (each + usual) / 2 * (1 + HARDLY * single / most)
+    return size.batch * each / target.core.hertz
+
+
+def _one_row(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles of a row of results: each vector comes once from where it lies. Of terms in blocks, results are taken up
+    and put down for each."""
+    terms = choice.block_terms or size.terms
+    lies = where(size.vector, size.columns * size.terms * size.vector.bytes * size.batch, target)
+    sums = Sums(
+        1,
+        size.columns,
+        terms,
+        bits=size.bits,
+        panel=lies,
+        elements=1,
+        stride=1 if choice.pack_vector else size.vector.step or 1,
+    )
+    return cycles(sums, choice.tile, target) * size.terms / terms
+
+
+def _rows(choice: Choice, size: Size, target: Target) -> float:
+    """Cycles of one product of rows: those of its blocks of terms and of rows."""
+    tile, vector = choice.tile, size.vector
+    blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
+    terms = -(-size.terms // blocks)
+    rows = min(choice.block_tiles * tile.rows, size.rows)
+    row_blocks = -(-size.rows // rows)
+    sums = _sums(choice, size, rows, terms, target)
+    lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
+    panels = choice.block_panels or -(-size.columns // tile.columns)
+    near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
+    found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
+    later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
+    if later:
+        found += later * _again(choice, size, sums, near, target)
+    found += _first_rows(choice, size, sums, target)
+    deinterleaved = vector.whole / vector.bytes if choice.phases > 1 else 0.0
+    return blocks * found + copy_cycles(deinterleaved, tile.lanes, target)
+
+
+def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:
+    """The sums of a block of rows and terms, with both operands where they are from their second use on."""
+    tile, vector, element = choice.tile, size.vector, size.element
+    panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
+    together = choice.block_panels if choice.block_panels and not choice.rows_stay else 1
+    beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
+    level = fits(together * panel + beside + of_tile, target)
+    if not choice.pack_vector and vector.plain:
+        level = max(level, _level_of_sets(vector.apart, terms, target))
+    all_rows = rows * size.terms * element.bytes
+    again = (
+        fits(all_rows + panel, target) if size.columns > tile.columns * together else where(element, all_rows, target)
+    )
+    share = KEPT if choice.pack_vector else KEPT / 2
+    kept = choice.pack_broadcast or not element.plain or element.step == 1
+    kept = kept or tile.rows <= target.caches[0].room(element.apart) * share
+    return Sums(
+        rows,
+        size.columns,
+        terms,
+        bits=size.bits,
+        panel=level,
+        elements=again,
+        parts=size.parts,
+        stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
+        aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
+        scattered=not choice.pack_vector and is_scattered(size),
+        brought=0 if kept else target.caches[0].line,
+    )
+
+
+def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
+    """Cycles that the first use of all panels adds to those of later ones: they come from where the operand lies, and
+    are packed where a call does that."""
+    tile, vector = choice.tile, size.vector
+    if not choice.pack_vector or vector.constant:
+        return _again(choice, size, sums, source, target)
+    whole = size.columns * sums.terms * vector.bytes
+    if choice.first_packs:
+        level = max(source, sums.panel)
+        added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size))
+        return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
+    pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
+    waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
+    moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
+    return moved + whole * byte_cycles(source, target) + waiting
+
+
+def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:
+    """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
+    constant that is prefetched comes while the panel before is computed."""
+    level = max(source, sums.panel)
+    whole = size.columns * sums.terms * size.vector.bytes * size.parts
+    if not (choice.prefetch and size.vector.constant):
+        stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
+        pages = whole / PAGE if stops else 0.0  # a stream that other tiles interrupt ends with each
+        return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
+    work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
+    found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
+    left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
+    if left and not choice.block_panels:
+        found += added_cycles(replace(sums, columns=left), choice.tile, target, panel=level)
+    return found
+
+
+def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float:
+    """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
+    computed where it is prefetched."""
+    tile, element = choice.tile, size.element
+    whole = size.rows * sums.terms * element.bytes
+    source = where(element, whole, target)
+    if choice.prefetch and not size.vector.constant:
+        panels = -(-size.columns // tile.columns)
+        return panels * _asking(whole, target)
+    first = replace(sums, columns=min(tile.columns, size.columns))
+    each = added_cycles(first, tile, target, elements=max(source, sums.elements))
+    return -(-size.rows // tile.rows) * each
+
+
+def _asking(whole: float, target: Target) -> float:
+    """Cycles to prefetch so many bytes, line by line: each takes a load, and room for what is on its way."""
+    return whole / target.caches[0].line * 2 * target.core.load_cycles
+
+
+def is_scattered(size: Size) -> bool:
+    """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
+    return size.vector.plain and size.vector.apart >= PAGE and size.terms > FOLLOWED
+
+
+def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
+    """Bytes of a panel of so many terms: those of a window overlap, and are not more than there are."""
+    held = choice.tile.columns * terms * size.vector.bytes
+    return held if size.vector.plain else min(held, size.vector.whole)
+
+
+def where(operand: Lies, whole: int, target: Target) -> int:
+    """The level of cache where an operand of so many bytes lies when a kernel begins. Between two uses of a constant
+    the others of its network are read."""
+    return max(fits(whole * CONSTANTS, target), 3) if operand.constant else fits(whole, target)
+
+
+def _level_of_sets(apart: int, rows: int, target: Target) -> int:
+    """The nearest level of cache that has room in its sets for a line of each of so many rows."""
+    for cache in target.caches:
+        if rows <= cache.room(apart) * KEPT:
+            return cache.level
+    return len(target.caches) + 1
