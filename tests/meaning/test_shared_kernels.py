@@ -77,7 +77,8 @@ def test_layers_are_told_by_the_graph() -> None:
         return form_of_kernel(kernel, fixed)
 
     module = parse_module(LAYERS)
-    with patch.object(kernels, "form_of_kernel", form), patch.object(kernels, "form_of", wraps=form_of) as programs:
+    make = kernels._function
+    with patch.object(kernels, "form_of_kernel", form), patch.object(kernels, "_function", wraps=make) as programs:
         planned(module, True)
     assert (len(made), programs.call_count) == (2, 0)
 
