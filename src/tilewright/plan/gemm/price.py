@@ -22,6 +22,7 @@ from tilewright.plan.price.contraction import (
     copy_cycles,
     cycles,
     fits,
+    move_cycles,
     wait_cycles,
 )
 from tilewright.plan.tile.registers import TALLEST
@@ -106,9 +107,12 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     again = (
         fits(all_rows + panel, target) if size.columns > tile.columns * together else where(element, all_rows, target)
     )
-    share = KEPT if choice.pack_vector else KEPT / 2
+    room = target.caches[0].room(element.apart)
+    crowded = (
+        not choice.pack_vector and target.caches[0].room(vector.apart) <= room
+    )  # panels pass through the same sets
     kept = choice.pack_broadcast or not element.plain or element.step == 1
-    kept = kept or tile.rows <= target.caches[0].room(element.apart) * share
+    kept = kept or tile.rows <= room * (KEPT / 2 if crowded else KEPT)
     return Sums(
         rows,
         size.columns,
@@ -138,7 +142,8 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
-    return moved + whole * byte_cycles(source, target) + waiting
+    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.terms), target)
+    return moved + move_cycles(whole, source, group, target) + waiting
 
 
 def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:

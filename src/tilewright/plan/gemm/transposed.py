@@ -105,7 +105,7 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     if size.vector.plain:
         copied = -(-size.columns // tile.rows) * tile.rows * size.terms
         found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
-        found += move_cycles(image, fits(2 * image, target), target)
+        found += move_cycles(image, fits(2 * image, target), fits(2 * image, target), target)
     constant = whole * size.terms * size.element.bytes
     source = where(size.element, constant, target)
     found = max(found, constant * byte_cycles(source, target) / size.batch)

@@ -243,10 +243,11 @@ def transpose_cycles(elements: float, lanes: int, target: Target) -> float:
     return elements / max(lanes, 1) * (halvings * core.shuffle2_cycles + 2 * (core.load_cycles + core.store_cycles))
 
 
-def move_cycles(size: float, level: int, target: Target) -> float:
-    """Cycles to read so many bytes from a level of cache and to write them there again."""
+def move_cycles(size: float, source: int, level: int, target: Target) -> float:
+    """Cycles to read so many bytes from one level of cache and to write them to another."""
     rates: Sequence[float] = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
-    return size * (byte_cycles(level, target) + target.core.hertz / (rates[min(level, len(rates)) - 1] * 1e9))
+    writing = target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
+    return size * (byte_cycles(source, target) + writing)
 
 
 def byte_cycles(level: int, target: Target) -> float:
