@@ -159,7 +159,8 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     """Panels are packed before any call. All rows pass by a panel, or a block of them that stays in a cache while
     groups of panels do."""
     line = target.caches[0].line // size.vector.bytes
-    counted = not size.any_rows and size.rows % tile.rows == 0  # so rows lie apart by a constant, and need no places
+    # Rows then lie apart by a constant, and need no places of their own.
+    counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
     ahead = (0, line) if size.axes == 1 and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
