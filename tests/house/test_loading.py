@@ -118,10 +118,12 @@ def test_code_of_another_architecture_is_not_loaded(image: Image) -> None:
 
 def mappings() -> Iterator[tuple[int, int, str]]:
     """(first address, the one behind the last, permissions) of this process's memory."""
-    for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
+    for line in (
+        Path("/proc/self/maps").read_bytes().split(b"\n")[:-1]
+    ):  # a name may hold what Python calls a line's end
         words = line.split()
-        first, last = (int(word, 16) for word in words[0].split("-"))
-        yield first, last, words[1]
+        first, last = (int(word, 16) for word in words[0].split(b"-"))
+        yield first, last, words[1].decode()
 
 
 def open_pages() -> set[tuple[int, int]]:

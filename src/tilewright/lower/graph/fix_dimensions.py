@@ -14,7 +14,9 @@ from operator import index
 from typing import SupportsIndex
 
 from tilewright.core.node import Node as CoreNode
-from tilewright.core.walk import substitute
+from tilewright.core.walk import preorder, substitute
+from tilewright.expr import dtypes
+from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import substituted
@@ -123,6 +125,8 @@ class _Instance:
     def _require(self, context: TypeContext, cond: Expr, message: str) -> None:
         """Asks for a condition once, unless it is decided."""
         verdict = simplify(cond)
+        if not verdict.variables and any(e.dtype.is_float for e in preorder(verdict)):
+            verdict = const(bool(evaluate(verdict, {})), dtypes.bool_)  # sizes by scales, and whether they are exact
         if isinstance(verdict, Const) or not verdict.variables:
             if not (isinstance(verdict, Const) and verdict.value):
                 sides = [str(simplify(e)) for e in cond.children() if isinstance(e, Expr)]

@@ -70,9 +70,12 @@ class Product:
 
 
 def recognise(facts: Facts) -> Product | None:
-    """The contraction of a kernel, where all other blocks read its result at their own points, if at all."""
-    found = facts.contraction
+    """The contraction of a kernel, where all other blocks read its result at their own points, if at all. Windows of
+    each channel, of known sizes, are none: no factor of theirs serves two sums."""
+    found, windows = facts.contraction, facts.windows
     if found is None:
+        return None
+    if found.rows is None and windows is not None and not (windows.rows.dynamic or windows.columns.dynamic):
         return None
     for block in blocks(facts.inlined.body):
         if block is found.block:
