@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from tilewright.plan.decision import Refusal
@@ -11,6 +12,10 @@ from tilewright.plan.template import Candidate, candidates
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+
+TRIES = 12
+"""How many choices of a template are tried: a step that one cannot prove may be left out by the next, a prefetch
+say; but a kernel that refuses all of these would take long to refuse the rest."""
 
 
 def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Refusal], list[Candidate]]:
@@ -26,16 +31,17 @@ def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Re
 def _first_legal(
     ranked: Sequence[Candidate], facts: Facts, target: Target, refusals: list[Refusal]
 ) -> tuple[Schedule, Candidate]:
-    """The cheapest candidate whose steps are all legal. A step that cannot be proved for a kernel rarely can with other
-    numbers, so each template is tried once; the refusals are appended."""
-    refused: set[str] = set()
+    """The cheapest candidate whose steps are all legal; the refusals are appended, one for each template."""
+    tried: Counter[str] = Counter()
     for candidate in ranked:
-        if candidate.template.name not in refused:
+        name = candidate.template.name
+        if tried[name] < TRIES:
             try:
                 return finish(candidate, facts, target), candidate
             except UserError as error:
-                refused.add(candidate.template.name)
-                refusals.append(Refusal.of(candidate.template.name, error))
+                tried[name] += 1
+                if tried[name] == 1:
+                    refusals.append(Refusal.of(name, error))
     raise UserError(
         f"no template schedules {facts.function.name} for {target.name}",
         why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",

@@ -40,10 +40,8 @@ class Tile:
 
 def even_sizes(extent: int, most: int) -> Iterator[int]:
     """The sizes of tiles of at most so many of an extent's places, none with fewer than its number needs."""
-    size = 0
-    for tiles in range(-(-extent // most), extent + 1) if most > 0 else ():
-        if -(-extent // tiles) != size:
-            size = -(-extent // tiles)
+    for size in range(min(most, extent), 0, -1):
+        if size == -(-extent // -(-extent // size)):
             yield size
 
 
