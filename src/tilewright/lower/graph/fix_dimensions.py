@@ -125,7 +125,7 @@ class _Instance:
     def _require(self, context: TypeContext, cond: Expr, message: str) -> None:
         """Asks for a condition once, unless it is decided."""
         verdict = simplify(cond)
-        if not verdict.variables and any(e.dtype.is_float for e in preorder(verdict)):
+        if not verdict.variables and any(isinstance(e, Expr) and e.dtype.is_float for e in preorder(verdict)):
             verdict = const(bool(evaluate(verdict, {})), dtypes.bool_)  # sizes by scales, and whether they are exact
         if isinstance(verdict, Const) or not verdict.variables:
             if not (isinstance(verdict, Const) and verdict.value):
