@@ -56,7 +56,7 @@ class Run:
         try:
             return measure()
         except (WrongResult, UserError, InternalError) as error:
-            self.failures.cases.append((name, str(error).partition("\nmend:")[0].replace("\n", "; ")))
+            self.failures.cases.append((name, str(error).partition("\nfix:")[0].replace("\n", "; ")))
             return None
         finally:
             self.step(name)

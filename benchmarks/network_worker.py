@@ -159,7 +159,7 @@ def serve(arguments: Sequence[str], requests: TextIO, answers: TextIO) -> None:
         for line in requests:
             answer(_obey(json.loads(line), call, CLOCKS[clock]))
     except Exception as error:  # an engine's failure of any kind is the parent's to report
-        answer({"error": textwrap.shorten(f"{type(error).__name__}: {error}".partition("\nmend:")[0], ERROR_WIDTH)})
+        answer({"error": textwrap.shorten(f"{type(error).__name__}: {error}".partition("\nfix:")[0], ERROR_WIDTH)})
 
 
 def _obey(

@@ -13,11 +13,11 @@ from tilewright.frontends.onnx.file import ModelFile, open_model
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.report.errors import UserError
 
-MEND_DAMAGED = "check that the path names an ONNX model and that the file was copied or downloaded completely"
-MEND_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
-MEND_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
-MEND_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
-MEND_EXISTS = "check that it exists and that you may read it"
+FIX_DAMAGED = "check that the path names an ONNX model and that the file was copied or downloaded completely"
+FIX_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
+FIX_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
+FIX_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
+FIX_EXISTS = "check that it exists and that you may read it"
 
 
 @pytest.fixture
@@ -53,8 +53,8 @@ def external(dims: list[int] | None = None, **entries: str) -> ModelProto:
     return model([tensor])
 
 
-def message(what: str, where: str | None, why: str, mend: str) -> str:
-    return "\n".join([what, *([] if where is None else [f"at:   {where}"]), f"why:  {why}", f"mend: {mend}"])
+def message(what: str, where: str | None, why: str, fix: str) -> str:
+    return "\n".join([what, *([] if where is None else [f"at:   {where}"]), f"why:  {why}", f"fix:  {fix}"])
 
 
 def refusal(proto: ModelProto | bytes, limits: Limits | None = None) -> str:
@@ -70,11 +70,11 @@ def read_all(opened: ModelFile) -> int:
 
 
 def damaged(why: str) -> str:
-    return message("cannot read the file as an ONNX model", "'m.onnx'", why, MEND_DAMAGED)
+    return message("cannot read the file as an ONNX model", "'m.onnx'", why, FIX_DAMAGED)
 
 
-def about_tensor(what: str, why: str, mend: str = MEND_EXPORT) -> str:
-    return message(what, "tensor 'w' in 'm.onnx'", why, mend)
+def about_tensor(what: str, why: str, fix: str = FIX_EXPORT) -> str:
+    return message(what, "tensor 'w' in 'm.onnx'", why, fix)
 
 
 def call(name: str, overload: str = "") -> NodeProto:

@@ -37,7 +37,7 @@ def test_options_of_compile(name: str, value: Any, tmp_path: Path, monkeypatch: 
     for model in (tw.parse(GRAPH), save_affine(tmp_path)):
         with pytest.raises(tw.UserError) as refused:
             tw.compile(model, **{name: value})
-        assert refused.value.why and refused.value.mend
+        assert refused.value.why and refused.value.fix
 
 
 def test_a_text_where_a_mapping_is_expected_is_told_of() -> None:
@@ -45,7 +45,7 @@ def test_a_text_where_a_mapping_is_expected_is_told_of() -> None:
         tw.compile(tw.parse(GRAPH), dims="n=1")  # type: ignore[arg-type]
     assert str(refused.value) == (
         "cannot use 'n=1' as dims\nwhy:  a str came, and dims is a mapping from names of dimensions to their sizes\n"
-        'mend: write dims={"n": 1}'
+        'fix:  write dims={"n": 1}'
     )
 
 

@@ -38,21 +38,21 @@ def kernel() -> tw.Kernel:
 
 WRONG: dict[str, tuple[Callable[[tw.Executable], object], str]] = {
     "missing": (lambda e: e(X), "missing input: b: f32[n]"),
-    "unknown": (lambda e: e(X, c=B), "no input is called c\nmend: the inputs are x, b"),
+    "unknown": (lambda e: e(X, c=B), "no input is called c\nfix:  the inputs are x, b"),
     "twice": (lambda e: e(X, B, b=B), "input b is given twice\nwhy:  once by position and once by name"),
     "too many": (
         lambda e: e(X, B, B),
-        "3 inputs were given, and the program takes 2\nmend: its inputs are x: f32[n, 3], b: f32[n]",
+        "3 inputs were given, and the program takes 2\nfix:  its inputs are x: f32[n, 3], b: f32[n]",
     ),
     "size": (
         lambda e: e(np.ones((2, 4), np.float32), B),
         "input x has the wrong shape\nwhy:  dimension 1 of its shape (2, 4) is 4, and x: f32[n, 3] expects 3\n"
-        "mend: give x the shape (n, 3)",
+        "fix:  give x the shape (n, 3)",
     ),
     "disagreement": (
         lambda e: e(X, np.ones(5, np.float32)),
         "input b has the wrong shape\nwhy:  dimension 0 of its shape (5,) is 5, and b: f32[n] expects n = 2, "
-        "as the other inputs have it\nmend: give b the shape (n,)",
+        "as the other inputs have it\nfix:  give b the shape (n,)",
     ),
 }
 

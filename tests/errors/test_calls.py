@@ -65,18 +65,18 @@ def message(call: Callable[[], object], family: type[TilewrightError] = UserErro
 
 def test_names(add: Executable) -> None:
     x = floats(1, 3)
-    assert message(lambda: add(a=x, c=x)) == "no input is called c\nmend: the inputs are a, b"
-    assert message(lambda: add.run({1: x})) == "no input is called 1\nmend: the inputs are a, b"  # type: ignore[dict-item]
+    assert message(lambda: add(a=x, c=x)) == "no input is called c\nfix:  the inputs are a, b"
+    assert message(lambda: add.run({1: x})) == "no input is called 1\nfix:  the inputs are a, b"  # type: ignore[dict-item]
     assert message(lambda: add(x)) == "missing input: b: f32[n, 3]"
     assert message(lambda: add()) == "missing inputs: a: f32[n, 3], b: f32[n, 3]"
     twice = "input a is given twice\nwhy:  once by position and once by name"
     assert message(lambda: add(x, a=x)) == message(lambda: add(x, x, a=x)) == twice
     assert message(lambda: add(x, x, x)) == (
-        "3 inputs were given, and the program takes 2\nmend: its inputs are a: f32[n, 3], b: f32[n, 3]"
+        "3 inputs were given, and the program takes 2\nfix:  its inputs are a: f32[n, 3], b: f32[n, 3]"
     )
     assert message(lambda: add.run([x, x])) == (  # type: ignore[arg-type]
         "run takes its inputs by name\nwhy:  a list came instead of a mapping from names to arrays\n"
-        "mend: the inputs are a, b; without names, call the executable itself"
+        "fix:  the inputs are a, b; without names, call the executable itself"
     )
 
 
@@ -84,24 +84,24 @@ def test_shapes(add: Executable, square: Executable, scalar: Executable) -> None
     assert message(lambda: add(floats(1, 4), floats(1, 3))) == (
         "input a has the wrong shape\n"
         "why:  dimension 1 of its shape (1, 4) is 4, and a: f32[n, 3] expects 3\n"
-        "mend: give a the shape (n, 3)"
+        "fix:  give a the shape (n, 3)"
     )
     assert message(lambda: add(floats(1, 3), floats(2, 3))) == (
         "input b has the wrong shape\n"
         "why:  dimension 0 of its shape (2, 3) is 2, and b: f32[n, 3] expects n = 1, as the other inputs have it\n"
-        "mend: give b the shape (n, 3)"
+        "fix:  give b the shape (n, 3)"
     )
     assert message(lambda: square(floats(2, 3))) == (
         "input x has the wrong shape\n"
         "why:  dimension 1 of its shape (2, 3) is 3, and x: f32[n, n] expects n = 2, as the other inputs have it\n"
-        "mend: give x the shape (n, n)"
+        "fix:  give x the shape (n, n)"
     )
     assert message(lambda: add(floats(3), floats(1, 3))) == (
         "input a has 1 dimension\nwhy:  its shape is (3,), and a: f32[n, 3] has 2 dimensions\n"
-        "mend: give a the shape (n, 3)"
+        "fix:  give a the shape (n, 3)"
     )
     assert message(lambda: scalar(floats(1))) == (
-        "input x has 1 dimension\nwhy:  its shape is (1,), and x: f32[] has 0 dimensions\nmend: give x the shape ()"
+        "input x has 1 dimension\nwhy:  its shape is (1,), and x: f32[] has 0 dimensions\nfix:  give x the shape ()"
     )
 
 
@@ -127,7 +127,7 @@ def test_element_types(add: Executable, value: Any, came: str) -> None:
     assert message(lambda: add(value, floats(1, 3))) == (
         "input a has the wrong element type\n"
         f"why:  an array of {came} came, and a: f32[n, 3] was expected\n"
-        "mend: convert it: np.asarray(…, 'float32')"
+        "fix:  convert it: np.asarray(…, 'float32')"
     )
 
 
@@ -143,7 +143,7 @@ def test_element_types(add: Executable, value: Any, came: str) -> None:
 def test_numbers_that_would_change(integers: Executable, value: list[float], old: str, new: str) -> None:
     assert message(lambda: integers(value)) == (
         f"input x has numbers that i64 does not hold\nwhy:  {old} would become {new}\n"
-        "mend: round them: np.asarray(…).astype('int64')"
+        "fix:  round them: np.asarray(…).astype('int64')"
     )
 
 
@@ -160,14 +160,14 @@ def test_what_is_no_array(add: Executable) -> None:
 
     assert message(lambda: add(Broken(), floats(1, 3))) == (
         "input a is no array\nwhy:  a Broken came, of which NumPy makes none: it lies on another device\n"
-        "mend: pass an array for a: f32[n, 3]"
+        "fix:  pass an array for a: f32[n, 3]"
     )
     text = message(lambda: add([[1, 2], [3]], floats(1, 3)))
     assert text.startswith("input a is no array\nwhy:  a list came, of which NumPy makes none: ")
     masked = np.ma.array(floats(1, 3), mask=[[0, 1, 0]])
     assert message(lambda: add(masked, floats(1, 3))) == (
         "input a is an array with masked elements\nwhy:  compiled code would read what lies under the mask\n"
-        "mend: choose the values to read there: array.filled(0)"
+        "fix:  choose the values to read there: array.filled(0)"
     )
 
 
@@ -226,7 +226,7 @@ def test_results_that_nobody_has_room_for(monkeypatch: pytest.MonkeyPatch) -> No
     assert message(lambda: outer(floats(2**20, 0), floats(0, 2**20)), RuntimeFault) == (
         "the call needs more memory than it may take\n"
         "why:  its results take 4,398,046,511,104 bytes, and the limit is 1,048,576\n"
-        "mend: call it with smaller inputs, or set TILEWRIGHT_MEMORY_LIMIT"
+        "fix:  call it with smaller inputs, or set TILEWRIGHT_MEMORY_LIMIT"
     )
     huge = np.empty((2**40, 0), np.float32)
     assert "take more bytes than can be counted" in message(lambda: outer(huge, huge.T), RuntimeFault)
@@ -242,17 +242,17 @@ def test_kernels_take_only_arrays_they_can_write(kernel: Kernel) -> None:
     a, c = floats(8), np.zeros(8, np.float32)
     assert message(lambda: kernel(floats(16)[::2], a, c)) == (
         "parameter a is not contiguous\nwhy:  a kernel works in place, so a copy would be written instead of it\n"
-        "mend: pass np.ascontiguousarray(a), or an array made by np.empty"
+        "fix:  pass np.ascontiguousarray(a), or an array made by np.empty"
     )
     assert message(lambda: kernel([1] * 8, a, c)) == (
-        "parameter a is no array\nwhy:  a list came, and a kernel works in place\nmend: pass an array for a: f32[n]"
+        "parameter a is no array\nwhy:  a list came, and a kernel works in place\nfix:  pass an array for a: f32[n]"
     )
     assert message(lambda: kernel(a, a, read_only(floats(8)))) == (
-        "parameter c is read-only\nwhy:  the function writes it\nmend: pass an array you may write"
+        "parameter c is read-only\nwhy:  the function writes it\nfix:  pass an array you may write"
     )
     assert message(lambda: kernel(a, floats(8), a)) == (
         "parameters c and a share memory\nwhy:  the function writes c while it reads the other\n"
-        "mend: pass a copy of one of them"
+        "fix:  pass a copy of one of them"
     )
     both = floats(12)
     assert message(lambda: kernel(a, both[:8], both[4:])).startswith("parameters c and b share memory\n")

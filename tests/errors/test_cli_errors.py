@@ -59,7 +59,7 @@ def test_a_precision_that_does_not_exist(command: str) -> None:
     refuses(
         "there is no precision 'f16'\n"
         "why:  f32 computes as the model says, bf16 may round the factors of f32 products to bf16\n"
-        'mend: take precision="bf16", or leave it out\n',
+        'fix:  take precision="bf16", or leave it out\n',
         *(command, "affine.onnx", "--precision", "f16"),
     )
 
@@ -70,7 +70,7 @@ def test_a_precision_that_does_not_exist(command: str) -> None:
 def test_a_file_that_is_not_there() -> None:
     refuses(
         "cannot read the model file 'none.onnx'\nwhy:  No such file or directory\n"
-        "mend: check that it exists and that you may read it\n",
+        "fix:  check that it exists and that you may read it\n",
         *("run", "none.onnx", "--random"),
     )
 
@@ -87,12 +87,12 @@ def test_a_file_that_is_no_model(command: str) -> None:
 
 def test_inputs_that_are_missing() -> None:
     refuses(
-        f"missing inputs: {X}, {SCALE}\nmend: give --input x=@x.npy, or --random for random data\n",
+        f"missing inputs: {X}, {SCALE}\nfix:  give --input x=@x.npy, or --random for random data\n",
         "run",
         "affine.onnx",
     )
     refuses(
-        f"missing input: {SCALE}\nmend: give --input scale=@scale.npy, or --random for random data\n",
+        f"missing input: {SCALE}\nfix:  give --input scale=@scale.npy, or --random for random data\n",
         *("run", "affine.onnx", "--input", "x=[[1,2,3]]"),
     )
 
@@ -100,21 +100,21 @@ def test_inputs_that_are_missing() -> None:
 def test_an_input_that_does_not_exist() -> None:
     refuses(
         f"no input is called 'z'\nat:   --input z=@z.npy\nwhy:  the inputs are {X}, {SCALE}\n"
-        "mend: write --input x=@x.npy\n",
+        "fix:  write --input x=@x.npy\n",
         *("run", "affine.onnx", "--input", "z=@z.npy"),
     )
 
 
 def test_an_input_without_a_value() -> None:
     refuses(
-        "cannot use --input x\nwhy:  it has no =\nmend: write --input x=@x.npy, or x=VALUE\n",
+        "cannot use --input x\nwhy:  it has no =\nfix:  write --input x=@x.npy, or x=VALUE\n",
         *("run", "affine.onnx", "--input", "x"),
     )
 
 
 def test_an_input_given_twice() -> None:
     refuses(
-        "input x is given twice\nat:   --input x=2\nmend: give it once\n",
+        "input x is given twice\nat:   --input x=2\nfix:  give it once\n",
         *("run", "affine.onnx", "--input", "x=1", "--input", "x=2"),
     )
 
@@ -122,12 +122,12 @@ def test_an_input_given_twice() -> None:
 def test_an_input_that_is_no_number() -> None:
     refuses(
         "cannot use --input x=one\nwhy:  'one' is no number and no list of numbers\n"
-        "mend: write x=0.5, x=[1,2,3], or x=@x.npy for a file\n",
+        "fix:  write x=0.5, x=[1,2,3], or x=@x.npy for a file\n",
         *("run", "affine.onnx", "--input", "x=one"),
     )
     refuses(
         "cannot use --input x=[[1],[2,3]]\nwhy:  '[[1],[2,3]]' is no number and no list of numbers\n"
-        "mend: write x=0.5, x=[1,2,3], or x=@x.npy for a file\n",
+        "fix:  write x=0.5, x=[1,2,3], or x=@x.npy for a file\n",
         *("run", "affine.onnx", "--input", "x=[[1],[2,3]]"),
     )
 
@@ -145,7 +145,7 @@ def test_a_wrong_shape() -> None:
     np.save("x.npy", np.zeros((2, 4), np.float32))
     refuses(
         f"input x has the wrong shape\nwhy:  dimension 1 of its shape (2, 4) is 4, and {X} expects 3\n"
-        "mend: give x the shape (n, 3)\n",
+        "fix:  give x the shape (n, 3)\n",
         *("run", "affine.onnx", "--input", "x=@x.npy", "--random"),
     )
 
@@ -154,7 +154,7 @@ def test_a_wrong_element_type() -> None:
     np.save("x.npy", np.zeros((2, 3)))
     refuses(
         f"input x has the wrong element type\nwhy:  an array of f64 came, and {X} was expected\n"
-        "mend: convert it: np.asarray(…, 'float32')\n",
+        "fix:  convert it: np.asarray(…, 'float32')\n",
         *("run", "affine.onnx", "--input", "x=@x.npy", "--random"),
     )
 
@@ -211,7 +211,7 @@ def test_an_empty_array_file() -> None:
     Path("x.npy").touch()
     refuses(
         "cannot read x.npy\nat:   --input x=@x.npy\nwhy:  it is empty\n"
-        "mend: give a .npy file, as numpy.save writes it\n",
+        "fix:  give a .npy file, as numpy.save writes it\n",
         *("run", "affine.onnx", "--input", "x=@x.npy"),
     )
 
@@ -220,7 +220,7 @@ def test_an_archive_for_one_input() -> None:
     np.savez("x.npz", x=np.zeros(3))
     refuses(
         "cannot use x.npz for one input\nat:   --input x=@x.npz\nwhy:  it holds arrays with names of their own: x\n"
-        "mend: write --input @x.npz to give them by their names\n",
+        "fix:  write --input @x.npz to give them by their names\n",
         *("run", "affine.onnx", "--input", "x=@x.npz"),
     )
 
@@ -233,21 +233,21 @@ def test_an_archive_for_one_input() -> None:
 def test_a_size_that_is_no_number(command: str, text: str) -> None:
     random = ("--random",) if command == "run" else ()
     refuses(
-        f"cannot use --size n={text}\nwhy:  {text!r} is no whole number from 0\nmend: write --size n=32\n",
+        f"cannot use --size n={text}\nwhy:  {text!r} is no whole number from 0\nfix:  write --size n=32\n",
         *(command, "affine.onnx", *random, "--size", f"n={text}"),
     )
 
 
 def test_a_size_without_a_value() -> None:
     refuses(
-        "cannot use --size 32\nwhy:  it has no =\nmend: write --size 32=32\n",
+        "cannot use --size 32\nwhy:  it has no =\nfix:  write --size 32=32\n",
         *("run", "affine.onnx", "--random", "--size", "32"),
     )
 
 
 def test_a_dimension_that_does_not_exist() -> None:
     refuses(
-        "no dimension is called 'batch'\nat:   --size batch=4\nwhy:  the dimensions are n\nmend: write --size n=4\n",
+        "no dimension is called 'batch'\nat:   --size batch=4\nwhy:  the dimensions are n\nfix:  write --size n=4\n",
         *("run", "affine.onnx", "--random", "--size", "batch=4"),
     )
 
@@ -255,7 +255,7 @@ def test_a_dimension_that_does_not_exist() -> None:
 def test_a_size_that_an_input_contradicts() -> None:
     refuses(
         "--size n=3 does not fit input x\nwhy:  dimension 0 of its shape (1, 3) is 1\n"
-        "mend: leave --size n out, or give another x\n",
+        "fix:  leave --size n out, or give another x\n",
         *("run", "affine.onnx", "--random", "--size", "n=3", "--input", "x=[[1,2,3]]"),
     )
 
@@ -265,7 +265,7 @@ def test_a_size_beyond_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     refuses(
         "input x is too large to make\n"
         f"why:  the shape (1000000000000, 3) of {X} takes 12,000,000,000,000 bytes, and the limit is 1,073,741,824\n"
-        "mend: take smaller sizes, or set TILEWRIGHT_MEMORY_LIMIT\n",
+        "fix:  take smaller sizes, or set TILEWRIGHT_MEMORY_LIMIT\n",
         *("run", "affine.onnx", "--random", "--size", "n=1000000000000"),
     )
 
@@ -284,7 +284,7 @@ def test_a_size_beyond_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_place_that_cannot_be_written(place: str, why: str) -> None:
     os.mkdir("folder.npz")
     refuses(
-        f"cannot write {place}\nat:   --save-output {place}\nwhy:  {why}\nmend: write --save-output out.npz\n",
+        f"cannot write {place}\nat:   --save-output {place}\nwhy:  {why}\nfix:  write --save-output out.npz\n",
         *("run", "affine.onnx", "--random", "--save-output", place),
     )
 
@@ -328,7 +328,7 @@ def test_a_target_that_this_machine_cannot_run() -> None:
     refuses(
         f"cannot run code for {other} on this machine\nat:   --target {other}\n"
         f"why:  this machine is of architecture {own}\n"
-        "mend: leave --target out; `tilewright show` compiles for any target\n",
+        "fix:  leave --target out; `tilewright show` compiles for any target\n",
         *("run", "affine.onnx", "--random", "--target", other),
     )
 
@@ -336,7 +336,7 @@ def test_a_target_that_this_machine_cannot_run() -> None:
 def test_an_unknown_peer() -> None:
     refuses(
         "no runtime called 'tpu' is known\nat:   --vs onnxruntime,tpu\n"
-        "mend: take some of onnxruntime, openvino, or none\n",
+        "fix:  take some of onnxruntime, openvino, or none\n",
         *("bench", "affine.onnx", "--vs", "onnxruntime,tpu"),
     )
 
@@ -344,6 +344,6 @@ def test_an_unknown_peer() -> None:
 def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.cli.peers.importlib.util.find_spec", lambda name: None)
     refuses(
-        "openvino is not installed\nat:   --vs openvino\nmend: pip install openvino, or leave it out of --vs\n",
+        "openvino is not installed\nat:   --vs openvino\nfix:  pip install openvino, or leave it out of --vs\n",
         *("bench", "affine.onnx", "--vs", "openvino"),
     )

@@ -21,32 +21,32 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "unknown": (
         {"rows": 2},
         "no dimension is called 'rows'\nat:   dimension rows = 2\nwhy:  the dimensions are n, m\n"
-        "mend: write dims={'n': 2}, or --dim n=2",
+        "fix:  write dims={'n': 2}, or --dim n=2",
     ),
     "negative": (
         {"n": -1},
         "cannot fix the dimension n at -1\nwhy:  a size is a whole number from 0 to 68,719,476,736\n"
-        "mend: write dims={'n': 1}, or --dim n=1",
+        "fix:  write dims={'n': 1}, or --dim n=1",
     ),
     "no number": (
         {"n": "2"},
         "cannot fix the dimension n at '2'\nwhy:  a size is a whole number from 0 to 68,719,476,736\n"
-        "mend: write dims={'n': 1}, or --dim n=1",
+        "fix:  write dims={'n': 1}, or --dim n=1",
     ),
     "broken requirement": (
         {"m": 5},
-        "cannot compile for m = 5\nwhy:  too many rows\nmend: give other sizes, or leave dimensions as they are",
+        "cannot compile for m = 5\nwhy:  too many rows\nfix:  give other sizes, or leave dimensions as they are",
     ),
     "contradiction": (
         {"n": 2, "m": 3},
         "cannot compile for n = 2, m = 3\nwhy:  lengths differ: 2 and 3\n"
-        "mend: give other sizes, or leave dimensions as they are",
+        "fix:  give other sizes, or leave dimensions as they are",
     ),
     "too large": (
         {"n": 1 << 36},
         "cannot compile for n = 68719476736\nat:   input x\n"
         "why:  f32[68719476736, 3] has 206,158,430,208 elements or a multiple of it; the most is 68,719,476,736\n"
-        "mend: give other sizes, or leave dimensions as they are",
+        "fix:  give other sizes, or leave dimensions as they are",
     ),
 }
 
@@ -60,20 +60,20 @@ def test_wrong_sizes(case: str) -> None:
 
 
 def test_all_dimensions_are_fixed() -> None:
-    with pytest.raises(tw.UserError, match="why:  all dimensions of the inputs are fixed\nmend: leave it out"):
+    with pytest.raises(tw.UserError, match="why:  all dimensions of the inputs are fixed\nfix:  leave it out"):
         tw.compile(tw.parse("graph main(x: f32[2]) -> y:\n  y: f32[2] = relu(x)"), dims={"n": 2})
 
 
 COMMAND_LINES = {
-    "--dim n": "cannot use --dim n\nwhy:  it has no =\nmend: write --dim n=1\n",
-    "--dim n=-1": "cannot use --dim n=-1\nwhy:  '-1' is no whole number from 0\nmend: write --dim n=1\n",
+    "--dim n": "cannot use --dim n\nwhy:  it has no =\nfix:  write --dim n=1\n",
+    "--dim n=-1": "cannot use --dim n=-1\nwhy:  '-1' is no whole number from 0\nfix:  write --dim n=1\n",
     "--dim n=1,n=2": (
         "--dim n=2 contradicts --dim n=1\nwhy:  a program is compiled for one size of a dimension\n"
-        "mend: leave one of them out; a dimension that is not given may have any size\n"
+        "fix:  leave one of them out; a dimension that is not given may have any size\n"
     ),
     "--dim batch=4": (
         "no dimension is called 'batch'\nat:   dimension batch = 4\nwhy:  the dimensions are n\n"
-        "mend: write dims={'n': 4}, or --dim n=4\n"
+        "fix:  write dims={'n': 4}, or --dim n=4\n"
     ),
 }
 

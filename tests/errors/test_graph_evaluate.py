@@ -33,7 +33,7 @@ COUNT = np.zeros((), np.int64)
 
 WRONG: list[tuple[Any, str]] = [
     ([F], "pair takes 2 inputs, not 1\nwhy:  its inputs are x, y"),
-    ({"x": F, "z": COUNT}, "cannot call pair\nwhy:  y is missing; there is no input z\nmend: give x, y"),
+    ({"x": F, "z": COUNT}, "cannot call pair\nwhy:  y is missing; there is no input z\nfix:  give x, y"),
     ([F.astype(np.float64), COUNT], "the input x does not fit\nwhy:  it is float64[3, 6], and f32[n, n*2] is expected"),
     ([F[0], COUNT], "the input x does not fit\nwhy:  it is float32[6], and f32[n, n*2] is expected"),
     ([F[:, :5], COUNT], "the input x does not fit\nwhy:  it is float32[3, 5], and f32[n, n*2] is expected with n = 3"),

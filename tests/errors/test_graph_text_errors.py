@@ -25,7 +25,7 @@ unknown operator realu
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = realu(x)
      |               ^^^^^
-mend: use one of: relu, reduce, reshape
+fix:  use one of: relu, reduce, reshape
 """,
     ),
     case(
@@ -39,7 +39,7 @@ unknown value z
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = relu(z)
      |                    ^
-mend: use x
+fix:  use x
 """,
     ),
     case(
@@ -52,7 +52,7 @@ graph main(x: f32[n]) -> x:
 unknown variable n
    1 | graph main(x: f32[n]) -> x:
      |                   ^
-mend: define it before this line
+fix:  define it before this line
 """,
     ),
     case(
@@ -65,7 +65,7 @@ graph main(x: f33[2]) -> x:
 unknown element type f33
    1 | graph main(x: f33[2]) -> x:
      |               ^^^
-mend: use f32
+fix:  use f32
 """,
     ),
     case(
@@ -79,7 +79,7 @@ unknown field axis
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = reduce(x, kind=sum, axis=(0,))
      |                                   ^^^^
-mend: use axes
+fix:  use axes
 """,
     ),
     case(
@@ -93,7 +93,7 @@ reduce has no kind
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[] = reduce(x, axes=(0,))
      |              ^^^^^^
-mend: write kind=…
+fix:  write kind=…
 """,
     ),
     case(
@@ -107,7 +107,7 @@ unknown word mean
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[] = reduce(x, kind=mean, axes=(0,))
      |                             ^^^^
-mend: use one of: min, max, any
+fix:  use one of: min, max, any
 """,
     ),
     case(
@@ -121,7 +121,7 @@ kind is given twice
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[] = reduce(x, kind=sum, axes=(0,), kind=max)
      |                                             ^^^^
-mend: remove one of the two
+fix:  remove one of the two
 """,
     ),
     case(
@@ -135,7 +135,7 @@ x is defined already
    1 | graph main(x: f32[2]) -> x:
    2 |   x: f32[2] = relu(x)
      |   ^
-mend: take another name
+fix:  take another name
 """,
     ),
     case(
@@ -148,7 +148,7 @@ graph main(x: f32[2]) -> y:
 unknown value y
    1 | graph main(x: f32[2]) -> y:
      |                          ^
-mend: use x
+fix:  use x
 """,
     ),
     case(
@@ -162,7 +162,7 @@ expected true or false before 1
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[] = reduce(x, kind=sum, axes=(0,), keepdims=1)
      |                                                      ^
-mend: write a name of letters, digits, _ and inner dots
+fix:  write a name of letters, digits, _ and inner dots
 """,
     ),
     case(
@@ -176,7 +176,7 @@ only a number can stand here
    1 | graph main[n](x: f32[n]) -> y:
    2 |   y: f32[] = full(value=n + 1, shape=())
      |                         ^
-mend: write a number, such as 1 or f64(0.5)
+fix:  write a number, such as 1 or f64(0.5)
 """,
     ),
     case(
@@ -190,7 +190,7 @@ the input x stands after a field
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = reduce(axes=(), x)
      |                               ^
-mend: write inputs first
+fix:  write inputs first
 """,
     ),
     case(
@@ -202,7 +202,7 @@ graph main(x: f32[2]) -> x:
 expected the nodes before the end of the text
    1 | graph main(x: f32[2]) -> x:
      |                            ^
-mend: indent the nodes; write pass when there are none
+fix:  indent the nodes; write pass when there are none
 """,
     ),
     case(
@@ -218,7 +218,7 @@ a second function f
    2 |   pass
    3 | graph f(x: f32[2]) -> x:
      | ^^^^^
-mend: give it another name
+fix:  give it another name
 """,
     ),
     case(
@@ -230,7 +230,7 @@ mend: give it another name
 there is no function in this text
    1 | # nothing
      |          ^
-mend: begin with: graph main(x: f32[4]) -> x:
+fix:  begin with: graph main(x: f32[4]) -> x:
 """,
     ),
     case(
@@ -242,7 +242,7 @@ def f(x): pass
 expected a function before def
    1 | def f(x): pass
      | ^^^
-mend: begin with graph or func
+fix:  begin with graph or func
 """,
     ),
     case(
@@ -256,7 +256,7 @@ expected @ before "w"
    1 | graph main() -> w:
    2 |   w: f32[2] = constant(name="w")
      |                             ^^^
-mend: write @ before the name of a constant
+fix:  write @ before the name of a constant
 """,
     ),
     case(
@@ -270,7 +270,7 @@ a string without an end
    1 | graph main(x: f32[2]) -> y:
    2 |   y: f32[2] = relu(x) from "Relu
      |                            ^
-mend: close it on the same line with "
+fix:  close it on the same line with "
 """,
     ),
 ]

@@ -42,7 +42,7 @@ cannot verify main
    3 |   y: f32[n, 11] = relu(h)
      |      ^^^^^^^^^^
 why:  relu gives f32[n, 10], not f32[n, 11]
-mend: write y: f32[n, 10]
+fix:  write y: f32[n, 10]
 """,
     ),
     case(
@@ -57,7 +57,7 @@ cannot verify main
    2 |   y: f32[2] = relu(x) from "Relu 'act'"
      |      ^^^^^^
 why:  relu gives i32[2], not f32[2] (from Relu 'act')
-mend: write y: i32[2]
+fix:  write y: i32[2]
 """,
     ),
     case(
@@ -72,7 +72,7 @@ cannot verify main
    2 |   y: i32[2] = sqrt(x)
      |   ^^^^^^^^^^^^^^^^^^^
 why:  sqrt takes floats, not i32[2]
-mend: cast the input: cast(dtype=f32)
+fix:  cast the input: cast(dtype=f32)
 """,
     ),
     case(
@@ -87,7 +87,7 @@ cannot verify main
    2 |   y: f32[2], z: f32[2] = relu(x)
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  outputs of relu: 1, but 2 are named
-mend: name 1 of them on the left
+fix:  name 1 of them on the left
 """,
     ),
     case(
@@ -101,7 +101,7 @@ cannot verify main
    1 | graph main[n, m](x: f32[n, m*2]) -> x:
      |               ^
 why:  no parameter has m alone as a dimension, so nothing gives it a value
-mend: remove the symbol, or add a parameter with that dimension
+fix:  remove the symbol, or add a parameter with that dimension
 """,
     ),
     case(
@@ -117,13 +117,13 @@ this module is not valid: 2 errors
          2 |   z: f32[m] = add(x, y)
            |      ^^^^^^
       why:  add gives f32[n], not f32[m]
-      mend: write z: f32[n]
+      fix:  write z: f32[n]
    2. cannot verify main
          1 | graph main[n, m](x: f32[n], y: f32[m]) -> z:
          2 |   z: f32[m] = add(x, y)
            |               ^^^
       why:  nothing says that n == m: the sizes of dimension -1 of f32[n] and f32[m] differ
-      mend: write before this line: require(n == m, message="…")
+      fix:  write before this line: require(n == m, message="…")
 """,
     ),
     case(
@@ -138,7 +138,7 @@ cannot verify main
    2 |   w: f32[2] = constant(name=@v)
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  the module has no constant v
-mend: add it to the module's constants, which are: w
+fix:  add it to the module's constants, which are: w
 """,
     ),
     case(
@@ -153,7 +153,7 @@ cannot verify main
    2 |   w: f32[3] = constant(name=@w)
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  the constant w is f32[2], not f32[3]
-mend: write its type as f32[2]
+fix:  write its type as f32[2]
 """,
     ),
     case(
@@ -168,7 +168,7 @@ cannot verify main
    2 |   y: f32[2] = call(x, callee="main", symbols=())
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  main is no loops function of the module
-mend: call one of: none
+fix:  call one of: none
 """,
     ),
     case(
@@ -187,13 +187,13 @@ this module is not valid: 2 errors
          2 |   y: f32[2] = call(x, callee="f", symbols=(3,))
            |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       why:  x of f is f32[3] here, not f32[2]
-      mend: pass a value of that type, or other symbols
+      fix:  pass a value of that type, or other symbols
    2. cannot verify main
          1 | graph main(x: f32[2]) -> y:
          2 |   y: f32[2] = call(x, callee="f", symbols=(3,))
            |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
       why:  y of f is f32[3] here, not f32[2]
-      mend: pass a value of that type, or other symbols
+      fix:  pass a value of that type, or other symbols
 """,
     ),
     case(
@@ -211,7 +211,7 @@ cannot verify main
    2 |   y: f32[2] = call(x, x, callee="f", symbols=(2,))
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  f has 1 symbols and 2 buffers, and writes 1 of these
-mend: give it that many symbols, inputs and outputs
+fix:  give it that many symbols, inputs and outputs
 """,
     ),
     case(
@@ -226,7 +226,7 @@ cannot verify main
    2 |   require(n + 1, message="no")
      |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  a condition is a truth value, not i64
-mend: compare it with something
+fix:  compare it with something
 """,
     ),
     case(
@@ -240,7 +240,7 @@ cannot verify main
    1 | graph main(x: f32[2], y: f32[2]) -> x, y as x:
      | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 why:  two results have the public name x
-mend: name them differently
+fix:  name them differently
 """,
     ),
     case(
@@ -257,13 +257,13 @@ this module is not valid: 2 errors
          2 |   a: f32[3] = relu(x)
            |      ^^^^^^
       why:  relu gives f32[2], not f32[3]
-      mend: write a: f32[2]
+      fix:  write a: f32[2]
    2. cannot verify main
          2 |   a: f32[3] = relu(x)
          3 |   y: f32[3] = exp(x)
            |      ^^^^^^
       why:  exp gives f32[2], not f32[3]
-      mend: write y: f32[2]
+      fix:  write y: f32[2]
 """,
     ),
 ]

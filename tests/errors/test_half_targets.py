@@ -38,7 +38,7 @@ def test_f16_needs_conversions(target: str) -> None:
         f"cannot compile f16 for the target {target}\n"
         "at:   Exp 'e'\n"
         "why:  it has no instructions that convert between f16 and f32 (F16C)\n"
-        "mend: compile for x86-64-v3 or later, or keep the data in bf16 or f32"
+        "fix:  compile for x86-64-v3 or later, or keep the data in bf16 or f32"
     )
 
 

@@ -36,23 +36,23 @@ def message(source: bytes | str) -> str:
 IMAGE = {"x": [1, 1, 5, 5]}
 WEIGHTS = {"x": [1, 1, 5, 5], "w": [1, 1, 3, 3]}
 RANGE = "sizes are computed with numbers from -1099511627776 to 1099511627776"
-MEND = "mend: give the attribute a number that the model's sizes call for"
+FIX = "fix:  give the attribute a number that the model's sizes call for"
 
 CASES = {
     "the padding of a transposed convolution": (
         model("ConvTranspose", WEIGHTS, pads=[MOST, 0, MOST, 0]),
         "cannot read a node of the model\nat:   ConvTranspose 'it'\n"
-        f"why:  entry 0 of its attribute 'pads' is {MOST}; {RANGE}\n{MEND}",
+        f"why:  entry 0 of its attribute 'pads' is {MOST}; {RANGE}\n{FIX}",
     ),
     "the padding of a pool": (
         model("MaxPool", IMAGE, kernel_shape=[3, 3], pads=[MOST, 0, MOST, 0]),
         "cannot read a node of the model\nat:   MaxPool 'it'\n"
-        f"why:  entry 0 of its attribute 'pads' is {MOST}; {RANGE}\n{MEND}",
+        f"why:  entry 0 of its attribute 'pads' is {MOST}; {RANGE}\n{FIX}",
     ),
     "one number": (
         model("DepthToSpace", {"x": [1, 4, 2, 2]}, blocksize=2**62),
         "cannot read a node of the model\nat:   DepthToSpace 'it'\n"
-        f"why:  its attribute 'blocksize' is {2**62}; {RANGE}\n{MEND}",
+        f"why:  its attribute 'blocksize' is {2**62}; {RANGE}\n{FIX}",
     ),
     "padding that is no wrapped sum": (
         model("Conv", WEIGHTS, pads=[2**40, 0, 2**40, 0]),
@@ -64,7 +64,7 @@ CASES = {
         model("MaxPool", IMAGE, kernel_shape=[2**40, 3], dilations=[2**40, 1]),
         "a size or an index is too large to compute with\nat:   MaxPool 'it'\n"
         f"why:  it is {(2**40 - 1) * 2**40 + 1}, and 64 bits hold {-(2**63)} to {MOST}\n"
-        "mend: make the sizes, or the attributes that they follow from, smaller",
+        "fix:  make the sizes, or the attributes that they follow from, smaller",
     ),
     "dilations of 0 places": (
         model("Col2Im", {"x": [1, 4, 9]}, {"s": [4, 4], "b": [2, 2]}, dilations=[-1, 1]),
@@ -84,7 +84,7 @@ CASES = {
         "   2 |   y: f32[2, 3] = slice(x, starts=(0, 0), sizes=(2, 3), steps=(4611686018427387904, 1))\n"
         f"     |   {'^' * 84}\n"
         "why:  steps of slice has the number 4611686018427387904; the largest that sizes and places are computed with "
-        "is 1,099,511,627,776\nmend: take a smaller number",
+        "is 1,099,511,627,776\nfix:  take a smaller number",
     ),
     "a sum in a program": (
         "graph main(x: f32[2, 3]) -> y:\n"
@@ -95,7 +95,7 @@ CASES = {
         "   3 |   y: f32[2, 3] = pad(x, z, low=(4*4611686018427387904, 0), high=(0, 0))\n"
         f"     |   {'^' * 69}\n"
         "why:  low of pad has the number 4611686018427387904; the largest that sizes and places are computed with is "
-        "1,099,511,627,776\nmend: take a smaller number",
+        "1,099,511,627,776\nfix:  take a smaller number",
     ),
     "a stride in a specification": (
         "graph main(x: f32[2, 3], w: f32[3]) -> y:\n"
@@ -106,7 +106,7 @@ CASES = {
         f"     |   {'^' * 88}\n"
         'why:  "a+b*18446744073709551616" in "i a+b*18446744073709551616, a -> i" has the stride '
         "18446744073709551616; the largest is 1,099,511,627,776\n"
-        'mend: write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"',
+        'fix:  write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"',
     ),
 }
 
@@ -133,7 +133,7 @@ def test_buffers_of_loops_functions_have_addresses() -> None:
         "   1 | func main(x: f32[4611686018427387904, 4], y: f32[1]):\n"
         "     |                  ^^^^^^^^^^^^^^^^^^^\n"
         "why:  its dimensions take 4,611,686,018,427,387,904, alone or multiplied, and the most is 1,099,511,627,776\n"
-        "mend: take a smaller size"
+        "fix:  take a smaller size"
     )
 
 
@@ -144,7 +144,7 @@ def test_an_array_without_elements_has_no_huge_dimensions() -> None:
     assert str(raised.value) == (
         "input x has no elements, and dimensions that are too large\n"
         "why:  those of its shape (2147483648, 0) that are not 0 multiply to 2,147,483,648; the most is 1,073,741,824\n"
-        "mend: give x smaller dimensions"
+        "fix:  give x smaller dimensions"
     )
     (y,) = exe(np.empty((5, 0), np.float32))
     assert y.shape == (5, 0)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from onnx_models import MEND_EXISTS, MEND_INLINE, MEND_SAVE, about_tensor, external, folder, message, refusal
+from onnx_models import FIX_EXISTS, FIX_INLINE, FIX_SAVE, about_tensor, external, folder, message, refusal
 
 from tilewright.frontends.onnx.file import from_proto
 from tilewright.report.errors import UserError
@@ -44,14 +44,14 @@ pytestmark = pytest.mark.usefixtures("folder")
     ],
 )
 def test_external_data_entries(entries: dict[str, str], why: str) -> None:
-    assert refusal(external(**entries)) == about_tensor("cannot use the external data of a tensor", why, MEND_SAVE)
+    assert refusal(external(**entries)) == about_tensor("cannot use the external data of a tensor", why, FIX_SAVE)
 
 
 def test_external_data_key_given_twice() -> None:
     proto = external(location="w.bin")
     proto.graph.initializer[0].external_data.add(key="location", value="other.bin")
     assert refusal(proto) == about_tensor(
-        "cannot use the external data of a tensor", "the key 'location' is given twice", MEND_SAVE
+        "cannot use the external data of a tensor", "the key 'location' is given twice", FIX_SAVE
     )
 
 
@@ -71,7 +71,7 @@ def test_external_data_key_given_twice() -> None:
 )
 def test_external_path_out_of_the_folder(location: str, why: str) -> None:
     assert refusal(external(location=location)) == about_tensor(
-        f"refused to open the data file {location!r}", why, MEND_SAVE
+        f"refused to open the data file {location!r}", why, FIX_SAVE
     )
 
 
@@ -85,7 +85,7 @@ def test_external_symbolic_link() -> None:
     Path("real.bin").write_bytes(bytes(16))
     os.symlink("real.bin", "w.bin")
     assert refusal(external(location="w.bin")) == about_tensor(
-        "refused to open the data file 'w.bin'", "'w.bin' is a symbolic link", MEND_INLINE
+        "refused to open the data file 'w.bin'", "'w.bin' is a symbolic link", FIX_INLINE
     )
 
 
@@ -95,7 +95,7 @@ def test_external_folder_that_is_a_symbolic_link(tmp_path_factory: pytest.TempPa
     Path("in").mkdir()
     os.symlink(outside, "in/link")
     assert refusal(external(location="in/link/w.bin")) == about_tensor(
-        "refused to open the data file 'in/link/w.bin'", "'in/link' is a symbolic link", MEND_INLINE
+        "refused to open the data file 'in/link/w.bin'", "'in/link' is a symbolic link", FIX_INLINE
     )
 
 
@@ -105,7 +105,7 @@ def test_external_hard_link() -> None:
     assert refusal(external(location="w.bin")) == about_tensor(
         "refused to open the data file 'w.bin'",
         "the file has 2 hard links: another folder's file may lie here under a second name",
-        MEND_INLINE,
+        FIX_INLINE,
     )
 
 
@@ -113,16 +113,14 @@ def test_external_file_missing_or_no_file() -> None:
     Path("folder").mkdir()
     os.mkfifo("pipe")
     Path("file").write_bytes(bytes(16))
-    for location, why, mend in (
-        ("w.bin", "No such file or directory", MEND_EXISTS),
-        ("none/w.bin", "No such file or directory", MEND_EXISTS),
-        ("file/w.bin", "Not a directory", MEND_EXISTS),
+    for location, why, fix in (
+        ("w.bin", "No such file or directory", FIX_EXISTS),
+        ("none/w.bin", "No such file or directory", FIX_EXISTS),
+        ("file/w.bin", "Not a directory", FIX_EXISTS),
         ("folder", "it is a folder", "give the path of an ordinary file"),
         ("pipe", "it is a device, pipe or socket", "give the path of an ordinary file"),
     ):
-        assert refusal(external(location=location)) == about_tensor(
-            f"cannot read the data file {location!r}", why, mend
-        )
+        assert refusal(external(location=location)) == about_tensor(f"cannot read the data file {location!r}", why, fix)
 
 
 @pytest.mark.parametrize(

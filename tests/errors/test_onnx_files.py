@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from onnx_models import (
-    MEND_EXISTS,
+    FIX_EXISTS,
     call,
     damaged,
     folder,
@@ -37,7 +37,7 @@ def test_missing_file() -> None:
     with pytest.raises(UserError) as caught:
         open_model("none.onnx")
     assert str(caught.value) == message(
-        "cannot read the model file 'none.onnx'", None, "No such file or directory", MEND_EXISTS
+        "cannot read the model file 'none.onnx'", None, "No such file or directory", FIX_EXISTS
     )
 
 
@@ -64,7 +64,7 @@ def test_pipe_does_not_block() -> None:
 def test_path_with_a_zero_character() -> None:
     with pytest.raises(UserError) as caught:
         open_model("a\0b")
-    assert str(caught.value) == message("cannot read the model file 'a\\x00b'", None, "embedded null byte", MEND_EXISTS)
+    assert str(caught.value) == message("cannot read the model file 'a\\x00b'", None, "embedded null byte", FIX_EXISTS)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
@@ -73,7 +73,7 @@ def test_unreadable_file() -> None:
     os.chmod("m.onnx", 0)
     with pytest.raises(UserError) as caught:
         open_model("m.onnx")
-    assert str(caught.value) == message("cannot read the model file 'm.onnx'", None, "Permission denied", MEND_EXISTS)
+    assert str(caught.value) == message("cannot read the model file 'm.onnx'", None, "Permission denied", FIX_EXISTS)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_duplicate_initializers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("imports", "why", "mend"),
+    ("imports", "why", "fix"),
     [
         ([], "it imports no operator set", "export the model again with an opset, or add one to model.opset_import"),
         (
@@ -187,15 +187,15 @@ def test_duplicate_initializers() -> None:
         ),
     ],
 )
-def test_operator_sets(imports: list[tuple[str, int]], why: str, mend: str) -> None:
+def test_operator_sets(imports: list[tuple[str, int]], why: str, fix: str) -> None:
     proto = model()
     del proto.opset_import[:]
     proto.opset_import.extend(helper.make_opsetid(*entry) for entry in imports)
     expected = "cannot tell what the model's operators mean"
-    assert refusal(proto) == message(expected, "'m.onnx'", why, mend)
+    assert refusal(proto) == message(expected, "'m.onnx'", why, fix)
     with pytest.raises(UserError) as caught:
         check_opset(proto)
-    assert str(caught.value) == message(expected, "the model", why, mend)
+    assert str(caught.value) == message(expected, "the model", why, fix)
 
 
 def test_operator_set_of_a_function() -> None:

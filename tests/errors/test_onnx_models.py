@@ -107,7 +107,7 @@ def test_nodes_out_of_order() -> None:
 the nodes of a graph are not in order
 at:   Relu 'b'
 why:  it uses 'z', which Neg 'a' defines later
-mend: sort them topologically"""
+fix:  sort them topologically"""
     )
 
 
@@ -117,7 +117,7 @@ def test_a_cycle() -> None:
         """\
 the nodes of a graph form a cycle
 at:   Add 'a' → Neg 'b' → Add 'a'
-mend: use the operator Loop for repetition"""
+fix:  use the operator Loop for repetition"""
     )
 
 
@@ -128,7 +128,7 @@ def test_a_value_defined_twice() -> None:
 a value is defined twice
 at:   Neg 'b'
 why:  'y' is already defined by Relu 'a'
-mend: rename one of them"""
+fix:  rename one of them"""
     )
 
 
@@ -152,7 +152,7 @@ the model uses what is not supported: 3 errors
       why:  it has string
    2. an input without a rank is not supported
       at:   input 'n'
-      mend: declare the shape of the input; dimensions may be names
+      fix:  declare the shape of the input; dimensions may be names
    3. only tensors can be inputs
       at:   input 's'
       why:  its type is sequence"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from onnx import TensorProto, helper
-from onnx_models import MEND_EXPORT, about_tensor, folder, message, model, raw, read_all, refusal
+from onnx_models import FIX_EXPORT, about_tensor, folder, message, model, raw, read_all, refusal
 
 from tilewright.frontends.onnx.file import from_proto
 from tilewright.frontends.onnx.limits import Limits
@@ -94,7 +94,7 @@ def test_elements_in_a_field_of_another_type() -> None:
         "a tensor has data of another type",
         "tensor 'w' in the model in memory",
         "elements of float32 belong in float_data or raw_data, but it has int64_data",
-        MEND_EXPORT,
+        FIX_EXPORT,
     )
 
 

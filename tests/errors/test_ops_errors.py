@@ -33,7 +33,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "add",
         "f32[3]; f64[3]",
         {},
-        ("why:  the element types of f32[3] and f64[3] differ\nmend: cast one of them: cast(dtype=f32)"),
+        ("why:  the element types of f32[3] and f64[3] differ\nfix:  cast one of them: cast(dtype=f32)"),
     ),
     ("add", "f32[3, 4]; f32[3, 5]", {}, "why:  the sizes of dimension -1 of f32[3, 4] and f32[3, 5] differ: 4 and 5"),
     (
@@ -48,21 +48,21 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {},
         "why:  the sizes of dimension -1 of f32[3] and f32[1] and f32[2] differ: 3 and 2",
     ),
-    ("exp", "i32[3]", {}, ("why:  exp takes floats, not i32[3]\nmend: cast the input: cast(dtype=f32)")),
-    ("and", "i32[3]; i32[3]", {}, ("why:  and takes truth values, not i32[3]\nmend: cast the input: cast(dtype=bool)")),
-    ("shl", "f32[3]; f32[3]", {}, ("why:  shl takes integers, not f32[3]\nmend: cast the input: cast(dtype=i64)")),
-    ("neg", "bool[3]", {}, ("why:  neg takes integers and floats, not bool[3]\nmend: cast the input: cast(dtype=f32)")),
+    ("exp", "i32[3]", {}, ("why:  exp takes floats, not i32[3]\nfix:  cast the input: cast(dtype=f32)")),
+    ("and", "i32[3]; i32[3]", {}, ("why:  and takes truth values, not i32[3]\nfix:  cast the input: cast(dtype=bool)")),
+    ("shl", "f32[3]; f32[3]", {}, ("why:  shl takes integers, not f32[3]\nfix:  cast the input: cast(dtype=i64)")),
+    ("neg", "bool[3]", {}, ("why:  neg takes integers and floats, not bool[3]\nfix:  cast the input: cast(dtype=f32)")),
     (
         "select",
         "i32[3]; f32[3]; f32[3]",
         {},
-        ("why:  select takes truth values for the condition, not i32[3]\nmend: cast the input: cast(dtype=bool)"),
+        ("why:  select takes truth values for the condition, not i32[3]\nfix:  cast the input: cast(dtype=bool)"),
     ),
     (
         "select",
         "bool[3]; f32[3]; f64[3]",
         {},
-        ("why:  the element types of f32[3] and f64[3] differ\nmend: cast one of them: cast(dtype=f32)"),
+        ("why:  the element types of f32[3] and f64[3] differ\nfix:  cast one of them: cast(dtype=f32)"),
     ),
     ("cast", "f32[3]; f32[3]", {"dtype": i64}, "why:  cast takes 1 input, not 2"),
     (
@@ -76,27 +76,27 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "transpose",
         "f32[3, 4]",
         {"perm": (0,)},
-        ("why:  perm has 1 for 2 dimensions of f32[3, 4]\nmend: give one for each dimension"),
+        ("why:  perm has 1 for 2 dimensions of f32[3, 4]\nfix:  give one for each dimension"),
     ),
     (
         "transpose",
         "f32[3, 4]",
         {"perm": (0, 2)},
-        ("why:  there is no axis 2 in f32[3, 4]\nmend: take an axis from 0 to 1"),
+        ("why:  there is no axis 2 in f32[3, 4]\nfix:  take an axis from 0 to 1"),
     ),
-    ("transpose", "f32[3, 4]", {"perm": (1, 1)}, ("why:  the axes 1, 1 name one twice\nmend: name each axis once")),
+    ("transpose", "f32[3, 4]", {"perm": (1, 1)}, ("why:  the axes 1, 1 name one twice\nfix:  name each axis once")),
     ("broadcast", "f32[3]", {"shape": (4,)}, "why:  f32[3] does not broadcast to f32[4]"),
     (
         "broadcast",
         "f32[3, 4]",
         {"shape": (4,)},
-        ("why:  f32[3, 4] has more dimensions than f32[4]\nmend: broadcasting only adds dimensions in front"),
+        ("why:  f32[3, 4] has more dimensions than f32[4]\nfix:  broadcasting only adds dimensions in front"),
     ),
     (
         "slice",
         "f32[3, 4]",
         {"starts": (0,), "sizes": (1, 1), "steps": (1, 1)},
-        ("why:  starts has 1 for 2 dimensions of f32[3, 4]\nmend: give one for each dimension"),
+        ("why:  starts has 1 for 2 dimensions of f32[3, 4]\nfix:  give one for each dimension"),
     ),
     (
         "slice",
@@ -104,7 +104,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"starts": (1,), "sizes": (3,), "steps": (1,)},
         (
             "why:  dimension 0 of f32[3] has no 3 elements from 1 on in steps of 1\n"
-            "mend: clamp start and size to the dimension"
+            "fix:  clamp start and size to the dimension"
         ),
     ),
     ("slice", "f32[3]", {"starts": (0,), "sizes": (-1,), "steps": (1,)}, "why:  dimension 0 of f32[-1] is negative"),
@@ -113,13 +113,13 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "pad",
         "f32[3]; f64",
         {"low": (1,), "high": (1,)},
-        ("why:  the element types of f32[3] and f64[] differ\nmend: cast one of them: cast(dtype=f32)"),
+        ("why:  the element types of f32[3] and f64[] differ\nfix:  cast one of them: cast(dtype=f32)"),
     ),
     (
         "pad",
         "f32[3]; f32",
         {"low": (1, 1), "high": (1,)},
-        ("why:  low has 2 for 1 dimension of f32[3]\nmend: give one for each dimension"),
+        ("why:  low has 2 for 1 dimension of f32[3]\nfix:  give one for each dimension"),
     ),
     ("pad", "f32[3]; f32", {"low": (-2,), "high": (-2,)}, "why:  dimension 0 of f32[-1] is negative"),
     (
@@ -148,21 +148,21 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "why:  the first input of concat has 1 dimension, but f32[3, 1] has 2",
     ),
     ("concat", "f32[3, 4]; f32[3, 5]", {"axis": 0}, "why:  the sizes of dimension 1 of inputs 0 and 1 differ: 4 and 5"),
-    ("concat", "f32[3]; f32[3]", {"axis": 1}, ("why:  there is no axis 1 in f32[3]\nmend: take an axis from 0 to 0")),
+    ("concat", "f32[3]; f32[3]", {"axis": 1}, ("why:  there is no axis 1 in f32[3]\nfix:  take an axis from 0 to 0")),
     ("concat", "f32; f32", {"axis": 0}, "why:  there is no axis 0 in f32[]"),
     (
         "checked_indices",
         "i32[3]",
         {"limit": 4, "what": "Gather"},
-        ("why:  the indices of checked_indices are i64, not i32[3]\nmend: cast them: cast(dtype=i64)"),
+        ("why:  the indices of checked_indices are i64, not i32[3]\nfix:  cast them: cast(dtype=i64)"),
     ),
     (
         "take",
         "f32[3]; i32[2]",
         {"axis": 0},
-        ("why:  the indices of take are i64, not i32[2]\nmend: cast them: cast(dtype=i64)"),
+        ("why:  the indices of take are i64, not i32[2]\nfix:  cast them: cast(dtype=i64)"),
     ),
-    ("take", "f32[3]; i64[2]", {"axis": -1}, ("why:  there is no axis -1 in f32[3]\nmend: take an axis from 0 to 0")),
+    ("take", "f32[3]; i64[2]", {"axis": -1}, ("why:  there is no axis -1 in f32[3]\nfix:  take an axis from 0 to 0")),
     (
         "gather_elements",
         "f32[3, 4]; i64[3]",
@@ -181,7 +181,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"batch_dims": 0},
         (
             "why:  i64[5, n] has no last dimension of a constant size after 0 batch dimensions\n"
-            "mend: the size of the last dimension is the number of indices to an element"
+            "fix:  the size of the last dimension is the number of indices to an element"
         ),
     ),
     (
@@ -195,7 +195,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "scatter_elements",
         "f32[3]; i64[2]; f64[2]",
         {"axis": 0},
-        ("why:  the element types of f32[3] and f64[2] differ\nmend: cast one of them: cast(dtype=f32)"),
+        ("why:  the element types of f32[3] and f64[2] differ\nfix:  cast one of them: cast(dtype=f32)"),
     ),
     (
         "scatter_elements",
@@ -219,31 +219,31 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "reduce",
         "bool[3]",
         {"kind": "sum", "axes": (0,)},
-        ("why:  reduce takes integers and floats for sum, not bool[3]\nmend: cast the input: cast(dtype=f32)"),
+        ("why:  reduce takes integers and floats for sum, not bool[3]\nfix:  cast the input: cast(dtype=f32)"),
     ),
     (
         "reduce",
         "f32[3]",
         {"kind": "any", "axes": (0,)},
-        ("why:  reduce takes truth values for any, not f32[3]\nmend: cast the input: cast(dtype=bool)"),
+        ("why:  reduce takes truth values for any, not f32[3]\nfix:  cast the input: cast(dtype=bool)"),
     ),
     (
         "reduce",
         "f32[3, 4]",
         {"kind": "sum", "axes": (0, 0)},
-        ("why:  the axes 0, 0 name one twice\nmend: name each axis once"),
+        ("why:  the axes 0, 0 name one twice\nfix:  name each axis once"),
     ),
     (
         "reduce",
         "f32[3, 4]",
         {"kind": "sum", "axes": (2,)},
-        ("why:  there is no axis 2 in f32[3, 4]\nmend: take an axis from 0 to 1"),
+        ("why:  there is no axis 2 in f32[3, 4]\nfix:  take an axis from 0 to 1"),
     ),
     (
         "arg_reduce",
         "f32[3]",
         {"kind": "sum", "axis": 0},
-        ("why:  arg_reduce has no kind sum\nmend: the kinds are max, min"),
+        ("why:  arg_reduce has no kind sum\nfix:  the kinds are max, min"),
     ),
     (
         "arg_reduce",
@@ -255,7 +255,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "window_reduce",
         "f32[4]",
         {"kind": "prod", "window": (2,), "strides": (1,), "dilations": (1,)},
-        ("why:  window_reduce has no kind prod\nmend: the kinds are max, min, sum"),
+        ("why:  window_reduce has no kind prod\nfix:  the kinds are max, min, sum"),
     ),
     (
         "window_reduce",
@@ -273,13 +273,13 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "window_reduce",
         "f32[4, 4]",
         {"kind": "max", "window": (3,), "strides": (1, 1), "dilations": (1, 1)},
-        ("why:  window has 1 for 2 dimensions of f32[4, 4]\nmend: give one for each dimension"),
+        ("why:  window has 1 for 2 dimensions of f32[4, 4]\nfix:  give one for each dimension"),
     ),
     (
         "winograd_input",
         "f16[1, 2, 5, 5]",
         {"size": 4, "tiles": (2, 2), "low": (1, 1)},
-        "why:  winograd_input takes f32 or f64, not f16[1, 2, 5, 5]\nmend: cast the input: cast(dtype=f32)",
+        "why:  winograd_input takes f32 or f64, not f16[1, 2, 5, 5]\nfix:  cast the input: cast(dtype=f32)",
     ),
     (
         "winograd_input",
@@ -291,7 +291,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "winograd_input",
         "f32[1, 2, 5, 5]",
         {"size": 3, "tiles": (2, 2), "low": (1, 1)},
-        "why:  there are no tiles of size 3\nmend: take size=2 or size=4",
+        "why:  there are no tiles of size 3\nfix:  take size=2 or size=4",
     ),
     (
         "winograd_input",
@@ -316,13 +316,13 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "f32[1, 5, 6, 5]",
         {"size": 2, "tiles": (2, 2), "low": (1, 1), "depth": 2},
         "why:  the channels of f32[1, 5, 6, 5] are not known to be a multiple of depth 2\n"
-        "mend: take depth=1, or another divisor of them",
+        "fix:  take depth=1, or another divisor of them",
     ),
     (
         "winograd_input",
         "f32[1, 2, 6, 5]",
         {"size": 2, "tiles": (2, 2), "low": (1, 1), "dtype": f16},
-        "why:  elements of f32[1, 2, 6, 5] are not rounded to f16\nmend: take dtype=bf16",
+        "why:  elements of f32[1, 2, 6, 5] are not rounded to f16\nfix:  take dtype=bf16",
     ),
     (
         "winograd_output",
@@ -346,7 +346,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "strassen_input",
         "f16[4, 6]",
         {},
-        "why:  strassen_input takes f32 or f64, not f16[4, 6]\nmend: cast the input: cast(dtype=f32)",
+        "why:  strassen_input takes f32 or f64, not f16[4, 6]\nfix:  cast the input: cast(dtype=f32)",
     ),
     ("strassen_input", "f32[4]", {}, "why:  a factor has rows and columns, and f32[4] is no matrix"),
     ("strassen_input", "f32[0, 4]", {}, "why:  rows and columns of f32[0, 4] are no numbers from 1"),
@@ -381,7 +381,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"spec": "ik,kj"},
         (
             'why:  "ik,kj" has no "->" before the output\'s axes\n'
-            'mend: write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"'
+            'fix:  write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"'
         ),
     ),
     (
@@ -390,7 +390,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"spec": "ik,kj->ij"},
         (
             'why:  "i k, k j -> i j" has 2 for 1 dimension of operand 1, f32[4]\n'
-            "mend: write one index for each dimension"
+            "fix:  write one index for each dimension"
         ),
     ),
     ("contract", "f32[3, 4]", {"spec": "ik,kj->ij"}, 'why:  "i k, k j -> i j" is for 2 operands, not 1'),
@@ -398,19 +398,19 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "contract",
         "i8[3, 4]; u8[4, 6]",
         {"spec": "ik,kj->ij"},
-        ("why:  the element types of i8[3, 4] and u8[4, 6] differ\nmend: cast one of them: cast(dtype=i8)"),
+        ("why:  the element types of i8[3, 4] and u8[4, 6] differ\nfix:  cast one of them: cast(dtype=i8)"),
     ),
     (
         "contract",
         "bool[3]; bool[3]",
         {"spec": "i,i->"},
-        ("why:  contract takes integers and floats, not bool[3]\nmend: cast the input: cast(dtype=f32)"),
+        ("why:  contract takes integers and floats, not bool[3]\nfix:  cast the input: cast(dtype=f32)"),
     ),
     (
         "contract",
         "i8[3]; i8[3]",
         {"spec": "i,i->", "dtype": bool_},
-        ("why:  contract has no result of truth values\nmend: take dtype=i32 and compare with 0"),
+        ("why:  contract has no result of truth values\nfix:  take dtype=i32 and compare with 0"),
     ),
     (
         "contract",
@@ -418,7 +418,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {"spec": "i*2+a, a -> i"},
         (
             'why:  no dimension of an operand gives the extent of i in "i*2+a, a -> i"\n'
-            "mend: give them: sizes=(('i', …),)"
+            "fix:  give them: sizes=(('i', …),)"
         ),
     ),
     (
@@ -437,19 +437,19 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "contract",
         "f32[2]; f32[2]; f32[2]; f32[2]",
         {"spec": "i,i,i,i->"},
-        ("why:  contract takes 1 to 3 operands, not 4\nmend: contract some of them first"),
+        ("why:  contract takes 1 to 3 operands, not 4\nfix:  contract some of them first"),
     ),
     (
         "cumulative",
         "f32[3]",
         {"kind": "any", "axis": 0},
-        ("why:  cumulative has no kind any\nmend: the kinds are sum, prod, max, min"),
+        ("why:  cumulative has no kind any\nfix:  the kinds are sum, prod, max, min"),
     ),
     (
         "cumulative",
         "f32[3]",
         {"kind": "sum", "axis": 1},
-        ("why:  there is no axis 1 in f32[3]\nmend: take an axis from 0 to 0"),
+        ("why:  there is no axis 1 in f32[3]\nfix:  take an axis from 0 to 0"),
     ),
     ("top_k", "f32[3]", {"axis": 0, "k": 4}, "why:  the first 4 elements of axis 0 of f32[3] are more than it has"),
     ("top_k", "f32[3]", {"axis": 0, "k": -1}, "why:  top_k of -1 elements"),
@@ -457,7 +457,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "compact",
         "i64[3]",
         {"size": SYMBOLS["n"]},
-        ("why:  compact takes truth values, not i64[3]\nmend: cast the input: cast(dtype=bool)"),
+        ("why:  compact takes truth values, not i64[3]\nfix:  cast the input: cast(dtype=bool)"),
     ),
 ]
 

@@ -23,7 +23,7 @@ cannot split loop j by 4
    2 |   for j in 0..10:
      |   ^^^^^^^^^^^^^^^
 why:  4 does not divide 10: the last 2 iterations would have no place
-mend: take a factor from [2, 5], or split(j, 4, tail="mask")"""
+fix:  take a factor from [2, 5], or split(j, 4, tail="mask")"""
 
 
 def split_error() -> UserError:
@@ -31,11 +31,11 @@ def split_error() -> UserError:
         "cannot split loop j by 4",
         where=Snippet(LOOPS, 2),
         why="4 does not divide 10: the last 2 iterations would have no place",
-        mend='take a factor from [2, 5], or split(j, 4, tail="mask")',
+        fix='take a factor from [2, 5], or split(j, 4, tail="mask")',
     )
 
 
-def test_an_error_has_what_where_why_and_mend() -> None:
+def test_an_error_has_what_where_why_and_fix() -> None:
     assert str(split_error()) == SPLIT
 
 
@@ -55,19 +55,19 @@ def test_an_internal_error_says_whose_fault_it_is() -> None:
 
 @pytest.mark.parametrize(("family", "code"), [(UserError, 2), (RuntimeFault, 3), (InternalError, 70)])
 def test_errors_travel_between_processes_as_text(family: type[TilewrightError], code: int) -> None:
-    error = family("what", where=Snippet(LOOPS, 2), why="why", mend="mend")
+    error = family("what", where=Snippet(LOOPS, 2), why="why", fix="fix")
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is family
     assert str(again) == str(error)
-    assert (again.what, again.why, again.mend, again.exit_code) == ("what", "why", "mend", code)
+    assert (again.what, again.why, again.fix, again.exit_code) == ("what", "why", "fix", code)
 
 
 def test_several_errors_are_listed_as_one() -> None:
-    one = UserError("no such op: Foo", where="node 3", mend="use Bar")
+    one = UserError("no such op: Foo", where="node 3", fix="use Bar")
     two = UserError("opset 0")
     assert all_of("cannot read m.onnx", [one]) is one
     assert str(all_of("cannot read m.onnx", [one, two])) == (
-        "cannot read m.onnx: 2 errors\n   1. no such op: Foo\n      at:   node 3\n      mend: use Bar\n   2. opset 0"
+        "cannot read m.onnx: 2 errors\n   1. no such op: Foo\n      at:   node 3\n      fix:  use Bar\n   2. opset 0"
     )
 
 
@@ -174,27 +174,27 @@ def test_settings_are_parsed(setting: settings.Setting[object], text: str, value
             settings.NUM_THREADS,
             "many",
             "cannot use TILEWRIGHT_NUM_THREADS=many\nat:   the environment\nwhy:  it counts threads, from 1 to 4096\n"
-            "mend: set TILEWRIGHT_NUM_THREADS to a number from 1, or unset it",
+            "fix:  set TILEWRIGHT_NUM_THREADS to a number from 1, or unset it",
         ),
         (
             settings.VERIFY,
             "yes",
             "cannot use TILEWRIGHT_VERIFY=yes\nat:   the environment\nwhy:  it is a switch\n"
-            "mend: set TILEWRIGHT_VERIFY to 1 or 0, or unset it",
+            "fix:  set TILEWRIGHT_VERIFY to 1 or 0, or unset it",
         ),
         (
             settings.MEMORY_LIMIT,
             "0",
             "cannot use TILEWRIGHT_MEMORY_LIMIT=0\nat:   the environment\n"
             "why:  it is a number of bytes above 0, with a suffix K, M, G or T for powers of 1024\n"
-            "mend: set TILEWRIGHT_MEMORY_LIMIT to a size such as 512M or 8G, or unset it",
+            "fix:  set TILEWRIGHT_MEMORY_LIMIT to a size such as 512M or 8G, or unset it",
         ),
         (
             settings.STORE,
             "kept",
             "cannot use TILEWRIGHT_STORE=kept\nat:   the environment\n"
             "why:  a relative path would name another directory from each place the program is started in\n"
-            "mend: set TILEWRIGHT_STORE to an absolute path, or off, or unset it",
+            "fix:  set TILEWRIGHT_STORE to an absolute path, or off, or unset it",
         ),
     ],
 )
@@ -213,11 +213,11 @@ def test_threads_are_counted_in_plain_digits(text: str) -> None:
 def test_misspelt_variables_are_found() -> None:
     errors = settings.unknown({"TILEWRIGHT_SHOWS": "1", "TILEWRIGHT_SHOW": "1", "PATH": "", "TILEWRIGHT_QQQ": ""})
     assert [str(e) for e in errors] == [
-        "unknown variable TILEWRIGHT_QQQ\nat:   the environment\nmend: the variables are TILEWRIGHT_SHOW, "
+        "unknown variable TILEWRIGHT_QQQ\nat:   the environment\nfix:  the variables are TILEWRIGHT_SHOW, "
         "TILEWRIGHT_STORE, TILEWRIGHT_VERIFY, TILEWRIGHT_NUM_THREADS, TILEWRIGHT_MEMORY_LIMIT, "
         "TILEWRIGHT_CALIBRATE, TILEWRIGHT_MACHINE, TILEWRIGHT_COMPILE_PROCESSES, TILEWRIGHT_WINOGRAD, "
         "TILEWRIGHT_STRASSEN",
-        "unknown variable TILEWRIGHT_SHOWS\nat:   the environment\nmend: did you mean TILEWRIGHT_SHOW?",
+        "unknown variable TILEWRIGHT_SHOWS\nat:   the environment\nfix:  did you mean TILEWRIGHT_SHOW?",
     ]
 
 

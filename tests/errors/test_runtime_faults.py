@@ -84,5 +84,5 @@ def test_the_memory_limit_names_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = str(caught.value).split("\n")
     assert lines[0] == "the call needs more memory than it may take"
     assert lines[1].startswith("why:  its buffers take ") and lines[1].endswith("and the limit is 65,536")
-    assert lines[2] == "mend: call it with smaller inputs, or set TILEWRIGHT_MEMORY_LIMIT"
+    assert lines[2] == "fix:  call it with smaller inputs, or set TILEWRIGHT_MEMORY_LIMIT"
     assert exe(np.ones((3, 4), np.float32), np.ones((4, 64), np.float32))[0] == 4

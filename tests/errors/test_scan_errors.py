@@ -67,4 +67,4 @@ def test_whole_message() -> None:
     lines = PROGRAM.replace("steps=n", "steps=3").split("\n")
     assert str(raised.value).startswith("this module is not valid")
     assert f"   2 | {lines[1]}" in str(raised.value)
-    assert "mend: scan a value of that type, or give other symbols or another number of steps" in str(raised.value)
+    assert "fix:  scan a value of that type, or give other symbols or another number of steps" in str(raised.value)

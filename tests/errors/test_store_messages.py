@@ -19,7 +19,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
         == f"""\
 compiled code is not kept in {blocked / "store"}
 why:  Not a directory
-mend: set TILEWRIGHT_STORE to a folder you may write, or to off"""
+fix:  set TILEWRIGHT_STORE to a folder you may write, or to off"""
     )
 
 
@@ -32,7 +32,7 @@ def test_a_store_that_everyone_may_write(tmp_path: Path) -> None:
         == f"""\
 compiled code is not kept in {tmp_path}
 why:  everyone may write to it, and so put code into it
-mend: chown and chmod 700 {tmp_path}, or set TILEWRIGHT_STORE to a folder of your own"""
+fix:  chown and chmod 700 {tmp_path}, or set TILEWRIGHT_STORE to a folder of your own"""
     )
 
 
@@ -44,5 +44,5 @@ def test_a_container_cut_short() -> None:
         == """\
 these bytes are not a container of this compiler
 why:  it should have 131 bytes and has 130
-mend: delete the file they came from and make it again"""
+fix:  delete the file they came from and make it again"""
     )

@@ -7,7 +7,7 @@ import pytest
 import tilewright as tw
 
 LOOP = "func f[n](x: f32[n]):\n  {loop}\n    x[i] = 0.0\n"
-FEW = "why:  it counts threads, from 1 to 4096\nmend: leave it out for one on each core"
+FEW = "why:  it counts threads, from 1 to 4096\nfix:  leave it out for one on each core"
 
 
 @pytest.mark.parametrize("threads", [0, -1, 2.0, "2", True, 5000])
@@ -41,7 +41,7 @@ def test_a_number_of_threads_in_the_environment(monkeypatch: pytest.MonkeyPatch)
             "   2 |   parallel i in 0..n grain 0:\n"
             "     |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
             "why:  it counts iterations\n"
-            "mend: write 1",
+            "fix:  write 1",
         ),
         (
             "for i in 0..n grain 4:",
@@ -50,7 +50,7 @@ def test_a_number_of_threads_in_the_environment(monkeypatch: pytest.MonkeyPatch)
             "   2 |   for i in 0..n grain 4:\n"
             "     |   ^^^^^^^^^^^^^^^^^^^^^^\n"
             "why:  only parallel loops are dealt out\n"
-            "mend: leave it out, or write parallel",
+            "fix:  leave it out, or write parallel",
         ),
         (
             "parallel i in 0..n grain n:",
@@ -58,7 +58,7 @@ def test_a_number_of_threads_in_the_environment(monkeypatch: pytest.MonkeyPatch)
             "   1 | func f[n](x: f32[n]):\n"
             "   2 |   parallel i in 0..n grain n:\n"
             "     |                            ^\n"
-            "mend: write a number",
+            "fix:  write a number",
         ),
     ],
     ids=["zero", "serial", "symbol"],

@@ -23,7 +23,7 @@ def test_an_unknown_target(text: str) -> None:
     message = f"""\
 unknown target {text!r}
 why:  a target is a name, then features to add or take away
-mend: take one of {NAMES}; with features: x86-64-v3 +avxvnni -f16c"""
+fix:  take one of {NAMES}; with features: x86-64-v3 +avxvnni -f16c"""
     assert str(fault.value) == message
 
 
@@ -47,7 +47,7 @@ def test_an_unknown_feature(text: str, place: str) -> None:
 unknown feature in target {text!r}
 at:   {place}
 why:  a change is + or - and one of {", ".join(known_features("aarch64"))}
-mend: leave it out, or write for example aarch64 +aes"""
+fix:  leave it out, or write for example aarch64 +aes"""
     )
 
 
@@ -66,13 +66,13 @@ def test_an_architecture_without_a_model(monkeypatch: pytest.MonkeyPatch) -> Non
 there is no machine model for riscv64
 at:   riscv64-unknown-linux-gnu
 why:  the models are for x86_64 and aarch64
-mend: compile for another machine by naming its target, such as x86-64-v3"""
+fix:  compile for another machine by naming its target, such as x86-64-v3"""
     )
 
 
 def test_what_the_message_proposes_is_right() -> None:
     with pytest.raises(UserError) as fault:
         Target.parse("nothing")
-    names, proposal = re.fullmatch(r"take one of (.*); with features: (.*)", fault.value.mend).groups()
+    names, proposal = re.fullmatch(r"take one of (.*); with features: (.*)", fault.value.fix).groups()
     for text in (*names.split(", "), proposal):
         assert str(Target.parse(text)) == text

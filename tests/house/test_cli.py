@@ -291,11 +291,11 @@ def test_doctor_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 cannot use TILEWRIGHT_VERIFY=maybe
 at:   the environment
 why:  it is a switch
-mend: set TILEWRIGHT_VERIFY to 1 or 0, or unset it
+fix:  set TILEWRIGHT_VERIFY to 1 or 0, or unset it
 
 unknown variable TILEWRIGHT_NUM_THREAD
 at:   the environment
-mend: did you mean TILEWRIGHT_NUM_THREADS?
+fix:  did you mean TILEWRIGHT_NUM_THREADS?
 """
     )
 
@@ -348,7 +348,7 @@ def test_a_defect_is_told_as_one_with_its_traceback_in_a_file(monkeypatch: pytes
     assert outcome.code == 70
     found = re.fullmatch(
         r"internal error: ZeroDivisionError in test_cli\.py, line \d+\nat:   (\S+)\nwhy:  no such number\n"
-        r"mend: report it with that file\nThis is a defect in Tilewright, not in your program\.\n",
+        r"fix:  report it with that file\nThis is a defect in Tilewright, not in your program\.\n",
         outcome.err,
     )
     assert found is not None
@@ -360,7 +360,7 @@ def test_a_defect_is_told_as_one_with_its_traceback_in_a_file(monkeypatch: pytes
 @pytest.mark.parametrize(
     ("raised", "code", "text"),
     [
-        (MemoryError(), 3, "there is not enough memory\nmend: take smaller inputs (see --size), or free memory\n"),
+        (MemoryError(), 3, "there is not enough memory\nfix:  take smaller inputs (see --size), or free memory\n"),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
     ],

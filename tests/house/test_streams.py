@@ -77,7 +77,7 @@ def test_a_reader_that_has_gone(words: str, codes: set[int], tmp_path: Path) -> 
 def test_output_that_does_not_fit_is_told_of(words: str, code: int, tmp_path: Path) -> None:
     found, _, err = shell(words, tmp_path)
     assert found == code
-    assert err == "cannot write the output\nwhy:  No space left on device\nmend: send it elsewhere, or make room\n"
+    assert err == "cannot write the output\nwhy:  No space left on device\nfix:  send it elsewhere, or make room\n"
 
 
 @full

@@ -603,7 +603,7 @@ def test_a_file_that_holds_no_rates_is_an_error(
         file.write_text(text)
     with pytest.raises(UserError) as error:
         measured(V4)
-    assert why in str(error.value) and str(file) in str(error.value) and "mend: " in str(error.value)
+    assert why in str(error.value) and str(file) in str(error.value) and "fix:  " in str(error.value)
 
 
 # --- the machine's numbers ----------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_a_name_of_two_operators_is_ambiguous(net: tw.Executable) -> None:
     assert str(error.value) == (
         "total stands for 2 things\n"
         "why:  they are node:ReduceSum 'total' (operator ReduceSum 'total'), node:Neg 'total' (operator Neg 'total')\n"
-        "mend: ask for \"node:ReduceSum 'total'\""
+        "fix:  ask for \"node:ReduceSum 'total'\""
     )
     assert only(tw.why(net, "node:Neg 'total'")).operators
 
@@ -90,7 +90,7 @@ def test_a_name_of_nothing_has_the_nearest_names(net: tw.Executable) -> None:
     assert str(error.value) == (
         "nothing is called dence\n"
         "why:  the nearest names are dense, reduce, reduce_neg, reduce_div\n"
-        "mend: `tilewright why MODEL` lists the kernels; `tilewright show MODEL --after own-results` the operators"
+        "fix:  `tilewright why MODEL` lists the kernels; `tilewright show MODEL --after own-results` the operators"
     )
     for name in ("9", "kernel:none", "operator:99", "value:none", "²"):
         with pytest.raises(tw.UserError):

@@ -185,9 +185,9 @@ def test_a_target_without_the_instruction() -> None:
         "   2 |   instruct x86.avx512vnni.dot_u8i8 = l in 0..16:\n"
         "     |   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "why:  the target has no avx512vnni\n"
-        'mend: target="x86-64-v2 +avx512vnni"'
+        'fix:  target="x86-64-v2 +avx512vnni"'
     )
-    with pytest.raises(UserError, match=r"the target has no dotprod\nmend: tensorize with one of x86\.avx2\.dot_i16, "):
+    with pytest.raises(UserError, match=r"the target has no dotprod\nfix:  tensorize with one of x86\.avx2\.dot_i16, "):
         tw.build(program(INSTRUCTIONS["aarch64.dotprod.dot_i8"]), target="x86-64-v3")
 
 

@@ -437,7 +437,7 @@ def test_a_precision_that_does_not_exist_is_refused(precision: str, tmp_path: Pa
     assert str(caught.value) == (
         f"there is no precision {precision!r}\n"
         "why:  f32 computes as the model says, bf16 may round the factors of f32 products to bf16\n"
-        'mend: take precision="bf16", or leave it out'
+        'fix:  take precision="bf16", or leave it out'
     )
 
 

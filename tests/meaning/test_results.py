@@ -79,9 +79,9 @@ def test_outputs_that_share_memory_are_refused() -> None:
 
 
 def test_wrong_numbers_and_names_are_refused(exe: tw.Executable) -> None:
-    with pytest.raises(tw.UserError, match=r"^out gives 1 arrays, and the program returns 2\nmend: its outputs are s:"):
+    with pytest.raises(tw.UserError, match=r"^out gives 1 arrays, and the program returns 2\nfix:  its outputs are s:"):
         exe(X, out=(np.empty((3, 4), np.float32),))
-    with pytest.raises(tw.UserError, match=r"^no output is called t\nmend: the outputs are s, e"):
+    with pytest.raises(tw.UserError, match=r"^no output is called t\nfix:  the outputs are s, e"):
         exe(X, out={"t": np.empty(3, np.float32)})
 
 

@@ -88,7 +88,7 @@ def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         dump("text", "01-x.graph", blocked)
     assert str(caught.value) == (
-        f"cannot write {blocked}/01-x.graph\nwhy:  File exists\nmend: set TILEWRIGHT_SHOW to a directory you may write"
+        f"cannot write {blocked}/01-x.graph\nwhy:  File exists\nfix:  set TILEWRIGHT_SHOW to a directory you may write"
     )
 
 
@@ -101,7 +101,7 @@ def test_the_verifier_runs_when_asked(tmp_path: Path, monkeypatch: pytest.Monkey
         run_passes("a", passes, show=Show(directory=tmp_path))
     assert str(caught.value) == (
         f"internal error: pass bad made a program that is not valid\nat:   {tmp_path}/02-fault-bad.graph\n"
-        "why:  a bad word\n      line 1\n      it is bad\nmend: report it with that file\n"
+        "why:  a bad word\n      line 1\n      it is bad\nfix:  report it with that file\n"
         "This is a defect in Tilewright, not in your program."
     )
     assert (tmp_path / "02-fault-bad.graph").read_text() == "a b bad\n"
@@ -113,7 +113,7 @@ def test_an_exception_names_the_pass_and_the_program_before_it(tmp_path: Path) -
         run_passes("a", [append("b", level=LOOPS), fail(error)], show=Show(directory=tmp_path))
     assert str(caught.value) == (
         f"internal error: pass fail failed\nat:   {tmp_path}/02-fault-fail.loops\n"
-        "why:  ZeroDivisionError: division by zero\nmend: report it with that file\n"
+        "why:  ZeroDivisionError: division by zero\nfix:  report it with that file\n"
         "This is a defect in Tilewright, not in your program."
     )
     assert caught.value.__cause__ is error

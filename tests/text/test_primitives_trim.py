@@ -169,7 +169,7 @@ class TestFinite:
             assert str(raised.value) == (
                 "parameter w is not finite\n"
                 f"why:  {value} is at [2], and the function leaves out products that are zero of finite numbers\n"
-                "mend: pass numbers without infinities and NaN, or declare w without finite"
+                "fix:  pass numbers without infinities and NaN, or declare w without finite"
             )
 
     def test_programs_that_differ_in_it(self) -> None:

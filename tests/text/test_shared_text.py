@@ -290,7 +290,7 @@ WRONG = [
         "   2 |   y[0] = s0\n"
         "   3 |     where s0 = s1*s1\n"
         "     |                ^^\n"
-        "mend: define it before this line, or use n",
+        "fix:  define it before this line, or use n",
     ),
     (
         "  y[0] = s0\n    where s0 = x[0]\n          s0 = x[1]\n",
@@ -298,7 +298,7 @@ WRONG = [
         "   3 |     where s0 = x[0]\n"
         "   4 |           s0 = x[1]\n"
         "     |           ^^\n"
-        "mend: choose another name",
+        "fix:  choose another name",
     ),
     (
         "  for i in 0..n:\n    where s0 = x[i]\n    y[i] = s0\n",
@@ -306,7 +306,7 @@ WRONG = [
         "   2 |   for i in 0..n:\n"
         "   3 |     where s0 = x[i]\n"
         "     |     ^^^^^\n"
-        "mend: write them in brackets: (s0*s0 where s0 = …)",
+        "fix:  write them in brackets: (s0*s0 where s0 = …)",
     ),
     (
         "  y[0] = s0\n    where s0 = x[0]\n  y[1] = s0\n",
@@ -314,7 +314,7 @@ WRONG = [
         "   3 |     where s0 = x[0]\n"
         "   4 |   y[1] = s0\n"
         "     |          ^^\n"
-        "mend: define it before this line, or use n",
+        "fix:  define it before this line, or use n",
     ),
     (
         "  y[0] = x[0] * (s0 * s0 where s0 = x[1], not = x[2])\n",
@@ -322,7 +322,7 @@ WRONG = [
         "   1 | func f[n](x: f32[n], y: f32[n]):\n"
         "   2 |   y[0] = x[0] * (s0 * s0 where s0 = x[1], not = x[2])\n"
         "     |                                           ^^^\n"
-        "mend: choose another name",
+        "fix:  choose another name",
     ),
     (
         "  y[0] = (s0 x[0] where s0 = x[1])\n",
@@ -330,7 +330,7 @@ WRONG = [
         "   1 | func f[n](x: f32[n], y: f32[n]):\n"
         "   2 |   y[0] = (s0 x[0] where s0 = x[1])\n"
         "     |              ^\n"
-        "mend: remove the rest, or join it",
+        "fix:  remove the rest, or join it",
     ),
     (
         "  y[0] = (s0*s0 where s0 = x[1]; s1 = x[2])\n",
@@ -338,7 +338,7 @@ WRONG = [
         "   1 | func f[n](x: f32[n], y: f32[n]):\n"
         "   2 |   y[0] = (s0*s0 where s0 = x[1]; s1 = x[2])\n"
         "     |                                ^\n"
-        "mend: remove it",
+        "fix:  remove it",
     ),
     (
         "  y[0] = s0*s0\n    where s0\n",
@@ -346,7 +346,7 @@ WRONG = [
         "   2 |   y[0] = s0*s0\n"
         "   3 |     where s0\n"
         "     |             ^\n"
-        "mend: write s0 = value",
+        "fix:  write s0 = value",
     ),
 ]
 

@@ -72,18 +72,18 @@ def test_what_divides_stays_plain() -> None:
         (
             TOTAL,
             "",
-            'why:  an iteration that runs twice must not read what the loop stores\nmend: split(j, 4, tail="peel")',
+            'why:  an iteration that runs twice must not read what the loop stores\nfix:  split(j, 4, tail="peel")',
         ),
         (
             OPEN,
             "",
-            'why:  the inner loop of 4 iterations cannot be moved back into n\nmend: split(j, 4, tail="mask")',
+            'why:  the inner loop of 4 iterations cannot be moved back into n\nfix:  split(j, 4, tail="mask")',
         ),
         (
             DOUBLE,
             "parallel",
             "why:  iterations of a parallel loop may run at the same time, and some would run twice\n"
-            "mend: split it while it is serial",
+            "fix:  split it while it is serial",
         ),
     ],
 )

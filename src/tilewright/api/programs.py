@@ -76,7 +76,7 @@ def _checked(module: Module) -> Module:
         raise UserError(
             f"cannot compile the loops function {module.entry}",
             why="compile takes a module whose entry is a graph",
-            mend="build it: tilewright.build(function)",
+            fix="build it: tilewright.build(function)",
         )
     return module
 
@@ -103,7 +103,7 @@ def build(function: Function, *, target: str | Target = "native", threads: int |
         raise UserError(
             f"cannot build a {type(function).__name__}",
             why="build takes a loops function",
-            mend="compile a graph with tilewright.compile",
+            fix="compile a graph with tilewright.compile",
         )
     check_kind("target", target, (str, Target), "the name of a machine, or a Target", 'target="native"')
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
@@ -128,7 +128,7 @@ def _check_no_threads(function: Function) -> None:
                 f"cannot build {function.name}",
                 where=place_of(function, Fault(s, "", part=f"{s.thread} = {s.var.name}")),
                 why=f"loop {s.var.name} is bound to {s.thread}, and the target has no such threads",
-                mend="build the program before bind, or print it",
+                fix="build the program before bind, or print it",
             )
 
 

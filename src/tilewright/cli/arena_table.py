@@ -27,7 +27,7 @@ def read_sizes(words: Sequence[str]) -> dict[str, int]:
     for word in words:
         name, _, text = word.partition("=")
         if not name or not text.isascii() or not text.isdigit():
-            raise UserError(f"cannot use --size {word}", why="it is no NAME=N", mend=f"write --size {name or 'n'}=32")
+            raise UserError(f"cannot use --size {word}", why="it is no NAME=N", fix=f"write --size {name or 'n'}=32")
         found[name] = int(text)
     return found
 

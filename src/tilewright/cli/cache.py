@@ -43,7 +43,7 @@ def cache(action: What, as_json: options.Json = False) -> int:
     """
     store = Store.default()
     if store.path is None:
-        raise UserError("there is no store", why="TILEWRIGHT_STORE is off", mend="set it to a folder, or leave it out")
+        raise UserError("there is no store", why="TILEWRIGHT_STORE is off", fix="set it to a folder, or leave it out")
     match action:
         case Action.ls:
             return _list(store, as_json)

@@ -59,7 +59,7 @@ def compile(
       tilewright compile model.onnx --target x86-64-v3 --target x86-64-v4
     """
     if is_compiled(model):
-        raise UserError("the model is compiled already", where=model, mend="run it: tilewright run")
+        raise UserError("the model is compiled already", where=model, fix="run it: tilewright run")
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     names = list(dict.fromkeys(targets)) or ["native"]
     made = [compile_model(model, name, how=How(level, off, dims, precision, denormals)) for name in names]

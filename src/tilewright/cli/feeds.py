@@ -52,7 +52,7 @@ def make_feeds(ports: Sequence[Port], inputs: Sequence[str], sizes: Sequence[str
     for word in inputs:
         for port, array, origin in _read_input(word, ports):
             if port.name in feeds.origins:
-                raise UserError(f"input {port.name} is given twice", where=f"--input {word}", mend="give it once")
+                raise UserError(f"input {port.name} is given twice", where=f"--input {word}", fix="give it once")
             feeds.origins[port.name] = origin
             if array.ndim == 0 and port.type.rank and origin == "given":
                 values[port.name] = array
@@ -81,7 +81,7 @@ def _missing(ports: Sequence[Port]) -> UserError:
     first = ports[0].name
     return UserError(
         f"missing {'input' if len(ports) == 1 else 'inputs'}: {', '.join(map(str, ports))}",
-        mend=f"give --input {first}=@{first}.npy, or --random for random data",
+        fix=f"give --input {first}=@{first}.npy, or --random for random data",
     )
 
 
@@ -93,7 +93,7 @@ def _read_input(word: str, ports: Sequence[Port]) -> list[tuple[Port, Array, str
     name = max((p.name for p in ports if word.startswith(f"{p.name}=")), key=len, default=word.partition("=")[0])
     if "=" not in word:
         raise UserError(
-            f"cannot use --input {word}", why="it has no =", mend=f"write --input {word}=@{word}.npy, or {word}=VALUE"
+            f"cannot use --input {word}", why="it has no =", fix=f"write --input {word}=@{word}.npy, or {word}=VALUE"
         )
     port, text = _find_port(name, ports, word), word[len(name) + 1 :]
     if text.startswith("@"):
@@ -109,7 +109,7 @@ def _find_port(name: str, ports: Sequence[Port], word: str) -> Port:
         f"no input is called {name!r}",
         where=f"--input {word}",
         why=f"the inputs are {', '.join(map(str, ports))}" if ports else "the model takes no inputs",
-        mend=f"write --input {ports[0].name}=@{ports[0].name}.npy" if ports else "leave it out",
+        fix=f"write --input {ports[0].name}=@{ports[0].name}.npy" if ports else "leave it out",
     )
 
 
@@ -126,7 +126,7 @@ def _read_array(path: str, word: str) -> Array:
         f"cannot use {path} for one input",
         where=f"--input {word}",
         why=f"it holds arrays with names of their own: {', '.join(_read_archive(path, word)) or 'none'}",
-        mend=f"write --input @{path} to give them by their names",
+        fix=f"write --input @{path} to give them by their names",
     )
 
 
@@ -142,7 +142,7 @@ def _unreadable(path: str, word: str, form: str, error: Exception) -> UserError:
     if isinstance(error, OSError) and error.strerror:
         return UserError(f"cannot read {path}", where=f"--input {word}", why=error.strerror)
     if os.path.exists(path) and os.path.getsize(path) == 0:
-        return UserError(f"cannot read {path}", where=f"--input {word}", why="it is empty", mend=f"give {form}")
+        return UserError(f"cannot read {path}", where=f"--input {word}", why="it is empty", fix=f"give {form}")
     return UserError(f"cannot read {path}", where=f"--input {word}", why=f"it is not {form}, or it is damaged")
 
 
@@ -161,7 +161,7 @@ def _parse_value(text: str, port: Port, word: str) -> Array:
         raise UserError(
             f"cannot use --input {word}",
             why=f"{text!r} is no number and no list of numbers",
-            mend=f"write {port.name}=0.5, {port.name}=[1,2,3], or {port.name}=@{port.name}.npy for a file",
+            fix=f"write {port.name}=0.5, {port.name}=[1,2,3], or {port.name}=@{port.name}.npy for a file",
         )
     with np.errstate(all="ignore"):
         converted = array.astype(port.dtype.numpy)
@@ -188,13 +188,13 @@ def _read_sizes(words: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
         name, text = name.strip(), text.strip()
         if not equals or not text.isascii() or not text.isdigit() or int(text[:20]) >= 2**63:
             why = f"{text!r} is no whole number from 0" if equals else "it has no ="
-            raise UserError(f"cannot use --size {word}", why=why, mend=f"write --size {name or 'n'}=32")
+            raise UserError(f"cannot use --size {word}", why=why, fix=f"write --size {name or 'n'}=32")
         if name not in known:
             raise UserError(
                 f"no dimension is called {name!r}",
                 where=f"--size {word}",
                 why=f"the dimensions are {', '.join(known)}" if known else "all dimensions of the inputs are fixed",
-                mend=f"write --size {known[0]}={text}" if known else "leave it out",
+                fix=f"write --size {known[0]}={text}" if known else "leave it out",
             )
         sizes[name] = int(text)
     return sizes
@@ -213,7 +213,7 @@ def _choose_sizes(feeds: Feeds, ports: Sequence[Port], sizes: Mapping[str, int],
                 raise UserError(
                     f"--size {extent.name}={sizes[extent.name]} does not fit input {port.name}",
                     why=f"dimension {axis} of its shape {array.shape} is {count}",
-                    mend=f"leave --size {extent.name} out, or give another {port.name}",
+                    fix=f"leave --size {extent.name} out, or give another {port.name}",
                 )
             feeds.sizes.setdefault(extent.name, count)
     for symbol in _symbols(ports) if needed else ():
@@ -239,7 +239,7 @@ def _shape(port: Port, sizes: Mapping[str, int]) -> tuple[int, ...]:
         raise UserError(
             f"input {port.name} is too large to make",
             why=f"the shape {shape} of {port} takes {wanted:,} bytes, and the limit is {limit:,}",
-            mend=f"take smaller sizes, or set {settings.MEMORY_LIMIT.name}",
+            fix=f"take smaller sizes, or set {settings.MEMORY_LIMIT.name}",
         )
     return shape
 

@@ -64,7 +64,7 @@ def _tell(error: TilewrightError) -> int:
 
 def _out_of_memory(error: MemoryError) -> RuntimeFault:
     return RuntimeFault(
-        "there is not enough memory", why=str(error) or None, mend="take smaller inputs (see --size), or free memory"
+        "there is not enough memory", why=str(error) or None, fix="take smaller inputs (see --size), or free memory"
     )
 
 
@@ -81,7 +81,7 @@ def _defect(error: Exception) -> InternalError:
         f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}",
         where=place,
         why=str(error) or None,
-        mend="report it with that file" if place else "report it",
+        fix="report it with that file" if place else "report it",
     )
 
 

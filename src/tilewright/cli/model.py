@@ -60,12 +60,12 @@ def read_dims(words: Sequence[str]) -> dict[str, int]:
         name, equals, text = (part.strip() for part in word.partition("="))
         if not equals or not text.isascii() or not text.isdigit():
             why = f"{text!r} is no whole number from 0" if equals else "it has no ="
-            raise UserError(f"cannot use --dim {word}", why=why, mend=f"write --dim {name or 'n'}=1")
+            raise UserError(f"cannot use --dim {word}", why=why, fix=f"write --dim {name or 'n'}=1")
         if sizes.setdefault(name, int(text[:20])) != int(text[:20]):
             raise UserError(
                 f"--dim {word} contradicts --dim {name}={sizes[name]}",
                 why="a program is compiled for one size of a dimension",
-                mend="leave one of them out; a dimension that is not given may have any size",
+                fix="leave one of them out; a dimension that is not given may have any size",
             )
     return sizes
 
@@ -80,7 +80,7 @@ def _check_no_choices(path: str, target: str, how: How) -> None:
             f"{given} does not go with a compiled file",
             where=path,
             why="it says how a model is compiled, and the file holds machine code",
-            mend=f"give it to `tilewright compile`, or leave {given} out",
+            fix=f"give it to `tilewright compile`, or leave {given} out",
         )
 
 
@@ -97,7 +97,7 @@ def check_runnable(target: str) -> None:
         f"cannot run code for {wanted} on this machine",
         where=f"--target {target}",
         why=why,
-        mend="leave --target out; `tilewright show` compiles for any target",
+        fix="leave --target out; `tilewright show` compiles for any target",
     )
 
 

@@ -84,11 +84,11 @@ def choose(words: str | None) -> tuple[list[Peer], list[str]]:
         if peer is None:
             known = ", ".join(p.name for p in PEERS)
             raise UserError(
-                f"no runtime called {name!r} is known", where=f"--vs {words}", mend=f"take some of {known}, or none"
+                f"no runtime called {name!r} is known", where=f"--vs {words}", fix=f"take some of {known}, or none"
             )
         if not peer.is_installed:
             raise UserError(
-                f"{name} is not installed", where=f"--vs {words}", mend=f"pip install {name}, or leave it out of --vs"
+                f"{name} is not installed", where=f"--vs {words}", fix=f"pip install {name}, or leave it out of --vs"
             )
         chosen.append(peer)
     return chosen, []

@@ -87,7 +87,7 @@ def run(
             "--compare does not go with a compiled file",
             where=model,
             why="it holds machine code, and no graph that could be evaluated",
-            mend="give the model it was compiled from",
+            fix="give the model it was compiled from",
         )
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)

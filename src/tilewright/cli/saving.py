@@ -30,8 +30,8 @@ def place_for(path: str, option: str, model: str, inputs: Sequence[str] = (), en
     if obstacle is None and os.path.lexists(place) and not is_compiled(model):
         obstacle = find_obstacle(place, files_with_weights(model))
     if obstacle is not None:
-        mend = f"write {option} out{ending}" if ending else "give a fresh name in a directory of yours"
-        raise UserError(f"cannot write {path}", where=f"{option} {path}", why=obstacle, mend=mend)
+        fix = f"write {option} out{ending}" if ending else "give a fresh name in a directory of yours"
+        raise UserError(f"cannot write {path}", where=f"{option} {path}", why=obstacle, fix=fix)
     return place
 
 

@@ -50,7 +50,7 @@ def write_page(model: str, file: str, target: str, threads: int | None, how: How
             measure = measured.wanted and runs
             text = tw.page(executable, feeds.arrays, title=Path(model).stem, seconds=seconds, measure=measure)
     except RuntimeFault as fault:
-        mend = "give inputs that it takes with --input, or leave measuring out with --no-measure"
-        raise RuntimeFault(fault.what, where=fault.where, why=fault.why, mend=mend) from None
+        fix = "give inputs that it takes with --input, or leave measuring out with --no-measure"
+        raise RuntimeFault(fault.what, where=fault.where, why=fault.why, fix=fix) from None
     save_text(place, text)
     note(f"{place} holds the page, {size(place.stat().st_size)}; open it with a browser")

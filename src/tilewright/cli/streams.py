@@ -47,7 +47,7 @@ def end_lost_output(error: OSError) -> int:
     if gone:
         drop(sys.stderr)
         return UNREAD
-    fault = RuntimeFault("cannot write the output", why=error.strerror, mend="send it elsewhere, or make room")
+    fault = RuntimeFault("cannot write the output", why=error.strerror, fix="send it elsewhere, or make room")
     tell(str(fault))
     return fault.exit_code
 

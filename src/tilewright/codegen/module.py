@@ -145,7 +145,7 @@ def _no_f16(function: Function, target: Target) -> UserError:
         f"cannot compile f16 for the target {target}",
         where=", ".join(function.source) or f"the function {function.name}",
         why="it has no instructions that convert between f16 and f32 (F16C)",
-        mend="compile for x86-64-v3 or later, or keep the data in bf16 or f32",
+        fix="compile for x86-64-v3 or later, or keep the data in bf16 or f32",
     )
 
 

@@ -139,7 +139,7 @@ def dump(text: str, file_name: str, directory: Path) -> Path:
     except OSError as fault:
         reason = fault.strerror or str(fault)
         raise UserError(
-            f"cannot write {path}", why=reason, mend=f"set {settings.SHOW.name} to a directory you may write"
+            f"cannot write {path}", why=reason, fix=f"set {settings.SHOW.name} to a directory you may write"
         ) from None
     return path
 
@@ -183,7 +183,7 @@ def _failure(
         f"pass {step.name} {verb}",
         where=where,
         why=why,
-        mend="report it with that file" if where else f"run again with {settings.SHOW.name}=a directory, and report it",
+        fix="report it with that file" if where else f"run again with {settings.SHOW.name}=a directory, and report it",
     )
 
 

@@ -77,11 +77,11 @@ def read_switches(level: int, off: Iterable[str], since: Mapping[str, int], prec
         raise UserError(
             f"there is no precision {precision!r}",
             why=f"{PLAIN} computes as the model says, {HALF} may round the factors of f32 products to bf16",
-            mend=f'take precision="{HALF}", or leave it out',
+            fix=f'take precision="{HALF}", or leave it out',
         )
     optional = [name for name, least in since.items() if least > NEEDED]
     for name in sorted(names):
         if name not in optional:
             known = "the program cannot do without it" if name in since else "no pass is called that"
-            raise UserError(f"cannot switch off {name}", why=known, mend=f"take some of {', '.join(optional)}")
+            raise UserError(f"cannot switch off {name}", why=known, fix=f"take some of {', '.join(optional)}")
     return Switches(level, names, precision)

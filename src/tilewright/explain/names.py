@@ -55,7 +55,7 @@ def find(program: ProgramFacts, asked: str) -> Found:
         listed = ", ".join(f"{f.name} ({f.what})" for f in reversed(distinct.values()))
         first = next(reversed(distinct.values())).name
         raise UserError(
-            f"{asked} stands for {len(distinct)} things", why=f"they are {listed}", mend=f"ask for {first!r}"
+            f"{asked} stands for {len(distinct)} things", why=f"they are {listed}", fix=f"ask for {first!r}"
         )
     return next(iter(distinct.values()))
 
@@ -152,5 +152,5 @@ def _unknown(program: ProgramFacts, asked: str) -> UserError:
     return UserError(
         f"nothing is called {asked}",
         why=why,
-        mend="`tilewright why MODEL` lists the kernels; `tilewright show MODEL --after own-results` the operators",
+        fix="`tilewright why MODEL` lists the kernels; `tilewright show MODEL --after own-results` the operators",
     )

@@ -190,6 +190,6 @@ def facts_of(origin: Origin | None) -> ProgramFacts:
         raise UserError(
             "there is no plan to explain",
             why="a loops function is one kernel already, and who built it scheduled it",
-            mend="print the trace of its schedule: s.trace.explain()",
+            fix="print the trace of its schedule: s.trace.explain()",
         )
     return ProgramFacts(origin)

@@ -366,7 +366,7 @@ def const(value: Number, dtype: DType = dtypes.index) -> Const:
             raise UserError(
                 "a size or an index is too large to compute with",
                 why=f"it is {value}, and 64 bits hold {dtypes.index.min} to {dtypes.index.max}",
-                mend="make the sizes, or the attributes that they follow from, smaller",
+                fix="make the sizes, or the attributes that they follow from, smaller",
             )
         return Const(value, dtype)
     return Const(meaning.to_dtype(value, dtype), dtype)

@@ -68,7 +68,7 @@ def parse(text: str, names: Mapping[str, Expr], expected: DType | None = None, s
     parser = ExprParser(Tokens(text, source, blocks=False), names)
     e = parser.expression(expected)
     if parser.tokens.here.kind != "end":
-        raise parser.tokens.error(f"expected the end before {parser.tokens.here}", mend="remove the rest, or join it")
+        raise parser.tokens.error(f"expected the end before {parser.tokens.here}", fix="remove the rest, or join it")
     return e
 
 
@@ -95,11 +95,11 @@ class ExprParser:
 
     def element(self, token: Token) -> Expr:
         """The element of the buffer that `token` names; the next token is its `[`."""
-        raise self.tokens.error(f"{token} has no elements here", token, mend="use variables and numbers only")
+        raise self.tokens.error(f"{token} has no elements here", token, fix="use variables and numbers only")
 
     def constant(self, at: Token) -> Expr:
         """The element of a module constant, after `@`."""
-        raise self.tokens.error("module constants have no place here", at, mend="use variables and numbers only")
+        raise self.tokens.error("module constants have no place here", at, fix="use variables and numbers only")
 
     def applied(self, token: Token, args: list[Operand]) -> Expr | None:
         """What a function of another level makes of its arguments; None where there is none of the name."""
@@ -110,10 +110,10 @@ class ExprParser:
         import difflib
 
         near = difflib.get_close_matches(token.text, list(known), 3, 0.5) or sorted(known)[:16]
-        mend = f"use {'one of: ' if len(near) > 1 else ''}{', '.join(near)}" if near else "define it before this line"
+        fix = f"use {'one of: ' if len(near) > 1 else ''}{', '.join(near)}" if near else "define it before this line"
         if near and what in ("variable", "buffer"):
-            mend = f"define it before this line, or {mend}"
-        return self.tokens.error(f"unknown {what} {token}", token, mend=mend)
+            fix = f"define it before this line, or {fix}"
+        return self.tokens.error(f"unknown {what} {token}", token, fix=fix)
 
     def expression(self, expected: DType | None = None) -> Expr:
         """An expression whose surroundings give the type `expected`, or none."""
@@ -129,8 +129,8 @@ class ExprParser:
         length = plus(polynomial(last), polynomial(first), -1)
         count = length.get((), 0)
         if length != {(): count} or count < 1 or first.dtype is not dtypes.index or first.lanes != 1:
-            mend = "write the end as the begin plus a number: i:i + 16"
-            raise self.tokens.error("the length of this slice is no positive number", colon, mend=mend)
+            fix = "write the end as the begin plus a number: i:i + 16"
+            raise self.tokens.error("the length of this slice is no positive number", colon, fix=fix)
         return Ramp(first, const(1), count)
 
     def indices(self) -> tuple[Expr, ...]:
@@ -185,7 +185,7 @@ class ExprParser:
             self.tokens.take()
             right = self.operand(strength + 1)
             if strength == COMPARE and self.tokens.here.kind == "symbol" and self.tokens.here.text in _comparisons:
-                raise self.tokens.error("comparisons do not chain", mend="write a < b and b < c")
+                raise self.tokens.error("comparisons do not chain", fix="write a < b and b < c")
             left = self.combine(token, build, [left, right], strength <= COMPARE)
 
     def combine(self, token: Token, build: Build, operands: list[Operand], settled: bool = False) -> Operand:
@@ -205,37 +205,35 @@ class ExprParser:
 
     def _check_alike(self, token: Token, a: Expr, b: Expr) -> None:
         if a.dtype is not b.dtype:
-            mend = f"convert one of them: {a.dtype}(…) or {b.dtype}(…)"
-            raise self.tokens.error(
-                f"{token} of {a.dtype} and {b.dtype}", token, why="operands have one type", mend=mend
-            )
+            fix = f"convert one of them: {a.dtype}(…) or {b.dtype}(…)"
+            raise self.tokens.error(f"{token} of {a.dtype} and {b.dtype}", token, why="operands have one type", fix=fix)
         if a.lanes != b.lanes:
-            mend = f"repeat the scalar: broadcast(…, {max(a.lanes, b.lanes)})"
-            raise self.tokens.error(f"{token} of {a.lanes} and {b.lanes} lanes", token, mend=mend)
+            fix = f"repeat the scalar: broadcast(…, {max(a.lanes, b.lanes)})"
+            raise self.tokens.error(f"{token} of {a.lanes} and {b.lanes} lanes", token, fix=fix)
 
     def _number(self, literal: Literal, dtype: DType) -> Const:
         """The constant of a type, if it has that value."""
         value, token = literal.value, literal.token
         if dtype.is_bool:
-            raise self.tokens.error("a number where a truth value is needed", token, mend="write true or false")
+            raise self.tokens.error("a number where a truth value is needed", token, fix="write true or false")
         if dtype.is_int:
             if isinstance(value, float):
-                raise self.tokens.error(f"{value} is no {dtype}", token, mend=f"write an integer, or f32({value})")
+                raise self.tokens.error(f"{value} is no {dtype}", token, fix=f"write an integer, or f32({value})")
             if not dtype.min <= value <= dtype.max:
-                mend = f"{dtype} holds {dtype.min} to {dtype.max}"
-                raise self.tokens.error(f"{value} is no {dtype}", token, mend=mend)
+                fix = f"{dtype} holds {dtype.min} to {dtype.max}"
+                raise self.tokens.error(f"{value} is no {dtype}", token, fix=fix)
             return Const(value, dtype)
         result = meaning.to_dtype(value, dtype)
         if math.isinf(result) and token.text != "inf":
-            raise self.tokens.error(f"{token} is too large for {dtype}", token, mend="write inf, or a wider type")
+            raise self.tokens.error(f"{token} is too large for {dtype}", token, fix="write inf, or a wider type")
         return Const(result, dtype)
 
     def _first(self) -> Operand:
         """An operand with the operators before it."""
         self._depth += 1
         if self._depth > DEEPEST:
-            mend = "name parts with let"
-            raise self.tokens.error(f"more than {DEEPEST} brackets inside one another", mend=mend)
+            fix = "name parts with let"
+            raise self.tokens.error(f"more than {DEEPEST} brackets inside one another", fix=fix)
         token = self.tokens.here
         result: Operand
         if token.kind in ("int", "float", "string"):
@@ -265,7 +263,7 @@ class ExprParser:
                 return self._literal()
             self.tokens.take()
             return self.combine(token, lambda a: Call(INTRINSICS["neg"], (a,)), [self.operand(NEGATE)])
-        raise self.tokens.error(f"expected an expression before {token}", mend="write a number, a name or a bracket")
+        raise self.tokens.error(f"expected an expression before {token}", fix="write a number, a name or a bracket")
 
     def _where(self, where: int) -> Expr:
         """A bracket with definitions at its end, from the place `where` on: they are read before what uses them."""
@@ -278,7 +276,7 @@ class ExprParser:
         end = self.tokens.jump(begin)
         value = self.expression()
         if self.tokens.place != where:
-            raise self.tokens.error(f"expected where before {self.tokens.here}", mend="remove the rest, or join it")
+            raise self.tokens.error(f"expected where before {self.tokens.here}", fix="remove the rest, or join it")
         self._definitions.pop()
         self.tokens.jump(end)
         return value
@@ -288,7 +286,7 @@ class ExprParser:
         token = self.tokens.name("the name of a shared part")
         if token.text in found or token.text in WORDS:
             taken = "defined already" if token.text in found else "a word of the language"
-            raise self.tokens.error(f"{token} is {taken}", token, mend="choose another name")
+            raise self.tokens.error(f"{token} is {taken}", token, fix="choose another name")
         self.tokens.expect("=", f"write {token} = value")
         found[token.text] = self.expression()
 
@@ -307,15 +305,15 @@ class ExprParser:
         if token.kind == "name":
             return Pending((Literal(token, sign * _spoken[token.text]),))
         if token.kind == "string":
-            raise self.tokens.error("a string is no value here", token, mend="write a number or a name")
+            raise self.tokens.error("a string is no value here", token, fix="write a number or a name")
         if len(token.text) > 400:
-            raise self.tokens.error(f"a number of {len(token.text)} digits", token, mend="write a shorter one")
+            raise self.tokens.error(f"a number of {len(token.text)} digits", token, fix="write a shorter one")
         value = int(token.text) if token.kind == "int" else float(token.text)
         return Pending((Literal(token, sign * value),))
 
     def _word(self) -> Operand:
-        mend = "write a number, a name or a bracket"
-        token = self.tokens.expect_kind("name", "an expression", mend)
+        fix = "write a number, a name or a bracket"
+        token = self.tokens.expect_kind("name", "an expression", fix)
         if token.text in ("true", "false"):
             return Const(token.text == "true", dtypes.bool_)
         if token.text in _spoken:
@@ -359,8 +357,8 @@ class ExprParser:
 
     def _check_count(self, token: Token, args: list[Operand], count: int) -> None:
         if len(args) != count:
-            mend = f"give it {count}"
-            raise self.tokens.error(f"{token} takes {count} arguments, not {len(args)}", token, mend=mend)
+            fix = f"give it {count}"
+            raise self.tokens.error(f"{token} takes {count} arguments, not {len(args)}", token, fix=fix)
 
     def _conversion(self, token: Token, dtype: DType) -> Expr:
         """`f64(0.5)` is the number of that type; `f64(x)` converts."""
@@ -381,7 +379,7 @@ class ExprParser:
             self.tokens.expect(",", "write ramp(base, stride, lanes)")
         count = self.tokens.integer("a number of lanes")
         if not 1 <= count <= 4096:
-            raise self.tokens.error(f"a vector of {count} lanes", token, mend="write 1 to 4096 lanes")
+            raise self.tokens.error(f"a vector of {count} lanes", token, fix="write 1 to 4096 lanes")
         self.tokens.expect(")", "close the bracket")
         build: Build = Ramp if token.text == "ramp" else Broadcast
         return self.combine(token, lambda *values: build(*values, count), args)

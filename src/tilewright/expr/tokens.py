@@ -115,14 +115,14 @@ class Tokens:
         """The next token if it is this word or symbol, taken."""
         return self.take() if self.at(text) else None
 
-    def expect(self, text: str, mend: str | None = None) -> Token:
+    def expect(self, text: str, fix: str | None = None) -> Token:
         if not self.at(text):
-            raise self.error(f"expected {text} before {self.here}", mend=mend or f"put {text} here")
+            raise self.error(f"expected {text} before {self.here}", fix=fix or f"put {text} here")
         return self.take()
 
-    def expect_kind(self, kind: str, what: str, mend: str) -> Token:
+    def expect_kind(self, kind: str, what: str, fix: str) -> Token:
         if self.here.kind != kind:
-            raise self.error(f"expected {what} before {self.here}", mend=mend)
+            raise self.error(f"expected {what} before {self.here}", fix=fix)
         return self.take()
 
     def name(self, what: str) -> Token:
@@ -143,7 +143,7 @@ class Tokens:
                 return chr(int(match[2], 16))
             if match[1] not in _escaped:
                 raise self.error(
-                    f"unknown escape {match[0]} in a string", token, mend='use one of \\\\ \\" \\n \\t \\r \\u{…}'
+                    f"unknown escape {match[0]} in a string", token, fix='use one of \\\\ \\" \\n \\t \\r \\u{…}'
                 )
             return _escaped[match[1]]
 
@@ -153,14 +153,14 @@ class Tokens:
         """A plain number of at least 0, no expression."""
         token = self.expect_kind("int", what, "write a number")
         if len(token.text) > 18:
-            raise self.error(f"{what} of {len(token.text)} digits", token, mend="write a number below 10**18")
+            raise self.error(f"{what} of {len(token.text)} digits", token, fix="write a number below 10**18")
         return int(token.text)
 
-    def error(self, what: str, token: Token | None = None, *, why: str | None = None, mend: str) -> UserError:
+    def error(self, what: str, token: Token | None = None, *, why: str | None = None, fix: str) -> UserError:
         """The error at a token, by default the next one."""
         token = token or self.here
         where = Snippet(self.text, token.line, token.column, token.column + max(1, len(token.text)), name=self.source)
-        return UserError(what, where=where, why=why, mend=mend)
+        return UserError(what, where=where, why=why, fix=fix)
 
     def _scan(self) -> Iterator[Token]:
         position, line, start = 0, 1, 0
@@ -180,8 +180,8 @@ class Tokens:
 
     def _unreadable(self, token: Token) -> UserError:
         if token.text == '"':
-            return self.error("a string without an end", token, mend='close it on the same line with "')
-        return self.error(f"the character {token.text!r} has no meaning here", token, mend="remove it")
+            return self.error("a string without an end", token, fix='close it on the same line with "')
+        return self.error(f"the character {token.text!r} has no meaning here", token, fix="remove it")
 
     def _scan_blocks(self) -> Iterator[Token]:
         """Tokens with line ends that count, and indentation as brackets of its own."""
@@ -205,7 +205,7 @@ class Tokens:
 
     def _indentation(self, first: Token, indents: list[int]) -> Iterator[Token]:
         if "\t" in self._lines[first.line - 1][: first.column - 1]:
-            raise self.error("a tab in the indentation", first, mend="indent with spaces")
+            raise self.error("a tab in the indentation", first, fix="indent with spaces")
         if first.column > indents[-1]:
             indents.append(first.column)
             yield Token("indent", "", first.line, first.column)
@@ -214,4 +214,4 @@ class Tokens:
             yield Token("dedent", "", first.line, first.column)
         if first.column != indents[-1]:
             outer = ", ".join(str(i - 1) for i in indents)
-            raise self.error("this indentation matches no line above", first, mend=f"indent by one of: {outer}")
+            raise self.error("this indentation matches no line above", first, fix=f"indent by one of: {outer}")

@@ -68,7 +68,7 @@ def _kind(hint: Any, where: str) -> Kind:
     if isinstance(hint, type) and issubclass(hint, LEAVES):
         return Kind(hint)
     names = ", ".join(c.__name__ for c in LEAVES)
-    raise InternalError(f"{where}: no attribute can have the type {hint}", mend=f"take {names}, or tuples of them")
+    raise InternalError(f"{where}: no attribute can have the type {hint}", fix=f"take {names}, or tuples of them")
 
 
 def fitted(value: Any, kind: Kind, where: str) -> Any:

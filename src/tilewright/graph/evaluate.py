@@ -97,7 +97,7 @@ def arrays_in_order(function: str, names: Sequence[str], inputs: Inputs) -> list
     if set(inputs) != set(names):
         wrong = [f"{n} is missing" for n in names if n not in inputs]
         wrong += [f"there is no input {n}" for n in inputs if n not in names]
-        raise UserError(f"cannot call {function}", why="; ".join(wrong), mend=f"give {_list(names)}")
+        raise UserError(f"cannot call {function}", why="; ".join(wrong), fix=f"give {_list(names)}")
     return [np.asarray(inputs[n]) for n in names]
 
 

@@ -163,9 +163,9 @@ class TypeContext:
                             "take a smaller number",
                         )
 
-    def error(self, why: str, mend: str | None = None) -> UserError:
+    def error(self, why: str, fix: str | None = None) -> UserError:
         """The error for this operator: what and where are filled in."""
-        return UserError(f"cannot type {self.op}", where=self.source or None, why=why, mend=mend)
+        return UserError(f"cannot type {self.op}", where=self.source or None, why=why, fix=fix)
 
 
 class Op(ABC):

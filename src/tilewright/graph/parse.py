@@ -48,10 +48,10 @@ def parse_module(text: str, constants: Constants | None = None, source: str | No
         start = tokens.here
         function = _function(tokens)
         if function.name in functions:
-            raise tokens.error(f"a second function {function.name}", start, mend="give it another name")
+            raise tokens.error(f"a second function {function.name}", start, fix="give it another name")
         functions[function.name] = function
     if not functions:
-        raise tokens.error("there is no function in this text", mend="begin with: graph main(x: f32[4]) -> x:")
+        raise tokens.error("there is no function in this text", fix="begin with: graph main(x: f32[4]) -> x:")
     entry = "main" if "main" in functions else next(iter(functions))
     return Module(functions, dict(constants or {}), entry)
 
@@ -61,7 +61,7 @@ def _function(tokens: Tokens) -> AnyFunction:
         return GraphParser(tokens).function()
     if tokens.at("func"):
         return FunctionParser(tokens).function()
-    raise tokens.error(f"expected a function before {tokens.here}", mend="begin with graph or func")
+    raise tokens.error(f"expected a function before {tokens.here}", fix="begin with graph or func")
 
 
 class GraphParser:
@@ -116,7 +116,7 @@ class GraphParser:
         """A name that nothing in the function has yet."""
         token = self.tokens.name(what)
         if token.text in self.symbols or token.text in self.values:
-            raise self.tokens.error(f"{token} is defined already", token, mend="take another name")
+            raise self.tokens.error(f"{token} is defined already", token, fix="take another name")
         return token
 
     def params(self) -> tuple[Value, ...]:
@@ -198,7 +198,7 @@ class GraphParser:
         while True:
             token = self.fresh("a value or symbol")
             if any(token.text == other.text for other, _ in outputs):
-                raise self.tokens.error(f"{token} is defined twice here", token, mend="take another name")
+                raise self.tokens.error(f"{token} is defined twice here", token, fix="take another name")
             if self.tokens.accept(":"):
                 outputs.append((token, self.tensor_type()))
             else:
@@ -217,7 +217,7 @@ class GraphParser:
         else:
             token = self.tokens.name("a value")
             if fields:
-                raise self.tokens.error(f"the input {token} stands after a field", token, mend="write inputs first")
+                raise self.tokens.error(f"the input {token} stands after a field", token, fix="write inputs first")
             if token.text not in self.values:
                 raise self.exprs.unknown(token, "value", self.values)
             inputs.append(self.values[token.text])
@@ -228,7 +228,7 @@ class GraphParser:
         if token.text not in kinds:
             raise self.exprs.unknown(token, "field", kinds)
         if token.text in fields:
-            raise self.tokens.error(f"{token} is given twice", token, mend="remove one of the two")
+            raise self.tokens.error(f"{token} is given twice", token, fix="remove one of the two")
         self.tokens.expect("=")
         if op.attributes is Constant and token.text == "name":
             self.tokens.expect("@", "write @ before the name of a constant")
@@ -245,12 +245,12 @@ class GraphParser:
                 del fields[field]
         absent = [f for f in field_kinds(op.attributes) if f not in fields and f not in op.attributes._defaults]
         if absent:
-            mend = f"write {absent[0]}=…"
-            raise self.tokens.error(f"{op.name} has no {' and no '.join(absent)}", token, mend=mend)
+            fix = f"write {absent[0]}=…"
+            raise self.tokens.error(f"{op.name} has no {' and no '.join(absent)}", token, fix=fix)
         try:
             return op.attributes(**fields) if fields else op.attributes()
         except InternalError as fault:
-            raise self.tokens.error(fault.what, token, mend="write a value of that kind") from None
+            raise self.tokens.error(fault.what, token, fix="write a value of that kind") from None
 
     def value(self, kind: Kind) -> Any:
         """A value of the kind of a field."""
@@ -267,7 +267,7 @@ class GraphParser:
         if kind.leaf is bool:
             token = self.tokens.name("true or false")
             if token.text not in ("true", "false"):
-                raise self.tokens.error(f"{token} is no truth value", token, mend="write true or false")
+                raise self.tokens.error(f"{token} is no truth value", token, fix="write true or false")
             return token.text == "true"
         if kind.leaf is str:
             return self.tokens.string()
@@ -292,7 +292,7 @@ class GraphParser:
         token = self.tokens.here
         number = self.exprs.expression(dtype)
         if not isinstance(number, Const):
-            raise self.tokens.error("only a number can stand here", token, mend="write a number, such as 1 or f64(0.5)")
+            raise self.tokens.error("only a number can stand here", token, fix="write a number, such as 1 or f64(0.5)")
         return number
 
     def parts(self, kind: Kind) -> tuple[Any, ...]:
@@ -306,6 +306,6 @@ class GraphParser:
                 break
         self.tokens.expect(")", "separate with commas, and close with )")
         if not kind.repeated and len(found) != len(kind.parts):
-            mend = f"write {len(kind.parts)} of them"
-            raise self.tokens.error(f"a {kind} has {len(kind.parts)} parts, not {len(found)}", start, mend=mend)
+            fix = f"write {len(kind.parts)} of them"
+            raise self.tokens.error(f"a {kind} has {len(kind.parts)} parts, not {len(found)}", start, fix=fix)
         return tuple(found)

@@ -13,7 +13,7 @@ of loops functions are those of loops/verify.py; the laws of graph functions:
        3 |   y: f32[n, 11] = relu(h)
          |   ^^^^^^^^^^^^^^^^^^^^^^^
     why:  relu gives f32[n, 10], not f32[n, 11]
-    mend: write y: f32[n, 10]
+    fix:  write y: f32[n, 10]
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def verify(module: Module) -> None:
         errors.append(UserError(f"there is no function {module.entry}", why=f"the functions of the module: {names}"))
     for name, function in module.functions.items():
         if name != function.name:
-            errors.append(UserError(f"the module calls {function.name} {name}", mend="use its own name"))
+            errors.append(UserError(f"the module calls {function.name} {name}", fix="use its own name"))
         if isinstance(function, GraphFunction):
             errors += _Verifier(module, function).run()
             continue
@@ -93,7 +93,7 @@ class _Verifier:
         self.results()
         return self.errors
 
-    def fail(self, at: CoreNode, part: str, why: str, mend: str) -> None:
+    def fail(self, at: CoreNode, part: str, why: str, fix: str) -> None:
         """Notes an error at the line of `at`, with carets under `part` when it stands there."""
         line = self.text.lines.get(at, 1)
         source = self.text.text.split("\n")[line - 1]
@@ -101,7 +101,7 @@ class _Verifier:
         span = (match.start() + 1, match.end() + 1) if match else (None, None)
         place = Snippet(self.text.text, line, *span)
         origin = f" (from {at.source})" if isinstance(at, Node) and at.source else ""
-        self.errors.append(UserError(f"cannot verify {self.function.name}", where=place, why=why + origin, mend=mend))
+        self.errors.append(UserError(f"cannot verify {self.function.name}", where=place, why=why + origin, fix=fix))
 
     def head(self) -> None:
         """Parameters and the symbols that their shapes bind."""
@@ -167,8 +167,8 @@ class _Verifier:
         unknown = {e for e in preorder(exprs) if isinstance(e, Var)} - self.symbols
         for symbol in sorted(unknown, key=lambda s: s.serial):
             name = self.shown(symbol)
-            mend = "bind it with size, or in the head"
-            self.fail(at, name, f"nothing binds the symbol {name} before this line", mend)
+            fix = "bind it with size, or in the head"
+            self.fail(at, name, f"nothing binds the symbol {name} before this line", fix)
 
     def sizes(self, at: CoreNode, type: TensorType) -> None:
         for d in type.shape:
@@ -192,7 +192,7 @@ class _Verifier:
         try:
             types = op.types(context, tuple([v.type for v in node.inputs]), attrs)
         except UserError as error:
-            self.fail(node, "", error.why or error.what, error.mend or "change the inputs or the fields")
+            self.fail(node, "", error.why or error.what, error.fix or "change the inputs or the fields")
             return
         self.agreement(node, types)
         self.requirements(node, context)
@@ -203,8 +203,8 @@ class _Verifier:
         elif isinstance(attrs, Call):
             self.call(node, attrs)
         elif isinstance(attrs, Scan):
-            for why, mend in scan_faults(self.module, self.function, node, self.type_text):
-                self.fail(node, "", why, mend)
+            for why, fix in scan_faults(self.module, self.function, node, self.type_text):
+                self.fail(node, "", why, fix)
 
     def agreement(self, node: Node, types: tuple[TensorType, ...]) -> None:
         if len(types) != len(node.outputs):
@@ -233,8 +233,8 @@ class _Verifier:
         array = self.module.constants.get(attrs.name)
         if array is None:
             held = ", ".join(sorted(self.module.constants)[:8]) or "none"
-            mend = f"add it to the module's constants, which are: {held}"
-            self.fail(node, "", f"the module has no constant {attrs.name}", mend)
+            fix = f"add it to the module's constants, which are: {held}"
+            self.fail(node, "", f"the module has no constant {attrs.name}", fix)
             return
         dtype = from_numpy(array.dtype)
         if dtype is None or TensorType.of(dtype, array.shape) is not attrs.type:

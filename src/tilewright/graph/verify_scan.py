@@ -19,7 +19,7 @@ from tilewright.graph.symbolic import Scan, Size
 from tilewright.types.tensor import TensorType
 
 Fault = tuple[str, str]
-"""Why a scan is wrong, and how to mend it."""
+"""Why a scan is wrong, and how to fix it."""
 
 
 def scan_faults(

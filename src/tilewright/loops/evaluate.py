@@ -68,28 +68,26 @@ def bind_symbols(function: Function, arrays: Sequence[Array], symbols: Mapping[s
     for param, array in zip(function.params, arrays, strict=True):
         if array.dtype != param.dtype.numpy or array.ndim != len(param.shape):
             have, want = f"{array.dtype}{list(array.shape)}", f"{param.dtype}[{', '.join(map(str, param.shape))}]"
-            raise UserError(f"{param.name} of {function.name} is {have}", why=f"it must be {want}", mend="convert it")
+            raise UserError(f"{param.name} of {function.name} is {have}", why=f"it must be {want}", fix="convert it")
         for extent, size in zip(param.shape, array.shape, strict=True):
             if isinstance(extent, Var) and extent in function.symbols:
                 bound.setdefault(extent, size)
     missing = [v.name for v in function.symbols if v not in bound]
     if missing:
-        mend = f"pass symbols={{{', '.join(f'{m!r}: …' for m in missing)}}}"
-        raise UserError(f"{function.name}: no shape says what {', '.join(missing)} is", mend=mend)
+        fix = f"pass symbols={{{', '.join(f'{m!r}: …' for m in missing)}}}"
+        raise UserError(f"{function.name}: no shape says what {', '.join(missing)} is", fix=fix)
     for param, array in zip(function.params, arrays, strict=True):
         want_shape = tuple(int(evaluate_expr(d, bound)) for d in param.shape)
         if want_shape != array.shape:
             shape = ", ".join(str(d) for d in param.shape)
             why = f"[{shape}] is {list(want_shape)} here"
-            raise UserError(
-                f"{param.name} of {function.name} has the shape {list(array.shape)}", why=why, mend="fit it"
-            )
+            raise UserError(f"{param.name} of {function.name} has the shape {list(array.shape)}", why=why, fix="fit it")
     return bound
 
 
 def _named(arrays: Mapping[str, Array], param: Buffer) -> Array:
     if param.name not in arrays:
-        raise UserError(f"no array for {param.name}", mend=f"given are: {', '.join(arrays)}")
+        raise UserError(f"no array for {param.name}", fix=f"given are: {', '.join(arrays)}")
     return arrays[param.name]
 
 
@@ -134,7 +132,7 @@ class _Machine:
 
     def constant(self, buffer: Buffer) -> Array:
         if buffer.name not in self.constants:
-            raise UserError(f"no value for the constant {buffer.name}", mend="pass it in constants=")
+            raise UserError(f"no value for the constant {buffer.name}", fix="pass it in constants=")
         return self.constants[buffer.name]
 
     def arena(self) -> Array:

@@ -16,14 +16,14 @@ class Fault(Exception):
     """What is wrong at a node; `part` is the expression or text to mark on its line."""
 
     def __init__(
-        self, at: Node, what: str, *, part: Expr | str | None = None, why: str | None = None, mend: str | None = None
+        self, at: Node, what: str, *, part: Expr | str | None = None, why: str | None = None, fix: str | None = None
     ) -> None:
         super().__init__(what)
         self.at = at
         self.what = what
         self.part = part
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
 
 def place_of(function: Function, fault: Fault) -> Snippet:

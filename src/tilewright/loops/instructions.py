@@ -82,15 +82,15 @@ def check_instruction(loop: For, around: Sequence[For], memory: Callable[[Buffer
         raise Fault(loop, f"the loop {loop.var.name} {says} instruction")
     if loop.instruction is None:
         return
-    what, mend = f"{loop.instruction} does not do what loop {loop.var.name} holds", "write for instead of instruct"
+    what, fix = f"{loop.instruction} does not do what loop {loop.var.name} holds", "write for instead of instruct"
     try:
         tiles = match(loop, loop.instruction, around).tiles
     except Mismatch as wrong:
-        raise Fault(loop, what, why=wrong.why, mend=mend) from None
+        raise Fault(loop, what, why=wrong.why, fix=fix) from None
     own = tiles.pop(loop.instruction.accumulator.name).buffer
     for tile in tiles.values():
         if memory(tile.buffer) is memory(own):
-            raise Fault(loop, what, why=f"{tile.buffer.name} and {own.name} are views of the same memory", mend=mend)
+            raise Fault(loop, what, why=f"{tile.buffer.name} and {own.name} are views of the same memory", fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,11 @@ def check_condition(s: If, around: int) -> None:
     """A condition with lanes is a vector of truth values, of as many lanes as the one around it (1: there is none)."""
     cond = s.cond
     if not cond.dtype.is_bool:
-        mend = "compare it with something"
-        raise Fault(s, f"the condition is {cond.dtype}", part=cond, why=f"it must be {dtypes.bool_}", mend=mend)
+        fix = "compare it with something"
+        raise Fault(s, f"the condition is {cond.dtype}", part=cond, why=f"it must be {dtypes.bool_}", fix=fix)
     if around not in (1, cond.lanes):
         why = f"the condition around it has {around}"
-        raise Fault(s, f"a condition of {cond.lanes} lanes", part=cond, why=why, mend="give both as many lanes")
+        raise Fault(s, f"a condition of {cond.lanes} lanes", part=cond, why=why, fix="give both as many lanes")
 
 
 def check_statement(s: Stmt, lanes: int) -> None:
@@ -29,14 +29,14 @@ def check_statement(s: Stmt, lanes: int) -> None:
     unrolled loops around them."""
     why = f"the condition around it has {lanes} lanes"
     if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
-        raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, mend="make it a for loop, or put it outside")
+        raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, fix="make it a for loop, or put it outside")
     if not isinstance(s, Seq | Store | Let | If | For):
         word = type(s).__name__.lower().removesuffix("function")
-        raise Fault(s, f"{word} does not run in lanes", why=why, mend="put it outside the condition")
+        raise Fault(s, f"{word} does not run in lanes", why=why, fix="put it outside the condition")
     if any(isinstance(n, Instruct) for e in s.children() if isinstance(e, Expr) for n in preorder(e)):
-        raise Fault(s, "an instruction does not run in lanes", why=why, mend="put it outside the condition")
+        raise Fault(s, "an instruction does not run in lanes", why=why, fix="put it outside the condition")
     if isinstance(s, Store):
         count = max((i.lanes for i in s.indices), default=1)
         if count != lanes:
             what = f"a store to {count} element{'s' if count > 1 else ''} of {s.buffer.name}"
-            raise Fault(s, what, why=why, mend=f"store to {lanes} elements, or outside the condition")
+            raise Fault(s, what, why=why, fix=f"store to {lanes} elements, or outside the condition")

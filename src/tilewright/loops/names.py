@@ -30,14 +30,14 @@ class NameParser(ExprParser):
         if isinstance(found, Buffer):
             indices = ", ".join("i" for _ in found.shape)
             raise self.tokens.error(
-                f"{token} is a buffer, no value", token, mend=f"name one element: {token}[{indices}]"
+                f"{token} is a buffer, no value", token, fix=f"name one element: {token}[{indices}]"
             )
         return found
 
     def element(self, token: Token) -> Expr:
         buffer = self._look_up(token, "buffer")
         if isinstance(buffer, Var):
-            raise self.tokens.error(f"{token} is a variable, no buffer", token, mend=f"write {token} without indices")
+            raise self.tokens.error(f"{token} is a variable, no buffer", token, fix=f"write {token} without indices")
         return self._load(buffer, token)
 
     def constant(self, at: Token) -> Expr:
@@ -59,24 +59,24 @@ class NameParser(ExprParser):
                 return names[token.text]
         kind = Var if what == "variable" else Buffer
         if self._bodies == 0:
-            mend = f"make it a symbol of the function: func name[{token}](…)"
-            raise self.tokens.error(f"unknown {what} {token}", token, mend=mend)
+            fix = f"make it a symbol of the function: func name[{token}](…)"
+            raise self.tokens.error(f"unknown {what} {token}", token, fix=fix)
         known = [name for names in self._visible for name, found in names.items() if isinstance(found, kind)]
         raise self.unknown(token, what, known)
 
     def _define(self, token: Token, found: Var | Buffer) -> None:
         """Makes a name visible to the end of the innermost body."""
         if token.text in KEYWORDS:
-            raise self.tokens.error(f"{token} is a word of the language", token, mend="choose another name")
+            raise self.tokens.error(f"{token} is a word of the language", token, fix="choose another name")
         if any(token.text in names for names in self._visible):
-            raise self.tokens.error(f"{token} is defined already", token, mend="choose another name")
+            raise self.tokens.error(f"{token} is defined already", token, fix="choose another name")
         self._visible[-1][token.text] = found
 
     def _constant_buffer(self) -> tuple[Buffer, Token]:
         name, token = self.tokens.quoted_name("a constant")
         if name not in self._constants:
-            mend = f"declare it at the head of the function: constant @{token}: f32[…]"
-            raise self.tokens.error(f"unknown constant {token}", token, mend=mend)
+            fix = f"declare it at the head of the function: constant @{token}: f32[…]"
+            raise self.tokens.error(f"unknown constant {token}", token, fix=fix)
         return self._constants[name], token
 
     def _argument(self) -> Buffer:
@@ -86,7 +86,7 @@ class NameParser(ExprParser):
         found = self._look_up(token, "buffer")
         if isinstance(found, Var):
             raise self.tokens.error(
-                f"{token} is a variable, no buffer", token, mend="pass numbers as symbols: call f[n](x)"
+                f"{token} is a variable, no buffer", token, fix="pass numbers as symbols: call f[n](x)"
             )
         return found
 
@@ -97,8 +97,8 @@ class NameParser(ExprParser):
         indices = self.indices()
         if len(indices) != len(buffer.shape):
             why = f"{token} has {len(buffer.shape)} dimension{'s' if len(buffer.shape) != 1 else ''}"
-            mend = "give one index for each dimension"
-            raise self.tokens.error(f"{len(indices)} indices for {token}", token, why=why, mend=mend)
+            fix = "give one index for each dimension"
+            raise self.tokens.error(f"{len(indices)} indices for {token}", token, why=why, fix=fix)
         return indices
 
     def _binder(self, least: int | None, what: str) -> tuple[Token, Var]:

@@ -21,8 +21,8 @@ def parse(text: str, source: str | None = None) -> Function:
     functions = parse_all(text, source)
     if len(functions) != 1:
         tokens = Tokens(text, source)
-        mend = "use parse_all for several functions" if functions else "write func name(…): …"
-        raise tokens.error(f"{len(functions)} functions, not one", tokens.here, mend=mend)
+        fix = "use parse_all for several functions" if functions else "write func name(…): …"
+        raise tokens.error(f"{len(functions)} functions, not one", tokens.here, fix=fix)
     return functions[0]
 
 
@@ -69,14 +69,14 @@ class FunctionParser(StatementParser):
         while token := self.tokens.accept(word):
             source = self._argument()
             if source not in params[:-1]:
-                raise self.tokens.error("an output is over an input before it", token, mend="name such a parameter")
+                raise self.tokens.error("an output is over an input before it", token, fix="name such a parameter")
             yield token, params.index(source)
             word = "or"
 
     def _output(self, token: Token, place: int, inputs: int) -> int:
         """The place among the outputs of a parameter that is over another one."""
         if place < inputs:
-            raise self.tokens.error("only an output is over an input", token, mend="leave it out")
+            raise self.tokens.error("only an output is over an input", token, fix="leave it out")
         return place - inputs
 
     def _symbol_of(self, symbols: list[Var]) -> Var:
@@ -92,7 +92,7 @@ class FunctionParser(StatementParser):
         inputs = modes[: len(modes) - len(outputs)]
         early = next((token for token in outputs if token in inputs), None)
         if early is not None:
-            raise self.tokens.error("an output before another parameter", early, mend="put the out parameters last")
+            raise self.tokens.error("an output before another parameter", early, fix="put the out parameters last")
         return len(outputs)
 
     def _function_body(self) -> tuple[tuple[str, ...], Stmt]:
@@ -111,7 +111,7 @@ class FunctionParser(StatementParser):
             self.tokens.take()
             name, token = self.tokens.quoted_name("a constant")
             if name in self._constants:
-                raise self.tokens.error(f"{token} is defined already", token, mend="choose another name")
+                raise self.tokens.error(f"{token} is defined already", token, fix="choose another name")
             self.tokens.expect(":", f"write the type: @{token}: f32[…]")
             self._constants[name] = Buffer(name, self.dtype(), self.shape(), Scope.CONSTANT)
             self._end_line()

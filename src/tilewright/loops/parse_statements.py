@@ -56,7 +56,7 @@ class StatementParser(NameParser):
         self._visible.append({})
         self._bodies += 1
         if self._bodies > DEEPEST:
-            raise self.tokens.error(f"more than {DEEPEST} bodies inside one another", mend="move some into a function")
+            raise self.tokens.error(f"more than {DEEPEST} bodies inside one another", fix="move some into a function")
         if self.tokens.here.kind != "line":
             return False
         self.tokens.take()
@@ -115,7 +115,7 @@ class StatementParser(NameParser):
         if token.kind == "name" or token.text == "@":
             return [self._assignment()]
         known = ", ".join(sorted(_STATEMENTS))
-        raise self.tokens.error(f"expected a statement before {token}", mend=f"begin with a buffer or one of: {known}")
+        raise self.tokens.error(f"expected a statement before {token}", fix=f"begin with a buffer or one of: {known}")
 
     def _assignment(self) -> Stmt:
         if self.tokens.accept("@"):
@@ -126,7 +126,7 @@ class StatementParser(NameParser):
                 raise self._no_statement(token)
             found = self._look_up(token, "buffer")
             if isinstance(found, Var):
-                raise self.tokens.error(f"{token} is a variable, no buffer", token, mend="store to a buffer's element")
+                raise self.tokens.error(f"{token} is a variable, no buffer", token, fix="store to a buffer's element")
             buffer = found
         indices = self._indices(buffer, token)
         operator = self.tokens.here
@@ -142,15 +142,15 @@ class StatementParser(NameParser):
     def _no_statement(self, token: Token) -> UserError:
         """The error for a word that begins no statement and has no element stored to."""
         if token.text == "where":
-            mend = "write them in brackets: (s0*s0 where s0 = …)"
-            return self.tokens.error("definitions stand under statements without a body", token, mend=mend)
+            fix = "write them in brackets: (s0*s0 where s0 = …)"
+            return self.tokens.error("definitions stand under statements without a body", token, fix=fix)
         found = next((names[token.text] for names in reversed(self._visible) if token.text in names), None)
         if isinstance(found, Var):
             why = "variables keep the value they are defined with"
-            return self.tokens.error(f"{token} cannot be assigned", token, why=why, mend="store to a buffer's element")
+            return self.tokens.error(f"{token} cannot be assigned", token, why=why, fix="store to a buffer's element")
         if found is not None:
-            mend = f"name the element to store to: {token}[…]"
-            return self.tokens.error(f"expected [ before {self.tokens.here}", mend=mend)
+            fix = f"name the element to store to: {token}[…]"
+            return self.tokens.error(f"expected [ before {self.tokens.here}", fix=fix)
         return self.unknown(token, "statement", list(_STATEMENTS))
 
     # statements that begin with a word
@@ -222,7 +222,7 @@ class StatementParser(NameParser):
         at = self.tokens.accept("at")
         offset = self.expression(dtypes.index) if at else None
         if at and len(makers) > 1:
-            raise self.tokens.error("one offset for several buffers", at, mend="allocate each on its own line")
+            raise self.tokens.error("one offset for several buffers", at, fix="allocate each on its own line")
         self._end_line()
         return [Alloc(make(scope), offset) for make in makers]
 
@@ -270,12 +270,12 @@ class StatementParser(NameParser):
 
     def _publish(self) -> list[Stmt]:
         buffer = self._argument()
-        mend = "write publish BUFFER as argument 3, sizes 1"
-        self.tokens.expect("as", mend)
-        self.tokens.expect("argument", mend)
+        fix = "write publish BUFFER as argument 3, sizes 1"
+        self.tokens.expect("as", fix)
+        self.tokens.expect("argument", fix)
         argument = self.tokens.integer("the place of the pointer")
-        self.tokens.expect(",", mend)
-        self.tokens.expect("sizes", mend)
+        self.tokens.expect(",", fix)
+        self.tokens.expect("sizes", fix)
         symbol = self.tokens.integer("the place of the first size")
         self._end_line()
         return [Publish(buffer, argument, symbol)]
@@ -285,7 +285,7 @@ class StatementParser(NameParser):
         place = self.expression()
         if not isinstance(place, Load):
             raise self.tokens.error(
-                "only an element of a buffer can be prefetched", token, mend="write prefetch a[i + 8]"
+                "only an element of a buffer can be prefetched", token, fix="write prefetch a[i + 8]"
             )
         self._end_line()
         return [Prefetch(place)]

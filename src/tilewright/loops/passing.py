@@ -38,8 +38,8 @@ def check_finite(f: Function) -> None:
     known = [p for p in f.params if p.finite]
     for param in known:
         if not param.dtype.is_float:
-            mend = f"leave finite out: every {param.dtype} is"
-            raise Fault(param, f"the parameter {param.name} is finite", part=param.name, mend=mend)
+            fix = f"leave finite out: every {param.dtype} is"
+            raise Fault(param, f"the parameter {param.name} is finite", part=param.name, fix=fix)
     for s in statements(f.body) if known else ():
         if isinstance(s, Store) and s.buffer in known:
             raise Fault(
@@ -59,7 +59,7 @@ def check_call(
     callee = module.get(s.callee)
     if callee is None:
         known = ", ".join(sorted(module)[:8])
-        raise Fault(s, f"no function {s.callee}", part=s.callee, mend=f"call one of: {known}" if known else None)
+        raise Fault(s, f"no function {s.callee}", part=s.callee, fix=f"call one of: {known}" if known else None)
     for what, have, want in (
         ("symbols", len(s.symbols), len(callee.symbols)),
         ("buffers", len(s.arguments), len(callee.params)),

@@ -24,4 +24,4 @@ def check_size(at: Node, buffer: Buffer) -> None:
         largest = max([count, *numbers])
         if largest > MOST_ELEMENTS:
             why = f"its dimensions take {largest:,}, alone or multiplied, and the most is {MOST_ELEMENTS:,}"
-            raise Fault(at, f"{buffer.name} is too large", part=extent, why=why, mend="take a smaller size")
+            raise Fault(at, f"{buffer.name} is too large", part=extent, why=why, fix="take a smaller size")

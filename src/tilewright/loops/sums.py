@@ -29,17 +29,17 @@ def check_accumulates(s: Block) -> None:
         return
     axis = s.reduce[0]
     why = "each of its points would overwrite the one before"
-    mend = f"accumulate, or make the axis spatial: {axis.var.name} = …"
+    fix = f"accumulate, or make the axis spatial: {axis.var.name} = …"
     what = f"block {s.name} has the reduce axis {axis.var.name}, but accumulates nothing"
-    raise Fault(axis, what, why=why, mend=mend)
+    raise Fault(axis, what, why=why, fix=fix)
 
 
 def check_init(s: Block, init: Stmt, reduced: Set[Var]) -> None:
     """An `init` only stores, begins a sum, and knows nothing of its terms; `reduced` are the reduce axes of the blocks
     around this one."""
     if not s.reduce:
-        mend = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
-        raise Fault(init, f"block {s.name} has an init, but no reduce axis", mend=mend)
+        fix = f"mark the axes that are summed over: reduce {s.axes[-1].var.name if s.axes else 'vk'} = …"
+        raise Fault(init, f"block {s.name} has an init, but no reduce axis", fix=fix)
     for axis in s.reduce:
         outer = next((v for v in preorder(axis.binding) if isinstance(v, Var) and v in reduced), None)
         if outer is not None:
@@ -105,15 +105,15 @@ def _too_early(s: Block, found: Var | Buffer, outer: For, at: For | Axis | Stmt,
         case For():
             place = next(loop for loop in around if loop.var is at.var)
             part = f"{at.var.name} in {at.begin}..{at.end}"
-            mend = f"give loop {at.var.name} bounds without {found.name}, and the block a predicate: where …"
+            fix = f"give loop {at.var.name} bounds without {found.name}, and the block a predicate: where …"
         case Axis():
             part = at.binding
-            mend = f"bind {at.var.name} to an expression without {found.name}"
+            fix = f"bind {at.var.name} to an expression without {found.name}"
         case Block():
-            place, mend = s, f"leave {found.name} out of the predicate"
+            place, fix = s, f"leave {found.name} out of the predicate"
         case _ if isinstance(found, Buffer):
-            mend = f"allocate {found.name} before loop {outer.var.name}"
+            fix = f"allocate {found.name} before loop {outer.var.name}"
         case _:
-            mend = f"leave out the init, and store the initial values in a block before loop {outer.var.name}"
+            fix = f"leave out the init, and store the initial values in a block before loop {outer.var.name}"
     why = f"it runs before loop {outer.var.name}, where {found.name} is not defined"
-    return Fault(place, f"the init of block {s.name} needs {found.name}", part=part, why=why, mend=mend)
+    return Fault(place, f"the init of block {s.name} needs {found.name}", part=part, why=why, fix=fix)

@@ -62,7 +62,7 @@ def verify(
         _Verifier(module).function(function)
     except Fault as fault:
         where = place_of(function, fault)
-        raise family(f"invalid program: {fault.what}", where=where, why=fault.why, mend=fault.mend) from None
+        raise family(f"invalid program: {fault.what}", where=where, why=fault.why, fix=fault.fix) from None
 
 
 class _Verifier:
@@ -88,8 +88,8 @@ class _Verifier:
         for param in f.params:
             self.define(f, param)
             if param.scope is Scope.REGISTER:
-                mend = "pass it in another scope"
-                raise Fault(param, f"the parameter {param.name} is in registers", part=param.name, mend=mend)
+                fix = "pass it in another scope"
+                raise Fault(param, f"the parameter {param.name} is in registers", part=param.name, fix=fix)
             self.shape(param, param)
         if not 0 <= f.outputs <= len(f.params):
             raise Fault(f, f"{f.outputs} outputs of {len(f.params)} parameters")
@@ -101,7 +101,7 @@ class _Verifier:
 
     def define(self, at: Node, found: Var | Buffer) -> None:
         if found in self.defined:
-            raise Fault(at, f"{found.name} is defined twice", mend="make a new variable for each definition")
+            raise Fault(at, f"{found.name} is defined twice", fix="make a new variable for each definition")
         self.defined.add(found)
         self.visible.add(found)
 
@@ -139,8 +139,8 @@ class _Verifier:
         self.value(at, e)
         if e.dtype is not dtype or e.lanes != 1:
             found = str(e.dtype) if e.lanes == 1 else f"a vector of {e.lanes} lanes"
-            mend = "compare it with something" if dtype.is_bool else f"convert it: {dtype}(…)"
-            raise Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", mend=mend)
+            fix = "compare it with something" if dtype.is_bool else f"convert it: {dtype}(…)"
+            raise Fault(at, f"{what} is {found}", part=e, why=f"it must be {dtype}", fix=fix)
 
     def indices(self, at: Node, buffer: Buffer, indices: tuple[Expr, ...]) -> None:
         if len(indices) != len(buffer.shape):
@@ -150,13 +150,13 @@ class _Verifier:
             raise Fault(at, f"indices of {buffer.name} with {' and '.join(map(str, sorted(lanes)))} lanes")
         for index, extent in zip(indices, buffer.shape, strict=True):
             if index.dtype is not dtypes.index:
-                why, mend = f"indices are {dtypes.index}", f"convert it: {dtypes.index}(…)"
-                raise Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, mend=mend)
+                why, fix = f"indices are {dtypes.index}", f"convert it: {dtypes.index}(…)"
+                raise Fault(at, f"an index of {buffer.name} is {index.dtype}", part=index, why=why, fix=fix)
             outside = self.reach.outside(index, extent)
             if outside is not None:
-                mend = "shorten the loop, or guard the access with where or if"
+                fix = "shorten the loop, or guard the access with where or if"
                 why = f"it reaches {outside}, and the indices of this dimension are 0..{extent}"
-                raise Fault(at, f"an index is outside {buffer.name}", part=index, why=why, mend=mend)
+                raise Fault(at, f"an index is outside {buffer.name}", part=index, why=why, fix=fix)
 
     def shape(self, at: Node, buffer: Buffer) -> None:
         for extent in buffer.shape:
@@ -166,7 +166,7 @@ class _Verifier:
                 raise Fault(at, f"{buffer.name} has a negative dimension", part=extent, why=f"it is {known.value}")
             if buffer.scope is Scope.REGISTER and not isinstance(known, Const):
                 what = f"{buffer.name} is in registers, but its shape is not constant"
-                raise Fault(at, what, part=extent, mend="allocate it in stack or arena")
+                raise Fault(at, what, part=extent, fix="allocate it in stack or arena")
         check_size(at, buffer)
 
     # statements
@@ -233,20 +233,20 @@ class _Verifier:
         if isinstance(extent, Const) and extent.value < 0:
             why = f"it would run {extent.value} times"
             raise Fault(
-                s, f"the loop {s.var.name} ends before it begins", why=why, mend="let it end at its begin or after"
+                s, f"the loop {s.var.name} ends before it begins", why=why, fix="let it end at its begin or after"
             )
         if (s.kind is LoopKind.THREAD) != bool(s.thread):
             raise Fault(s, f"the loop {s.var.name} {'names a' if s.thread else 'is bound to no'} GPU axis")
         if s.grain < 1:
-            raise Fault(s, f"the loop {s.var.name} has the grain {s.grain}", why="it counts iterations", mend="write 1")
+            raise Fault(s, f"the loop {s.var.name} has the grain {s.grain}", why="it counts iterations", fix="write 1")
         if s.grain != 1 and s.kind is not LoopKind.PARALLEL:
             what = f"the {s.kind.value} loop {s.var.name} has a grain"
-            raise Fault(s, what, why="only parallel loops are dealt out", mend="leave it out, or write parallel")
+            raise Fault(s, what, why="only parallel loops are dealt out", fix="leave it out, or write parallel")
         if s.backward is not None:
             self.expect(s, s.backward, dtypes.bool_, "what turns a loop round")
             if s.kind is not LoopKind.PARALLEL:
                 what = f"the {s.kind.value} loop {s.var.name} runs backward"
-                raise Fault(s, what, why="only the iterations of parallel loops have no order", mend="write parallel")
+                raise Fault(s, what, why="only the iterations of parallel loops have no order", fix="write parallel")
         check_instruction(s, self.around, self.memory_of)
         before = set(self.visible)
         self.define(s, s.var)
@@ -263,15 +263,15 @@ class _Verifier:
     def prefetch(self, s: Prefetch) -> None:
         """The place need not be inside its buffer, so nothing is read to find it."""
         if not isinstance(s.place, Load):
-            raise Fault(s, "only an element of a buffer can be prefetched", part=s.place, mend="leave it out")
+            raise Fault(s, "only an element of a buffer can be prefetched", part=s.place, fix="leave it out")
         self.see(s, s.place.buffer)
         for index in s.place.indices:
             self.expect(s, index, dtypes.index, f"an index of {s.place.buffer.name}")
             if any(isinstance(n, Load) for n in preorder(index)):
-                mend = "name the value with let"
-                raise Fault(s, f"an index of {s.place.buffer.name} reads memory", part=index, mend=mend)
+                fix = "name the value with let"
+                raise Fault(s, f"an index of {s.place.buffer.name} reads memory", part=index, fix=fix)
         if s.place.buffer.scope is Scope.REGISTER:
-            raise Fault(s, f"{s.place.buffer.name} is in registers", part=s.place.buffer.name, mend="leave it out")
+            raise Fault(s, f"{s.place.buffer.name} is in registers", part=s.place.buffer.name, fix="leave it out")
 
     def block(self, s: Block) -> None:
         before = set(self.visible)
@@ -279,9 +279,9 @@ class _Verifier:
             self.expect(axis, axis.binding, dtypes.index, f"the binding of {axis.var.name}")
             loaded = next((e for e in preorder(axis.binding) if isinstance(e, Load)), None)
             if loaded is not None:
-                mend = "name the value with let, and bind the axis to the name"
+                fix = "name the value with let, and bind the axis to the name"
                 raise Fault(
-                    axis, f"the binding of {axis.var.name} reads {loaded.buffer.name}", part=axis.binding, mend=mend
+                    axis, f"the binding of {axis.var.name} reads {loaded.buffer.name}", part=axis.binding, fix=fix
                 )
         for axis in s.axes:
             self.define(axis, axis.var)
@@ -308,14 +308,14 @@ class _Verifier:
     def alloc(self, s: Alloc) -> None:
         buffer = s.buffer
         if buffer.scope in (Scope.ARGUMENT, Scope.CONSTANT):
-            mend = "allocate in arena, stack, register or shared"
-            raise Fault(s, f"{buffer.name} cannot be allocated in {buffer.scope.value}", mend=mend)
+            fix = "allocate in arena, stack, register or shared"
+            raise Fault(s, f"{buffer.name} cannot be allocated in {buffer.scope.value}", fix=fix)
         self.shape(s, buffer)
         if s.offset is not None:
             self.expect(s, s.offset, dtypes.index, "the offset")
             if buffer.scope is not Scope.ARENA:
-                mend = "leave out the offset, or allocate in arena"
-                raise Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, mend=mend)
+                fix = "leave out the offset, or allocate in arena"
+                raise Fault(s, f"{buffer.name} has an offset, but is not in the arena", part=s.offset, fix=fix)
         self.define(s, buffer)
 
     def view(self, s: View) -> None:
@@ -338,13 +338,13 @@ class _Verifier:
             difference = simplify(size - whole)
             if isinstance(difference, Const) and difference.value:
                 why = f"they have {size} and {whole} elements"
-                raise Fault(s, what, why=why, mend="keep the number of elements")
+                raise Fault(s, what, why=why, fix="keep the number of elements")
             return
         self.expect(s, s.offset, dtypes.index, "the offset")
         start, room = simplify(s.offset), simplify(whole - size - s.offset)
         if any(isinstance(e, Const) and e.value < 0 for e in (start, room)):
             why = f"{size} elements from {start} on are not inside of {whole}"
-            raise Fault(s, what, part=s.offset, why=why, mend="begin elsewhere, or take fewer elements")
+            raise Fault(s, what, part=s.offset, why=why, fix="begin elsewhere, or take fewer elements")
 
     def memory_of(self, buffer: Buffer) -> Buffer:
         """The buffer that a view is of; any other buffer itself."""
@@ -353,8 +353,8 @@ class _Verifier:
     def publish(self, s: Publish) -> None:
         self.see(s, s.buffer)
         if s.buffer.scope is not Scope.ARENA:
-            why, mend = f"it is in {s.buffer.scope.value}", "publish a buffer of the arena"
-            raise Fault(s, f"{s.buffer.name} cannot be published", part=s.buffer.name, why=why, mend=mend)
+            why, fix = f"it is in {s.buffer.scope.value}", "publish a buffer of the arena"
+            raise Fault(s, f"{s.buffer.name} cannot be published", part=s.buffer.name, why=why, fix=fix)
 
     def let(self, s: Let, var: Var, value: Expr) -> None:
         self.value(s, value)
@@ -365,19 +365,19 @@ class _Verifier:
     def store(self, s: Store) -> None:
         self.see(s, s.buffer)
         if s.buffer.scope is Scope.CONSTANT:
-            raise Fault(s, f"a store to the constant {s.buffer.name}", mend="store to another buffer")
+            raise Fault(s, f"a store to the constant {s.buffer.name}", fix="store to another buffer")
         for index in s.indices:
             self.value(s, index)
         self.indices(s, s.buffer, s.indices)
         self.value(s, s.value)
         if s.value.dtype is not s.buffer.dtype:
-            why, mend = f"{s.buffer.name} holds {s.buffer.dtype}", f"convert it: {s.buffer.dtype}(…)"
-            raise Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, mend=mend)
+            why, fix = f"{s.buffer.name} holds {s.buffer.dtype}", f"convert it: {s.buffer.dtype}(…)"
+            raise Fault(s, f"a store of {s.value.dtype} to {s.buffer.name}", why=why, fix=fix)
         lanes = max((i.lanes for i in s.indices), default=1)
         if s.value.lanes != lanes:
-            mend = f"repeat the value: broadcast(…, {lanes})" if s.value.lanes == 1 else "store to as many elements"
+            fix = f"repeat the value: broadcast(…, {lanes})" if s.value.lanes == 1 else "store to as many elements"
             what = f"a store of {s.value.lanes} to {lanes} elements of {s.buffer.name}"
-            raise Fault(s, what, part=s.value, mend=mend)
+            raise Fault(s, what, part=s.value, fix=fix)
 
     def assertion(self, s: Assert) -> None:
         self.expect(s, s.cond, dtypes.bool_, "the condition")

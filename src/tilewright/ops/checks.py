@@ -31,8 +31,8 @@ def check_kind(context: TypeContext, type: TensorType, kinds: str, name: str = "
     """The element type is one of `kinds` (letters of b, i, u, f). `name` says which input it is, if there are
     several."""
     if type.dtype.kind not in kinds:
-        mend = f"cast the input: cast(dtype={_example(kinds)})"
-        raise context.error(f"{context.op} takes {words(kinds)}{name and ' for ' + name}, not {type}", mend)
+        fix = f"cast the input: cast(dtype={_example(kinds)})"
+        raise context.error(f"{context.op} takes {words(kinds)}{name and ' for ' + name}, not {type}", fix)
 
 
 def check_index_type(context: TypeContext, type: TensorType, name: str) -> None:
@@ -138,7 +138,7 @@ def wide(dtype: DType) -> DType:
 
 
 def _example(kinds: str) -> DType:
-    """An element type of one of the kinds, for the mend of an error."""
+    """An element type of one of the kinds, for the fix of an error."""
     return dtypes.f32 if "f" in kinds else dtypes.i64 if "i" in kinds else dtypes.bool_
 
 

@@ -73,8 +73,8 @@ class Contract(Op):
         try:
             spec = parse(attrs.spec)
         except SpecError as error:
-            mend = 'write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"'
-            raise context.error(str(error), mend) from None
+            fix = 'write operands and output as in "ik,kj->ij", or with blanks between axes: "i k, k j -> i j"'
+            raise context.error(str(error), fix) from None
         if not 1 <= len(inputs) <= MOST_OPERANDS:
             raise context.error(
                 f"contract takes 1 to {MOST_OPERANDS} operands, not {len(inputs)}", "contract some of them first"

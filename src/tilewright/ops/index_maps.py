@@ -147,8 +147,8 @@ def resolve(
                 _know(context, extents, index.axis, extent)
     unknown = [axis for axis in spec.axes if axis not in extents]
     if unknown:
-        mend = f"give them: sizes=({', '.join(f'({axis!r}, …)' for axis in unknown)},)"
-        raise context.error(f'no dimension of an operand gives the extent of {", ".join(unknown)} in "{spec}"', mend)
+        fix = f"give them: sizes=({', '.join(f'({axis!r}, …)' for axis in unknown)},)"
+        raise context.error(f'no dimension of an operand gives the extent of {", ".join(unknown)} in "{spec}"', fix)
     return IndexMaps(spec, tuple([extents[axis] for axis in spec.axes]))
 
 

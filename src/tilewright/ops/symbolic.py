@@ -41,7 +41,7 @@ class SymbolicOp(Op):
     pattern = Pattern.SHAPE
 
     def meaning(self, inputs: Arrays, attrs: Any) -> Arrays:
-        raise InternalError(f"{self.name} has no meaning apart from its module", mend="call graph.evaluate")
+        raise InternalError(f"{self.name} has no meaning apart from its module", fix="call graph.evaluate")
 
 
 class ConstantOp(SymbolicOp):

@@ -73,7 +73,7 @@ def _read_fields(kind: Any, record: Any, where: str) -> Any:
     if unknown or missing:
         what = f"there is no {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
         raise UserError(
-            f"{where} is no choice that this template knows", why=what, mend=f"its fields are {', '.join(fields)}"
+            f"{where} is no choice that this template knows", why=what, fix=f"its fields are {', '.join(fields)}"
         )
     return kind(**{name: _read(hints[name], value, f"{where}.{name}") for name, value in record.items()})
 

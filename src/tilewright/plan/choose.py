@@ -62,7 +62,7 @@ def _forced(facts: Facts, target: Target, forced: Forced) -> Candidate:
     template = templates.get(str(forced.get("template")))
     if template is None:
         raise UserError(
-            what, why=f"there is no template {forced.get('template')!r}", mend=f"take one of {', '.join(templates)}"
+            what, why=f"there is no template {forced.get('template')!r}", fix=f"take one of {', '.join(templates)}"
         )
     shape = template.recognise(facts)
     if shape is None:

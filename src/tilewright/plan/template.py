@@ -83,7 +83,7 @@ def register(template: Template[Any, Any]) -> None:
         if template.name in names and type(names[template.name]) is not type(template):
             raise UserError(
                 f"there is a template {template.name!r} for targets of kind {kind} already",
-                mend="give the template another name",
+                fix="give the template another name",
             )
         names[template.name] = template
 

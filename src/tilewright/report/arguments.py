@@ -20,7 +20,7 @@ def check_kind(name: str, value: object, kinds: type | tuple[type, ...], form: s
     raise UserError(
         f"cannot use {_shown(value)} as {name}",
         why=f"a {type(value).__name__} came, and {name} is {form}",
-        mend=f"write {example}",
+        fix=f"write {example}",
     )
 
 
@@ -38,7 +38,7 @@ def check_seconds(seconds: object) -> None:
     check_kind("seconds", seconds, (int, float), form, example)
     assert isinstance(seconds, int | float)
     if not (math.isfinite(seconds) and seconds >= 0):
-        raise UserError(f"cannot measure for {seconds} seconds", why=f"seconds is {form}", mend=f"write {example}")
+        raise UserError(f"cannot measure for {seconds} seconds", why=f"seconds is {form}", fix=f"write {example}")
 
 
 def check_size(size: object) -> None:
@@ -47,7 +47,7 @@ def check_size(size: object) -> None:
     check_kind("a size", size, SupportsIndex, form, example)
     assert isinstance(size, SupportsIndex)
     if index(size) < 0:
-        raise UserError(f"cannot use {size} as a size", why=f"a size is {form}", mend=f"write {example}")
+        raise UserError(f"cannot use {size} as a size", why=f"a size is {form}", fix=f"write {example}")
 
 
 def _each(kinds: type | tuple[type, ...]) -> tuple[type, ...]:

@@ -1,11 +1,11 @@
-"""The three families of errors, in one shape: what went wrong, where, why (with the numbers), and how to mend it.
+"""The three families of errors, in one shape: what went wrong, where, why (with the numbers), and how to fix it.
 
     cannot split loop j by 4
        1 | for i in 0..8:
        2 |   for j in 0..10:
          |   ^^^^^^^^^^^^^^^
     why:  4 does not divide 10: the last 2 iterations would have no place
-    mend: take a factor from [2, 5], or split(j, 4, tail="mask")
+    fix:  take a factor from [2, 5], or split(j, 4, tail="mask")
 
 `str(error)` is this text, without a line break at its end. `where` is a `Snippet`, or any object whose `str` says the
 place: an operator's name and source line, a file. Everything that a person meets is one of these three; a Python
@@ -30,12 +30,12 @@ class TilewrightError(Exception):
 
     exit_code = 1
 
-    def __init__(self, what: str, *, where: object = None, why: str | None = None, mend: str | None = None) -> None:
+    def __init__(self, what: str, *, where: object = None, why: str | None = None, fix: str | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.where = where
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
     def __str__(self) -> str:
         place = "" if self.where is None else str(self.where)
@@ -46,14 +46,14 @@ class TilewrightError(Exception):
             parts.append(place if "\n" in place or place.startswith(" ") else f"at:   {place}")
         if self.why:
             parts.append(_labelled("why:  ", self.why))
-        if self.mend:
-            parts.append(_labelled("mend: ", self.mend))
+        if self.fix:
+            parts.append(_labelled("fix:  ", self.fix))
         return printable("\n".join(parts), lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles as text: the place may hold a program, which another process need not know to read the error."""
         where = self.where if self.where is None or type(self.where) is str else Block(str(self.where))
-        return _restore, (type(self), self.what, where, self.why, self.mend)
+        return _restore, (type(self), self.what, where, self.why, self.fix)
 
 
 class UserError(TilewrightError):
@@ -91,7 +91,7 @@ class RuntimeFault(TilewrightError):
 
 
 def all_of(what: str, errors: Sequence[UserError]) -> UserError:
-    """One error that lists several, so that a user mends all of them at once; the only one itself when there is one."""
+    """One error that lists several, so that a user fixes all of them at once; the only one itself when there is one."""
     if len(errors) == 1:
         return errors[0]
     return UserError(f"{what}: {len(errors)} errors", where=Block(_listing(str(e) for e in errors)))
@@ -113,6 +113,6 @@ def _shown(text: str) -> str:
 
 
 def _restore(
-    family: type[TilewrightError], what: str, where: object, why: str | None, mend: str | None
+    family: type[TilewrightError], what: str, where: object, why: str | None, fix: str | None
 ) -> TilewrightError:
-    return family(what, where=where, why=why, mend=mend)
+    return family(what, where=where, why=why, fix=fix)

@@ -70,7 +70,7 @@ class Setting(Generic[T]):
                 f"cannot use {self.name}={text}",
                 where="the environment",
                 why=str(error),
-                mend=f"set {self.name} to {self.form}, or unset it",
+                fix=f"set {self.name} to {self.form}, or unset it",
             ) from None
 
 
@@ -238,6 +238,6 @@ def unknown(environment: Mapping[str, str] | None = None) -> list[UserError]:
             import difflib
 
             near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
-            mend = f"did you mean {PREFIX}{near[0]}?" if near else f"the variables are {', '.join(names)}"
-            found.append(UserError(f"unknown variable {name}", where="the environment", mend=mend))
+            fix = f"did you mean {PREFIX}{near[0]}?" if near else f"the variables are {', '.join(names)}"
+            found.append(UserError(f"unknown variable {name}", where="the environment", fix=fix))
     return found

@@ -28,7 +28,7 @@ def save(path: str | os.PathLike[str], *executables: Executable) -> None:
     of), and for programs that are not called alike.
     """
     if not executables:
-        raise UserError("there is nothing to save", mend="give one executable or several: save(path, executable)")
+        raise UserError("there is nothing to save", fix="give one executable or several: save(path, executable)")
     from tilewright.runtime.executable import Executable
     from tilewright.runtime.file import write_programs
 

@@ -27,7 +27,7 @@ def to_array(port: Port, value: Any) -> Array:
         raise UserError(
             f"input {port.label} has the wrong element type",
             why=f"an array of {_element(array, wanted)} came, and {port} was expected",
-            mend=f"convert it: np.asarray(…, {str(wanted)!r})",
+            fix=f"convert it: np.asarray(…, {str(wanted)!r})",
         )
     return np.require(array, requirements=("C", "A"))
 
@@ -37,7 +37,7 @@ def _as_array(port: Port, value: Any) -> Array:
         raise UserError(
             f"input {port.label} is an array with masked elements",
             why="compiled code would read what lies under the mask",
-            mend="choose the values to read there: array.filled(0)",
+            fix="choose the values to read there: array.filled(0)",
         )
     try:
         return np.asarray(value)
@@ -45,7 +45,7 @@ def _as_array(port: Port, value: Any) -> Array:
         raise UserError(
             f"input {port.label} is no array",
             why=f"a {type(value).__name__} came, of which NumPy makes none: {error}",
-            mend=f"pass an array for {port}",
+            fix=f"pass an array for {port}",
         ) from error
 
 
@@ -65,7 +65,7 @@ def _exactly(port: Port, array: Array) -> Array:
         raise UserError(
             f"input {port.label} has numbers that {port.dtype} does not hold",
             why=f"{first!s} would become {converted[~same].reshape(-1)[0]!s}",
-            mend=f"round them: np.asarray(…).astype({str(wanted)!r})",
+            fix=f"round them: np.asarray(…).astype({str(wanted)!r})",
         )
     return converted
 

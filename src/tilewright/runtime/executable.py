@@ -161,7 +161,7 @@ class Executable:
             raise UserError(
                 "run takes its inputs by name",
                 why=f"a {type(feeds).__name__} came instead of a mapping from names to arrays",
-                mend=f"the inputs are {', '.join(self._names) or 'none'}; without names, call the executable itself",
+                fix=f"the inputs are {', '.join(self._names) or 'none'}; without names, call the executable itself",
             )
         results = self._run(self._match((), feeds), None if out is None else match_results(self.outputs, out))
         return dict(zip((p.name for p in self.interface.outputs), results, strict=True))
@@ -184,7 +184,7 @@ class Executable:
             raise UserError(
                 "there is nothing to look into",
                 why="the program was loaded from a file, which holds machine code and not how it came about",
-                mend="compile the model, and look into what that returns",
+                fix="compile the model, and look into what that returns",
             )
         return self._look()
 
@@ -355,12 +355,12 @@ class Executable:
         if len(arrays) > len(names):
             raise UserError(
                 f"{len(arrays)} inputs were given, and the program takes {len(names)}",
-                mend=f"its inputs are {', '.join(map(str, self.inputs)) or 'none'}",
+                fix=f"its inputs are {', '.join(map(str, self.inputs)) or 'none'}",
             )
         found = dict(zip(names, arrays, strict=False))
         for name, array in named.items():
             if name not in names:
-                raise UserError(f"no input is called {name}", mend=f"the inputs are {', '.join(names) or 'none'}")
+                raise UserError(f"no input is called {name}", fix=f"the inputs are {', '.join(names) or 'none'}")
             if name in found:
                 raise UserError(f"input {name} is given twice", why="once by position and once by name")
             found[name] = array

@@ -80,7 +80,7 @@ def read_program(file: MappedPrograms) -> Program:
         raise UserError(
             f"cannot load {name}",
             why=f"it was made for version {bundle.abi} of the runtime's calling convention, this one has {VERSION}",
-            mend="compile the model again with the version of Tilewright that is to run it",
+            fix="compile the model again with the version of Tilewright that is to run it",
         )
     usable = [n for n, target in enumerate(bundle.targets) if target.is_runnable_on(host)]
     if not usable:
@@ -102,7 +102,7 @@ def _nothing_runs(name: str, targets: Sequence[Target], host: Host) -> UserError
     return UserError(
         f"cannot run {name} on this machine",
         why="; ".join(rows) or "it holds no code",
-        mend="compile the model here, or with a --target that this machine is, such as x86-64-v2",
+        fix="compile the model here, or with a --target that this machine is, such as x86-64-v2",
     )
 
 
@@ -113,4 +113,4 @@ def _lacking(target: Target, host: Host) -> str:
 
 
 def _damaged(name: str, why: str) -> Damaged:
-    return Damaged(f"cannot load {name}", why=f"it is no whole {KIND}: {why}", mend="copy or compile it again")
+    return Damaged(f"cannot load {name}", why=f"it is no whole {KIND}: {why}", fix="copy or compile it again")

@@ -98,7 +98,7 @@ class Inside:
         if self._known is None and "_stages" not in vars(self) and self.origin is not None and self.origin.plan:
             return self._planned
         if self._choices.plan is None:
-            raise UserError("there is no plan", why="a loops function is one kernel already", mend="look at its stages")
+            raise UserError("there is no plan", why="a loops function is one kernel already", fix="look at its stages")
         return self._choices.plan
 
     @cached_property
@@ -148,7 +148,7 @@ class Inside:
             found = sizes.get(symbol.name, other)
             if found is None:
                 names = ", ".join(f"{name}={n}" for name, n in sizes.items()) or "none"
-                raise UserError(f"no size is given for {symbol.name}", why=f"given are {names}", mend="give it, too")
+                raise UserError(f"no size is given for {symbol.name}", why=f"given are {names}", fix="give it, too")
             return found
 
         main = self.module.main

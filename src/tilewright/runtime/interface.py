@@ -136,7 +136,7 @@ class _Binder:
             raise UserError(
                 f"nothing gives the symbol {missing[0]} a size",
                 why=f"no input of {self.interface} has it as a dimension by itself",
-                mend=f"make some input's dimension {missing[0]} alone, or put a number in its place",
+                fix=f"make some input's dimension {missing[0]} alone, or put a number in its place",
             )
 
     def _output(self, n: int, port: Port) -> str:
@@ -164,7 +164,7 @@ class _Binder:
         raise UserError(
             f"input {port.label} has {_counted(len(shapes[n]))}",
             why=f"its shape is {shapes[n]}, and {port} has {_counted(port.type.rank)}",
-            mend=f"give {port.label} the shape {_shape_text(port)}",
+            fix=f"give {port.label} the shape {_shape_text(port)}",
         )
 
     def _wrong_size(self, n: int, axis: int, shapes: Sequence[Shape], expected: int) -> None:
@@ -174,7 +174,7 @@ class _Binder:
         raise UserError(
             f"input {port.label} has the wrong shape",
             why=f"dimension {axis} of its shape {shapes[n]} is {shapes[n][axis]}, and {port} expects {size}",
-            mend=f"give {port.label} the shape {_shape_text(port)}",
+            fix=f"give {port.label} the shape {_shape_text(port)}",
         )
 
 

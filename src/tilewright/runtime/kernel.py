@@ -31,19 +31,19 @@ class Kernel(Executable):
                 raise UserError(
                     f"parameter {port.label} is no array",
                     why=f"a {type(array).__name__} came, and a kernel works in place",
-                    mend=f"pass an array for {port}",
+                    fix=f"pass an array for {port}",
                 )
             if isinstance(array, np.ma.MaskedArray):
                 raise UserError(
                     f"parameter {port.label} is a masked array",
                     why="a kernel would read and write what lies under the mask",
-                    mend="pass the array without its mask: array.data",
+                    fix="pass the array without its mask: array.data",
                 )
             if not (array.flags.c_contiguous and array.flags.aligned):
                 raise UserError(
                     f"parameter {port.label} is not contiguous" + (" and aligned" if array.flags.c_contiguous else ""),
                     why="a kernel works in place, so a copy would be written instead of it",
-                    mend=f"pass np.ascontiguousarray({port.label}), or an array made by np.empty",
+                    fix=f"pass np.ascontiguousarray({port.label}), or an array made by np.empty",
                 )
             if n >= self.outputs_at:
                 self._check_written(n, array, given)
@@ -57,19 +57,19 @@ class Kernel(Executable):
             "a kernel is not saved to a file",
             where=str(path),
             why="it is called with the arrays it writes, and a file holds a program that returns its results",
-            mend="save what tilewright.compile makes of a graph that calls the kernel",
+            fix="save what tilewright.compile makes of a graph that calls the kernel",
         )
 
     def _check_written(self, n: int, array: np.ndarray[Any, Any], given: Sequence[Any]) -> None:
         port = self.inputs[n]
         if not array.flags.writeable:
             raise UserError(
-                f"parameter {port.label} is read-only", why="the function writes it", mend="pass an array you may write"
+                f"parameter {port.label} is read-only", why="the function writes it", fix="pass an array you may write"
             )
         for m, other in enumerate(given):
             if m != n and isinstance(other, np.ndarray) and np.may_share_memory(array, other):
                 raise UserError(
                     f"parameters {port.label} and {self.inputs[m].label} share memory",
                     why=f"the function writes {port.label} while it reads the other",
-                    mend="pass a copy of one of them",
+                    fix="pass a copy of one of them",
                 )

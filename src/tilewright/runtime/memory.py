@@ -24,7 +24,7 @@ def check_memory(size: int, what: str) -> None:
         raise RuntimeFault(
             "the call needs more memory than it may take",
             why=f"its {what} take {amount}, and the limit is {limit:,}",
-            mend=f"call it with smaller inputs, or set {settings.MEMORY_LIMIT.name}",
+            fix=f"call it with smaller inputs, or set {settings.MEMORY_LIMIT.name}",
         )
 
 
@@ -37,7 +37,7 @@ def allocate(size: int) -> Array:
         raise RuntimeFault(
             "there is not enough memory for the call",
             why=f"the system gives no {size:,} bytes for its buffers",
-            mend="call it with smaller inputs",
+            fix="call it with smaller inputs",
         ) from None
     start = -memory.ctypes.data % 64
     return memory[start : start + size]

@@ -57,5 +57,5 @@ class _Refusal:
         raise UserError(
             f"cannot run code for the target {self.target}",
             why=f"this machine lacks {self.lacking}",
-            mend='compile with target="native" to run it here',
+            fix='compile with target="native" to run it here',
         )

@@ -107,7 +107,7 @@ def check_empty(port: Port, shape: Shape) -> None:
         raise UserError(
             f"input {port.label} has no elements, and dimensions that are too large",
             why=f"those of its shape {shape} that are not 0 multiply to {others:,}; the most is {MOST_BESIDE_EMPTY:,}",
-            mend=f"give {port.label} smaller dimensions",
+            fix=f"give {port.label} smaller dimensions",
         )
 
 

@@ -27,13 +27,13 @@ def match_results(ports: Sequence[Port], out: object) -> Sequence[Array | None]:
         unknown = [name for name in out if all(p.name != name for p in ports)]
         if unknown:
             names = ", ".join(p.label for p in ports)
-            raise UserError(f"no output is called {unknown[0]}", mend=f"the outputs are {names}")
+            raise UserError(f"no output is called {unknown[0]}", fix=f"the outputs are {names}")
         return [_array(p, out.get(p.name)) for p in ports]
     given = list(out) if isinstance(out, tuple | list) else [out]
     if len(given) != len(ports):
         outputs = ", ".join(map(str, ports)) or "none"
         raise UserError(
-            f"out gives {len(given)} arrays, and the program returns {len(ports)}", mend=f"its outputs are {outputs}"
+            f"out gives {len(given)} arrays, and the program returns {len(ports)}", fix=f"its outputs are {outputs}"
         )
     return [_array(p, a) for p, a in zip(ports, given, strict=True)]
 
@@ -77,5 +77,5 @@ def copy_result(port: Port, array: Array, result: Array) -> Array:
     return array
 
 
-def _refuse(port: Port, why: str, mend: str) -> NoReturn:
-    raise UserError(f"cannot write output {port} into what out gives", why=why, mend=mend)
+def _refuse(port: Port, why: str, fix: str) -> NoReturn:
+    raise UserError(f"cannot write output {port} into what out gives", why=why, fix=fix)

@@ -43,13 +43,13 @@ def check_denormals(word: str, target: Target) -> str:
         raise UserError(
             f"cannot take denormals={word!r}",
             why=f"{KEEP} computes with subnormal numbers, {FLUSH} takes them for zero",
-            mend=f'take denormals="{FLUSH}", or leave it out',
+            fix=f'take denormals="{FLUSH}", or leave it out',
         )
     if word == FLUSH and control_of(target.triple) is None:
         raise UserError(
             f"cannot flush subnormal numbers on {target}",
             why=f"how processors of the architecture {target.architecture} are told to is not known here",
-            mend=f'take denormals="{KEEP}", or leave it out',
+            fix=f'take denormals="{KEEP}", or leave it out',
         )
     return word
 

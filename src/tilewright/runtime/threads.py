@@ -19,6 +19,6 @@ def count_threads(threads: int | None) -> int:
         raise UserError(
             f"cannot use {threads!r} threads",
             why=f"it counts threads, from 1 to {settings.MOST_THREADS}",
-            mend="leave it out for one on each core",
+            fix="leave it out for one on each core",
         )
     return threads

@@ -23,7 +23,7 @@ def annotate(function: Function, loop: Var, key: str, value: int) -> Step:
     found = find_loop(function, loop)
     what = f'cannot note "{key}" on loop {found.var.name}'
     if key not in KEYS:
-        raise refusal(function, what, found, why="nothing honours it", mend=f"the keys are {', '.join(KEYS)}")
+        raise refusal(function, what, found, why="nothing honours it", fix=f"the keys are {', '.join(KEYS)}")
     made = KEYS[key](function, found, value, what)
     return Step(function.replace(body=replace(function.body, found, made)), None, ("it changes no result",))
 
@@ -31,9 +31,9 @@ def annotate(function: Function, loop: Var, key: str, value: int) -> Step:
 def _grain(function: Function, loop: For, value: int, what: str) -> For:
     if loop.kind is not LoopKind.PARALLEL:
         why = f"it is no parallel loop: its kind is {loop.kind.value}"
-        raise refusal(function, what, loop, why=why, mend=f"parallel({loop.var.name}) first")
+        raise refusal(function, what, loop, why=why, fix=f"parallel({loop.var.name}) first")
     if type(value) is not int or value < 1:
-        raise refusal(function, what, loop, why=f"{value!r} is no number of iterations", mend="give it 1 or more")
+        raise refusal(function, what, loop, why=f"{value!r} is no number of iterations", fix="give it 1 or more")
     return loop.replace(grain=value)
 
 

@@ -85,12 +85,12 @@ def local_scope(function: Function, reader: Block, source: Buffer, scope: str, w
     """The scope of this name for a local copy of `source`; refuses where it cannot live there."""
     found = [s for s in LOCAL if s.value == scope]
     if not found:
-        mend = f"take one of {', '.join(s.value for s in LOCAL)}"
-        raise refusal(function, what, reader, why=f'no local buffer lives in "{scope}"', mend=mend, part=reader.name)
+        fix = f"take one of {', '.join(s.value for s in LOCAL)}"
+        raise refusal(function, what, reader, why=f'no local buffer lives in "{scope}"', fix=fix, part=reader.name)
     unknown = [e for e in source.shape if not isinstance(simplify(e), Const)]
     if found[0] in (Scope.REGISTER, Scope.STACK) and unknown:
         why = f"its dimension {unknown[0]} is known only when the program runs"
-        raise refusal(function, what, reader, why=why, mend='take scope="arena"', part=reader.name)
+        raise refusal(function, what, reader, why=why, fix='take scope="arena"', part=reader.name)
     return found[0]
 
 
@@ -98,7 +98,7 @@ def _require_unwritten(function: Function, place: Stmt, source: Buffer, what: st
     """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
     if source in allocations(place) or any(isinstance(s, View) and s.buffer is source for s in statements(place)):
         why = f"{source.name} lives inside the statement that holds the block"
-        raise refusal(function, what, place, why=why, mend="cache what it is computed from")
+        raise refusal(function, what, place, why=why, fix="cache what it is computed from")
     memory = Memory(function)
     own = memory.of(source)
     for s in statements(place):

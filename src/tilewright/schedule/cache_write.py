@@ -77,7 +77,7 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
         require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
     found = written_elements(function, place, buffer)
     if isinstance(found, Obstacle):
-        raise refusal(function, what, found.at, why=found.why, mend=found.mend)
+        raise refusal(function, what, found.at, why=found.why, fix=found.fix)
     made, name = write_through(function, place, buffer, found, where)
     box = "all" if _is_whole(found, buffer) else str(found)
     return Step(made, name, (f"the statement that holds {block} stores {box} of {buffer.name} before it reads it",))
@@ -89,7 +89,7 @@ def _output(function: Function, writer: Block, what: str) -> Buffer:
     stored = list(dict.fromkeys(s.buffer for s in statements(writer) if isinstance(s, Store) and s.buffer not in own))
     if len(stored) != 1:
         why = f"it stores to {', '.join(b.name for b in stored) or 'nothing'}"
-        raise refusal(function, what, writer, why=why, mend="take a block with one output", part=writer.name)
+        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=writer.name)
     return stored[0]
 
 
@@ -99,7 +99,7 @@ class Obstacle:
 
     at: Stmt
     why: str
-    mend: str | None = None
+    fix: str | None = None
 
 
 def written_elements(function: Function, place: Stmt, buffer: Buffer) -> Elements | Obstacle:
@@ -113,8 +113,8 @@ def written_elements(function: Function, place: Stmt, buffer: Buffer) -> Element
     if missing is not None:
         text = access_text(missing.access)
         why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
-        mend = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
-        return Obstacle(missing.access.statement, why, mend)
+        fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
+        return Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
     for candidate in [*united(parts), *(p for p in parts if p.exact)]:

@@ -78,8 +78,8 @@ def _innermost(function: Function, alloc: Alloc, what: str) -> For:
     if not shared:
         name = alloc.buffer.name
         why = f"nothing reads or stores {name}" if shared is None else f"no loop holds all that reads and stores {name}"
-        mend = None if shared is None else "bring them together first: compute_at, or reverse_compute_at"
-        raise refusal(function, what, alloc, why=why, mend=mend, part=name)
+        fix = None if shared is None else "bring them together first: compute_at, or reverse_compute_at"
+        raise refusal(function, what, alloc, why=why, fix=fix, part=name)
     return shared[-1]
 
 

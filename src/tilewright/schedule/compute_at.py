@@ -49,12 +49,12 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     what = f"cannot compute {block} in loop {name}"
     store = single_store(function, producer, what)
     buffer = store.buffer
-    mend = "cache_write gives the block a local buffer"
-    require_only_writer(function, producer, buffer, what, mend)
+    fix = "cache_write gives the block a local buffer"
+    require_only_writer(function, producer, buffer, what, fix)
     found = place(function, producer, target, what)
     if found.is_after:
         why = f"{block} comes after loop {name}"
-        raise refusal(function, what, producer, why=why, mend=f'reverse_compute_at("{block}", {name})')
+        raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
     later = _readers_outside(function, found, buffer, what)
     _require_unchanged(function, found, what)
     _require_path(function, found, what)
@@ -89,7 +89,7 @@ def _readers_outside(function: Function, found: Place, buffer: Buffer, what: str
 
 def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: str) -> UserError:
     why = f"{buffer.name} is read here, outside loop {name}"
-    return refusal(function, what, s, why=why, mend=f"move this into {name} first, or take a loop around both")
+    return refusal(function, what, s, why=why, fix=f"move this into {name} first, or take a loop around both")
 
 
 def _require_computed(
@@ -122,8 +122,8 @@ def _require_path(function: Function, found: Place, what: str) -> None:
             raise refusal(function, what, s, why=f"loop {found.loop.var.name} is inside block {s.name}")
         if isinstance(s, For) and s.kind in (LoopKind.VECTORIZE, LoopKind.INSTRUCTION):
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            mend = f"move {found.block.name} before that step"
-            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", mend=mend)
+            fix = f"move {found.block.name} before that step"
+            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
 
 
 def _needed(found: Place, buffer: Buffer) -> list[Range]:
@@ -177,5 +177,5 @@ def _require_no_race(function: Function, made: Function, found: Place, buffer: B
                 why = (
                     f"iterations of {loop.var.name}, which may run at the same time, compute the same of {buffer.name}"
                 )
-                mend = f'compute_at before {loop.var.name} is made {loop.kind.value}, then compact("{buffer.name}")'
-                raise refusal(function, what, loop, why=why, mend=mend)
+                fix = f'compute_at before {loop.var.name} is made {loop.kind.value}, then compact("{buffer.name}")'
+                raise refusal(function, what, loop, why=why, fix=fix)

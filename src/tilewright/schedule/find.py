@@ -32,7 +32,7 @@ def find_loop(function: Function, loop: Var | str) -> For:
         f"{len(found)} loops are called {name} in {function.name}",
         found[1],
         why="a name must mean one loop",
-        mend=f"take it from get_loops(block), with one of the blocks {inside}",
+        fix=f"take it from get_loops(block), with one of the blocks {inside}",
     )
 
 
@@ -42,7 +42,7 @@ def _require_free(function: Function, loop: For, loops: Sequence[For]) -> None:
         if nest.instruction is not None and any(s is loop for s in statements(nest)):
             what = f"loop {loop.var.name} of {function.name} is part of the instruction {nest.instruction}"
             why = "an instruction runs its nest as a whole"
-            raise refusal(function, what, nest, why=why, mend=f"do this before tensorize({nest.var.name}, …)")
+            raise refusal(function, what, nest, why=why, fix=f"do this before tensorize({nest.var.name}, …)")
 
 
 def find_block(function: Function, name: str) -> Block:

@@ -61,5 +61,5 @@ def _require_inits(function: Function, loop: For, stores: Sequence[Touch], what:
         for each in outside:
             if each.var in summed_loops(block):
                 why = f"{block.name} goes on adding up in the next iteration of {each.var.name}"
-                mend = f"move {each.var.name} inside {loop.var.name}"
-                raise refusal(function, what, each, why=why, mend=mend)
+                fix = f"move {each.var.name} inside {loop.var.name}"
+                raise refusal(function, what, each, why=why, fix=fix)

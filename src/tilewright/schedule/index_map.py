@@ -152,5 +152,5 @@ def _require_digits(text: str, name: str, digits: Sequence[Digit]) -> None:
     raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
 
 
-def _error(text: str, why: str, mend: str | None = None) -> UserError:
-    return UserError(f'"{text}" is no layout', why=why, mend=mend)
+def _error(text: str, why: str, fix: str | None = None) -> UserError:
+    return UserError(f'"{text}" is no layout', why=why, fix=fix)

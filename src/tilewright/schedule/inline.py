@@ -96,10 +96,10 @@ def inlined(function: Function, block: Block) -> Function:
 def _definition(function: Function, block: Block, what: str) -> Definition:
     if block.reduce or block.init is not None:
         why = f"{block.name} adds up: its readers would do so again and again"
-        raise refusal(function, what, block, why=why, mend=f'move it instead: compute_at("{block.name}", …)')
+        raise refusal(function, what, block, why=why, fix=f'move it instead: compute_at("{block.name}", …)')
     store = single_store(function, block, what)
-    mend = f"only local buffers disappear; move what reads {store.buffer.name} instead: reverse_inline"
-    require_only_writer(function, block, store.buffer, what, mend)
+    fix = f"only local buffers disappear; move what reads {store.buffer.name} instead: reverse_inline"
+    require_only_writer(function, block, store.buffer, what, fix)
     nest = nest_of(function, block, what)
     domain = domain_of(block, [s for s in statements(nest) if isinstance(s, For)])
     if isinstance(domain, str):
@@ -148,7 +148,7 @@ def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
         if order[s] < place:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
-            raise refusal(function, what, s, why="a vector is read at once", mend="inline before it is a vector")
+            raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
     if not _fills(found):
         touched = [a for a in accesses(function.body) if a.buffer is buffer]
         store = next(a for a in touched if a.is_store)

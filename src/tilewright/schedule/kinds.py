@@ -43,7 +43,7 @@ def unroll(function: Function, loop: Var) -> Step:
     extent = _require_constant(function, found, what)
     if extent > MOST_UNROLLED:
         why = f"it has {extent} iterations; at most {MOST_UNROLLED} are written out"
-        raise refusal(function, what, found, why=why, mend=f"split({found.var.name}, 8) and unroll the inner loop")
+        raise refusal(function, what, found, why=why, fix=f"split({found.var.name}, 8) and unroll the inner loop")
     return _with_kind(function, found, LoopKind.UNROLL, ("the iterations keep their order",))
 
 
@@ -52,7 +52,7 @@ def bind(function: Function, loop: Var, thread: str) -> Step:
     found = find_loop(function, loop)
     what = f"cannot bind loop {found.var.name} to {thread}"
     if thread not in THREADS:
-        raise refusal(function, what, found, why="there is no such axis", mend=f"the axes are {', '.join(THREADS)}")
+        raise refusal(function, what, found, why="there is no such axis", fix=f"the axes are {', '.join(THREADS)}")
     for other in path_to(function.body, found):
         if isinstance(other, For) and other is not found and other.thread == thread:
             raise refusal(function, what, other, why=f"loop {other.var.name} around it is bound to {thread}")
@@ -65,7 +65,7 @@ def _require_constant(function: Function, loop: For, what: str) -> int:
     extent = extent_of(loop)
     if not isinstance(extent, Const):
         why = f"its extent {extent} is known only when the program runs"
-        raise refusal(function, what, loop, why=why, mend=f'split({loop.var.name}, 8, tail="mask") first')
+        raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, 8, tail="mask") first')
     return int(extent.value)
 
 

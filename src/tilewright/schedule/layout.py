@@ -81,7 +81,7 @@ def transform_layout(
     elif pad is not None and layout.padded(found.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise refusal(
-            function, what, _allocation(function, found), why=why, mend="fill it with a cache_read, or leave out pad"
+            function, what, _allocation(function, found), why=why, fix="fill it with a cache_read, or leave out pad"
         )
     return Step(function.replace(body=_moved(body, found, made, layout)), None, tuple(evidence))
 
@@ -93,8 +93,8 @@ def _allocation(function: Function, buffer: Buffer) -> Stmt:
 def require_local(function: Function, buffer: Buffer, what: str) -> None:
     """Refuses a buffer that somebody else knows the layout of."""
     if buffer in function.params:
-        mend = f'cache_read(block, "{buffer.name}") and change the layout of the copy'
-        raise refusal(function, what, function, why="the caller decides how it lies", mend=mend, part=buffer.name)
+        fix = f'cache_read(block, "{buffer.name}") and change the layout of the copy'
+        raise refusal(function, what, function, why="the caller decides how it lies", fix=fix, part=buffer.name)
     for s in statements(function.body):
         why = _known_elsewhere(s, buffer)
         if why is not None:

@@ -22,7 +22,7 @@ KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
 
 
-def require_independent(function: Function, loop: For, what: str, mend: str) -> tuple[str, ...]:
+def require_independent(function: Function, loop: For, what: str, fix: str) -> tuple[str, ...]:
     """The evidence that the iterations of a loop may run in any order and at the same time; else the error `what`."""
     for s in statements(loop.body):
         if isinstance(s, Assert | While):
@@ -30,7 +30,7 @@ def require_independent(function: Function, loop: For, what: str, mend: str) -> 
             raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
     found = carried(loop, loops_around(function.body, loop))
     if found:
-        raise refusal(function, what, loop, why=_reason(loop, found[0]), mend=_mend(loop, found[0], mend))
+        raise refusal(function, what, loop, why=_reason(loop, found[0]), fix=_fix(loop, found[0], fix))
     return (f"no iteration of {loop.var.name} touches what another one stores",)
 
 
@@ -52,7 +52,7 @@ def require_instructions(function: Function, what: str) -> None:
                 match(s, s.instruction, loops_around(function.body, s))
             except Mismatch as wrong:
                 why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
-                raise refusal(function, what, s, why=why, mend="take this step before tensorize") from None
+                raise refusal(function, what, s, why=why, fix="take this step before tensorize") from None
 
 
 def access_text(access: Access) -> str:
@@ -61,7 +61,7 @@ def access_text(access: Access) -> str:
     return f"{'stores' if access.is_store else 'loads'} {place}"
 
 
-def _mend(loop: For, found: Dependence, otherwise: str) -> str:
+def _fix(loop: For, found: Dependence, otherwise: str) -> str:
     """What to do instead: a reduction has a way of its own."""
     for block in blocks(loop):
         inside = set(statements(block))
@@ -95,7 +95,7 @@ def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: 
         f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
         "the later of the two would run first"
     )
-    return refusal(function, what, chain[0], why=why, mend=f"keep the order of {names}")
+    return refusal(function, what, chain[0], why=why, fix=f"keep the order of {names}")
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:

@@ -47,9 +47,9 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
     found = find_loop(function, loop)
     what = f"cannot split loop {found.var.name} by {factor}"
     if not isinstance(factor, int) or factor < 1:
-        raise refusal(function, what, found, why="a loop of less than 1 iteration is none", mend="take a factor from 1")
+        raise refusal(function, what, found, why="a loop of less than 1 iteration is none", fix="take a factor from 1")
     if tail not in TAILS:
-        raise refusal(function, what, found, why=f'there is no tail "{tail}"', mend=f"take one of {', '.join(TAILS)}")
+        raise refusal(function, what, found, why=f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
     extent = extent_of(found)
     rest = simplify(Mod(extent, const(factor)))
     divides = isinstance(rest, Const) and rest.value == 0
@@ -87,16 +87,16 @@ def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr
     """Running an iteration once more changes nothing, and there is room to."""
     if not isinstance(extent, Const) or extent.value < factor:
         why = f"the inner loop of {factor} iterations cannot be moved back into {extent}"
-        raise refusal(function, what, loop, why=why, mend=f'split({loop.var.name}, {factor}, tail="mask")')
+        raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, {factor}, tail="mask")')
     if loop.kind is not LoopKind.SERIAL:
         why = f"iterations of a {loop.kind.value} loop may run at the same time, and some would run twice"
-        raise refusal(function, what, loop, why=why, mend="split it while it is serial")
+        raise refusal(function, what, loop, why=why, fix="split it while it is serial")
     stored = {s.buffer for s in statements(loop) if isinstance(s, Store)}
     plain = all(isinstance(s, For | Block | Store | Seq) for s in statements(loop))
     for s in statements(loop):
         if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
             why = "an iteration that runs twice must not read what the loop stores"
-            raise refusal(function, what, s, why=why, mend=f'split({loop.var.name}, {factor}, tail="peel")')
+            raise refusal(function, what, s, why=why, fix=f'split({loop.var.name}, {factor}, tail="peel")')
 
 
 def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> Exception:
@@ -107,10 +107,10 @@ def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: st
         left = n % factor
         why = f"{factor} does not divide {n}: the last {left} iteration{'s' * (left > 1)} would have no place"
         divisors = [d for d in range(2, n + 1) if n % d == 0]
-        mend = f"take a factor from {_some(divisors)}, or {masked}" if divisors else masked
+        fix = f"take a factor from {_some(divisors)}, or {masked}" if divisors else masked
     else:
-        why, mend = f"nothing says that {factor} divides {extent}", masked
-    return refusal(function, what, loop, why=why, mend=mend)
+        why, fix = f"nothing says that {factor} divides {extent}", masked
+    return refusal(function, what, loop, why=why, fix=fix)
 
 
 def _some(numbers: list[int]) -> str:
@@ -132,7 +132,7 @@ def _peel(function: Function, loop: For, factor: int, extent: Expr, divides: boo
     rest = loop.replace(begin=simplify(loop.begin + whole * factor))
     if isinstance(whole, Const) and whole.value == 0:
         why = f"{extent} iterations do not fill the inner loop once"
-        raise refusal(function, f"cannot split loop {loop.var.name} by {factor}", loop, why=why, mend="take less")
+        raise refusal(function, f"cannot split loop {loop.var.name} by {factor}", loop, why=why, fix="take less")
     tail = fresh_blocks(function, fresh_copy(rest), ".tail")
     assert isinstance(tail, For)
     proof = f"the iterations from {rest.begin} on run in a loop of their own"
@@ -176,7 +176,7 @@ def require_starts_inside(function: Function, loop: For, body: Stmt, what: str) 
         if block.init is not None and outside:
             name = next(iter(outside)).name
             why = f"the init of {block.name} runs outside {name}, and would not stand under the condition"
-            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
+            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
 
 
 def fuse(function: Function, outer: Var, inner: Var) -> Step:
@@ -188,18 +188,18 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
     what = f"cannot fuse loops {first.var.name} and {second.var.name}"
     if first.body is not second:
         why = f"{second.var.name} is not directly inside {first.var.name}, alone"
-        raise refusal(function, what, second, why=why, mend="reorder the loops first")
+        raise refusal(function, what, second, why=why, fix="reorder the loops first")
     if first.var in variables_of(second.begin) | variables_of(second.end):
         raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
     if first.kind is not second.kind:
         why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
-        raise refusal(function, what, second, why=why, mend="give both the same kind first")
+        raise refusal(function, what, second, why=why, fix="give both the same kind first")
     for block in blocks(second):
         if block.init is not None and _mixes(block, first.var, second.var):
             why = (
                 f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
             )
-            raise refusal(function, what, first, why=why, mend=f'decompose_reduction("{block.name}", …) first')
+            raise refusal(function, what, first, why=why, fix=f'decompose_reduction("{block.name}", …) first')
     fused = Var(first.var.name + second.var.name)
     n, m = extent_of(first), extent_of(second)
     values: dict[Expr, Expr] = {
@@ -218,7 +218,7 @@ def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stm
     for one, other in zip(blocks(before), blocks(after), strict=True):
         if one.init is not None and _start_conditions(one) != _start_conditions(other):
             why = f"a condition of {one.name} on what it sums over would keep its init from running, too"
-            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{one.name}", …) first')
+            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{one.name}", …) first')
 
 
 def _start_conditions(block: Block) -> int:
@@ -278,7 +278,7 @@ def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
                 if outside is not None
                 else f"{name} holds more than a loop: what stands beside it would run another number of times"
             )
-            raise refusal(function, what, chain[-1], why=why, mend="decompose or move what is between the loops first")
+            raise refusal(function, what, chain[-1], why=why, fix="decompose or move what is between the loops first")
         chain.append(body)
     missing = [w.var.name for w in wanted if w not in chain]
     if missing:
@@ -329,7 +329,7 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     place = as_expr(at) if at is not None else boundary(found)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
-        raise refusal(function, what, found, why=why, mend=f"say where: partition({found.var.name}, at)")
+        raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
     cut = simplify(_clamp(place, found))
     _require_steady_starts(function, found, cut, what)
     around = {o.var: (o.begin, simplify(o.end - 1)) for o in loops_around(function.body, found)}
@@ -351,7 +351,7 @@ def _require_steady_starts(function: Function, loop: For, cut: Expr, what: str) 
             why = (
                 f"where it is cut, {cut}, depends on {name}, which {block.name} sums over and its init runs outside of"
             )
-            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
+            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
 
 
 def _require_one_start(function: Function, loop: For, what: str) -> None:
@@ -360,7 +360,7 @@ def _require_one_start(function: Function, loop: For, what: str) -> None:
         if block.init is not None and any(loop.var in variables_of(a.binding) for a in block.reduce):
             name = loop.var.name
             why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
-            raise refusal(function, what, loop, why=why, mend=f'decompose_reduction("{block.name}", {name}) first')
+            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
 
 
 def _clamp(place: Expr, loop: For) -> Expr:

@@ -76,8 +76,8 @@ def _zero_where(function: Function, place: PlaceBeyond, factors: list[Expr], con
         return " and ".join(zero)
     why = f"what it adds where {cond} does not hold is not known to be zero"
     wanted = "both factors" if factors[0].dtype.is_float else "a factor"
-    mend = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
-    raise refusal(function, what, block, why=why, mend=mend, part=cond)
+    fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
+    raise refusal(function, what, block, why=why, fix=fix, part=cond)
 
 
 def _zero_beyond(function: Function, place: PlaceBeyond, factor: Expr, need: Polynomial) -> Buffer | None:

@@ -75,8 +75,8 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     dropped = [c for c, reason in reasons.items() if reason is None]
     if not dropped:
         why = next(reason for reason in reasons.values() if reason is not None)
-        mend = "let it store to a local buffer, whose readers have the same where"
-        raise refusal(function, what, found, why=why, mend=mend, part=found.where)
+        fix = "let it store to a local buffer, whose readers have the same where"
+        raise refusal(function, what, found, why=why, fix=fix, part=found.where)
     kept = [c for c in conditions if c not in dropped]
     loaded = LoadsBeyond(place, dropped, kept)
     made = loaded.clamped(found.replace(where=conjunction(kept)))
@@ -100,8 +100,8 @@ def _stores(function: Function, block: Block, what: str) -> list[Store]:
     for s in found:
         if s.buffer in function.params:
             why = f"it stores to {s.buffer.name}, which the caller reads"
-            mend = f'let it store to a local buffer first: cache_write("{block.name}", "{s.buffer.name}")'
-            raise refusal(function, what, s, why=why, mend=mend, part=s.buffer.name)
+            fix = f'let it store to a local buffer first: cache_write("{block.name}", "{s.buffer.name}")'
+            raise refusal(function, what, s, why=why, fix=fix, part=s.buffer.name)
     return found
 
 

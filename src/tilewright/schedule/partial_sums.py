@@ -33,7 +33,7 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
     if cut.var not in summed:
         names = ", ".join(s.var.name for s in loops_around(function.body, found) if s.var in summed) or "none"
         what = f"cannot sum block {block} in parts of loop {cut.var.name}"
-        raise refusal(function, what, cut, why=f"{block} does not sum over it", mend=f"its sum runs over {names}")
+        raise refusal(function, what, cut, why=f"{block} does not sum over it", fix=f"its sum runs over {names}")
     first = next((s.var for s in loops_around(function.body, found) if s.var in summed), cut.var)
     parted = split(function, cut.var, part, tail="clip")
     assert isinstance(parted.made, tuple)

@@ -32,7 +32,7 @@ def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[
         raise UserError(
             f"cannot schedule {function.name} in pieces",
             why=f"each nest has to be in one piece, and the blocks of its nests are {listed}",
-            mend="give the blocks of each piece, all of each nest",
+            fix="give the blocks of each piece, all of each nest",
         )
     return found
 
@@ -70,7 +70,7 @@ def require_order(function: Function, parts: Sequence[Function]) -> None:
                 raise UserError(
                     f"cannot schedule {function.name} in pieces",
                     why=f"piece {n} runs after piece {m}, and before it in the program, and both touch {min(meet)}",
-                    mend="give the pieces in the order of the program, or take them as one",
+                    fix="give the pieces in the order of the program, or take them as one",
                 )
 
 

@@ -215,11 +215,11 @@ def single_store(function: Function, block: Block, what: str) -> Store:
     return store
 
 
-def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, mend: str) -> None:
+def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, fix: str) -> None:
     """The buffer is a local one that this block alone fills, without a look at what it held before."""
     if not any(buffer in _allocated(nest) for nest in nests(function)):
         why = f"{buffer.name} is an argument: all of it must be there at the end"
-        raise refusal(function, what, block.body, why=why, mend=mend)
+        raise refusal(function, what, block.body, why=why, fix=fix)
     require_plain(function, Memory(function), buffer, block.body, what)
     inside = set(statements(block))
     for nest in nests(function):
@@ -272,7 +272,7 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
             name = min(b.name for b in both)
             word = "touches" if writes & touched else "stores"
             why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
-            raise refusal(function, what, s, why=why, mend=f"move {block.name} before an earlier step comes between")
+            raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"
             raise refusal(function, what, s, why=why)

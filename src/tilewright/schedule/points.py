@@ -49,8 +49,8 @@ def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
     require_plain(function, nest, what)
     if not holds_points(nest):
         why = "an iteration of one of its loops may touch what another one stores, or something is between its loops"
-        mend = "split a loop of it that is independent, and vectorize that"
-        raise refusal(function, what, nest, why=why, mend=mend)
+        fix = "split a loop of it that is independent, and vectorize that"
+        raise refusal(function, what, nest, why=why, fix=fix)
     evidence = require_apart(function, nest, perfect_nest(nest)[0], what)
     made = points_in_vectors(nest, lanes)
     return Step(with_nest(function, nest, made), outermost(made), evidence)

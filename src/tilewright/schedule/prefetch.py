@@ -44,17 +44,17 @@ def prefetch(
     found, target = find_loop(function, loop), find_buffer(function, buffer)
     what = f"cannot prefetch {target.name} in loop {found.var.name}"
     if type(distance) is not int or distance < 1:
-        raise refusal(function, what, found, why=f"{distance!r} is no number of iterations", mend="give it 1 or more")
+        raise refusal(function, what, found, why=f"{distance!r} is no number of iterations", fix="give it 1 or more")
     if apart is not None and (type(apart) is not int or apart < 1):
-        raise refusal(function, what, found, why=f"{apart!r} is no number of elements", mend="give it 1 or more")
+        raise refusal(function, what, found, why=f"{apart!r} is no number of elements", fix="give it 1 or more")
     _require_iterations(function, found, what)
     if target.scope is Scope.REGISTER or target in allocations(found.body):
         where = "in registers" if target.scope is Scope.REGISTER else "made anew in each iteration"
-        raise refusal(function, what, found, why=f"{target.name} is {where}", mend="prefetch what it is filled from")
+        raise refusal(function, what, found, why=f"{target.name} is {where}", fix="prefetch what it is filled from")
     box = _touched(function, found, target)
     if box is None or not any(mentions(r.begin, (found.var,)) for r in box.ranges):
         why = "no iteration touches it" if box is None else "every iteration begins at the same element of it"
-        raise refusal(function, what, found, why=why, mend="take another loop")
+        raise refusal(function, what, found, why=why, fix="take another loop")
     place = found if inner is None else find_loop(function, inner)
     inside = [] if inner is None else _loops_between(function, found, place, what)
     later = {found.var: simplify(found.var + distance)}
@@ -87,7 +87,7 @@ def _elements(
 def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
     if loop.kind not in (LoopKind.SERIAL, LoopKind.PARALLEL, *further):
         why = f"a {loop.kind.value} loop has no iterations that come later"
-        raise refusal(function, what, loop, why=why, mend="take a for loop around it")
+        raise refusal(function, what, loop, why=why, fix="take a for loop around it")
 
 
 def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
@@ -124,7 +124,7 @@ def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
 def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
     """The loops inside one down to another, which must be inside it."""
     if inner is loop or loop not in (around := loops_around(function.body, inner)):
-        raise refusal(function, what, inner, why=f"it is not inside loop {loop.var.name}", mend="take a loop inside")
+        raise refusal(function, what, inner, why=f"it is not inside loop {loop.var.name}", fix="take a loop inside")
     return [*around[around.index(loop) + 1 :], inner]
 
 
@@ -138,8 +138,8 @@ def _own_begins(function: Function, inner: For, buffer: Buffer, box: Region, wha
 
 def _no_piece(function: Function, loop: For, buffer: Buffer, box: Region, what: str, further: str = "") -> UserError:
     why = f"what an iteration touches of {buffer.name}, {box}, is no piece of known size{further}"
-    mend = f"pack {buffer.name} first, so that it lies in one piece, or take a loop that goes through it"
-    return refusal(function, what, loop, why=why, mend=mend)
+    fix = f"pack {buffer.name} first, so that it lies in one piece, or take a loop that goes through it"
+    return refusal(function, what, loop, why=why, fix=fix)
 
 
 def _parts(
@@ -152,7 +152,7 @@ def _parts(
         _require_iterations(function, each, what, LoopKind.UNROLL)
         most = _most(each, [*around, *inside[:n]])
         if most is None:
-            raise refusal(function, what, each, why="nobody knows how often it runs", mend="split it by a number first")
+            raise refusal(function, what, each, why="nobody knows how often it runs", fix="split it by a number first")
         counts.append(most)
     turn: Expr = const(0)
     for each, most in zip(inside, counts, strict=True):

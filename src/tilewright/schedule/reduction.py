@@ -84,12 +84,12 @@ def _require_place(function: Function, block: Block, target: For, around: Sequen
         raise refusal(function, what, block, why=f"{name} has no init", part=name)
     if target not in around:
         names = ", ".join(loop.var.name for loop in around) or "none"
-        raise refusal(function, what, target, why=f"{name} is not inside it", mend=f"its loops are {names}")
+        raise refusal(function, what, target, why=f"{name} is not inside it", fix=f"its loops are {names}")
     summed = summed_loops(block)
     first = next((loop for loop in around if loop.var in summed), None)
     if first is not None and around.index(first) < around.index(target):
         why = f"the init would run again in each iteration of {first.var.name}, which {name} sums over"
-        raise refusal(function, what, target, why=why, mend=f'decompose_reduction("{name}", {first.var.name})')
+        raise refusal(function, what, target, why=why, fix=f'decompose_reduction("{name}", {first.var.name})')
     spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
     for loop in around[around.index(target) :]:
         if loop.var in summed & spatial:

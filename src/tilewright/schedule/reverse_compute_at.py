@@ -70,7 +70,7 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     found = place(function, consumer, target, what)
     if not found.is_after:
         why = f"{block} comes before loop {target.var.name}"
-        raise refusal(function, what, consumer, why=why, mend=f'compute_at("{block}", {target.var.name})')
+        raise refusal(function, what, consumer, why=why, fix=f'compute_at("{block}", {target.var.name})')
     memory = Memory(function)
     _require_path(function, found, what)
     require_apart(function, found, memory, what)
@@ -106,7 +106,7 @@ def _require_path(function: Function, found: Place, what: str) -> None:
         if isinstance(s, For) and s.kind in (LoopKind.VECTORIZE, LoopKind.INSTRUCTION):
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
             why = f"loop {s.var.name} is {word}"
-            raise refusal(function, what, s, why=why, mend=f"move {found.block.name} before that step")
+            raise refusal(function, what, s, why=why, fix=f"move {found.block.name} before that step")
 
 
 def _completed(
@@ -156,10 +156,10 @@ def _require_inner_sum(function: Function, found: Place, access: Access, loops: 
             made = access.buffer.name
             why = f"{made} is complete only after the last iteration of {name}, which {block.name} sums over"
             if n:
-                mend = f'take a loop outside {name}: reverse_compute_at("{found.block.name}", {loops[n - 1].var.name})'
+                fix = f'take a loop outside {name}: reverse_compute_at("{found.block.name}", {loops[n - 1].var.name})'
             else:
-                mend = f"reorder the loops of {block.name} so that {name} is not the outermost"
-            raise refusal(function, what, loop, why=why, mend=mend)
+                fix = f"reorder the loops of {block.name} so that {name} is not the outermost"
+            raise refusal(function, what, loop, why=why, fix=fix)
 
 
 def _whole(function: Function, buffer: Buffer, box: Box, loops: Sequence[For], found: Place, what: str) -> Box:
@@ -181,7 +181,7 @@ def _whole(function: Function, buffer: Buffer, box: Box, loops: Sequence[For], f
     for loop in loops:
         if loop.var not in used and not is_single(loop):
             why = f"each iteration of {loop.var.name} stores the same part of {buffer.name} again"
-            raise refusal(function, what, loop, why=why, mend=f"take a loop outside {loop.var.name}")
+            raise refusal(function, what, loop, why=why, fix=f"take a loop outside {loop.var.name}")
     return tuple(made)
 
 
@@ -222,7 +222,7 @@ def _tile(function: Function, found: Place, complete: Mapping[Buffer, Completed]
     for loop in around:
         if not is_single(loop) and not any(mentions(r.begin, {loop.var}) for r in part.values()):
             why = f"{block.name} would run on the same points in each iteration of {loop.var.name}"
-            raise refusal(function, what, loop, why=why, mend=f"take a loop outside {loop.var.name}")
+            raise refusal(function, what, loop, why=why, fix=f"take a loop outside {loop.var.name}")
     for var, whole in total.items():
         if not within(domain.box[var], whole, facts):
             why = f"{block.name} runs for {var.name} in {domain.box[var]}, the loop completes what it reads in {whole}"
@@ -265,5 +265,5 @@ def _require_complete(
                 f"{found.block.name} reads {access.buffer.name} in {read}, "
                 f"an iteration of {name} completes {complete} of that dimension"
             )
-            mend = f"take a loop further out, or move what stores {access.buffer.name} with compute_at"
-            raise refusal(function, what, access.statement, why=why, mend=mend)
+            fix = f"take a loop further out, or move what stores {access.buffer.name} with compute_at"
+            raise refusal(function, what, access.statement, why=why, fix=fix)

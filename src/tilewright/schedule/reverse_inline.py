@@ -44,7 +44,7 @@ def reverse_inline(function: Function, block: str) -> Step:
     if consumer.reduce or consumer.init is not None:
         why = f"{block} adds up"
         raise refusal(
-            function, what, consumer, why=why, mend=f'move it instead: reverse_compute_at("{block}", …)', part=block
+            function, what, consumer, why=why, fix=f'move it instead: reverse_compute_at("{block}", …)', part=block
         )
     read = {load.buffer for load in loads(consumer)} - {store.buffer}
     faults: list[UserError] = []
@@ -99,7 +99,7 @@ def _producer(function: Function, consumer: Block, buffer: Buffer, what: str) ->
             what,
             producer,
             why=why,
-            mend=f'move it instead: reverse_compute_at("{consumer.name}", …)',
+            fix=f'move it instead: reverse_compute_at("{consumer.name}", …)',
             part=producer.name,
         )
     inside = {*statements(consumer), *statements(producer)}
@@ -133,7 +133,7 @@ def _merge(function: Function, found: Place, producer: Block, buffer: Buffer, wh
     (load, *others) = [e for e in loads(sink) if e.buffer is buffer]
     if others:
         why = f"{found.block.name} reads several elements of {buffer.name} for one of its own"
-        raise refusal(function, what, found.block.body, why=why, mend=f'inline("{producer.name}") instead')
+        raise refusal(function, what, found.block.body, why=why, fix=f'inline("{producer.name}") instead')
     values: dict[Expr, Node] = {load: source.value}
     for dim, (mine, theirs) in enumerate(zip(load.indices, source.indices, strict=True)):
         axis = single_axis(mine, reading.box)
@@ -147,7 +147,7 @@ def _merge(function: Function, found: Place, producer: Block, buffer: Buffer, wh
     for var, part in reading.box.items():
         if var not in values and not is_one(part.extent):
             why = f"{found.block.name} reads the same element of {buffer.name} for each {var.name}"
-            raise refusal(function, what, found.block, why=why, mend=f'inline("{producer.name}") instead')
+            raise refusal(function, what, found.block, why=why, fix=f'inline("{producer.name}") instead')
         values.setdefault(var, part.begin)
     if reading.conditions or writing.conditions:
         at = found.block if reading.conditions else producer

@@ -86,14 +86,14 @@ def _nest_of(function: Function, block: Block, target: For, what: str) -> Stmt:
         top -= 1
     if target not in path:
         names = ", ".join(loop.var.name for loop in loops_around(function.body, block)) or "none"
-        raise refusal(function, what, target, why=f"{block.name} is not inside it", mend=f"its loops are {names}")
+        raise refusal(function, what, target, why=f"{block.name} is not inside it", fix=f"its loops are {names}")
     if target not in path[top:]:
         why = f"{target.var.name} holds more than {block.name}"
-        raise refusal(function, what, target, why=why, mend=f"give {block.name} a nest of its own first")
+        raise refusal(function, what, target, why=why, fix=f"give {block.name} a nest of its own first")
     whole = next((s for s in path[top:] if isinstance(s, For) and s.instruction is not None), None)
     if whole is not None:
         why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
-        raise refusal(function, what, whole, why=why, mend="factor before tensorize")
+        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
     return path[top]
 
 
@@ -121,15 +121,15 @@ class _Factored:
         start = neutral(found[0], found[1].buffer.dtype) if found is not None else None
         if found is None or start is None:
             why = f"{block.name} does not accumulate by an operator that may be applied in any order"
-            mend = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
-            raise refusal(function, what, block, why=why, mend=mend, part=block.name)
+            fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
+            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
         store = found[1]
         _require_own(function, block, store, what)
         _require_reduce(function, nest, block, loop, what)
         rank = len(block.spatial)
         if not 0 <= axis <= rank:
             why = f"the partial results have {rank + 1} dimensions"
-            raise refusal(function, what, loop, why=why, mend=f"take an axis in 0..{rank + 1}")
+            raise refusal(function, what, loop, why=why, fix=f"take an axis in 0..{rank + 1}")
         shape = [domain.box[a.var].extent for a in block.spatial]
         shape.insert(axis, extent_of(loop))
         _require_steady(function, nest, shape, what)
@@ -244,17 +244,17 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if loop.var not in summed_loops(block):
         names = ", ".join(each.var.name for each in loops_around(nest, block) if each.var in summed_loops(block))
         raise refusal(
-            function, what, loop, why=f"{block.name} does not sum over it", mend=f"take one of {names or 'none'}"
+            function, what, loop, why=f"{block.name} does not sum over it", fix=f"take one of {names or 'none'}"
         )
     outside = next((s for s in loops_around(function.body, nest) if s.var in summed_loops(block)), None)
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
-        raise refusal(function, what, outside, why=why, mend="factor before something is moved between the two loops")
+        raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
     loops, _ = perfect_nest(nest)
     used = (variables_of(loop.begin) | variables_of(loop.end)) & {each.var for each in loops}
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
-        raise refusal(function, what, loop, why=why, mend='split with tail="mask" instead')
+        raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')
 
 
 def _require_steady(function: Function, nest: Stmt, shape: Sequence[Expr], what: str) -> None:

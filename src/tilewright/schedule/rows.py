@@ -60,8 +60,8 @@ def require_sums(function: Function, nest: For, what: str) -> None:
             raise refusal(function, what, block, why=f"block {block.name} is no plain store", part=block.name)
         if block.reduce and accumulation(block) is None:
             why = f"block {block.name} is no accumulation by one operator"
-            mend = f'decompose_reduction("{block.name}", …) first' if block.init is not None else None
-            raise refusal(function, what, block, why=why, mend=mend, part=block.name)
+            fix = f'decompose_reduction("{block.name}", …) first' if block.init is not None else None
+            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
 
 
 @lru_cache(maxsize=1 << 4)

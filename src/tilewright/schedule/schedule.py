@@ -100,7 +100,7 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
     parts = piece_functions(function, pieces)
     if len(parts) != len(traces):
         why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
-        raise UserError(f"cannot schedule {function.name} in pieces", why=why, mend="give one trace for each piece")
+        raise UserError(f"cannot schedule {function.name} in pieces", why=why, fix="give one trace for each piece")
     require_order(function, parts)
     made: list[Function] = []
     for part, text in zip(parts, traces, strict=True):
@@ -118,7 +118,7 @@ class Schedule:
             raise UserError(
                 f"cannot schedule a {type(function).__name__}",
                 why="a schedule rewrites a loops function",
-                mend="parse one: tilewright.parse(text)",
+                fix="parse one: tilewright.parse(text)",
             )
         self._function = function
         self._steps: list[TraceStep] = []
@@ -171,7 +171,7 @@ class Schedule:
 
         for step in trace.steps:
             if step.primitive not in PRIMITIVES:
-                raise UserError(f"there is no primitive {step.primitive}", mend=f"there are {', '.join(PRIMITIVES)}")
+                raise UserError(f"there is no primitive {step.primitive}", fix=f"there are {', '.join(PRIMITIVES)}")
             result = self._apply(
                 PRIMITIVES[step.primitive], [value(a) for a in step.arguments], {k: value(v) for k, v in step.options}
             )
@@ -292,7 +292,7 @@ class Schedule:
     def _loop(self, loop: Any) -> Var:
         if not isinstance(loop, Var | str):
             raise UserError(
-                f"{loop!r} is no loop", why="a loop is given by its variable or its name", mend='s.get_loop("i")'
+                f"{loop!r} is no loop", why="a loop is given by its variable or its name", fix='s.get_loop("i")'
             )
         found = find.find_loop(self._function, loop).var
         if found not in self._names:
@@ -308,7 +308,7 @@ class Schedule:
             return
         inside = next((b.name for b in blocks(loop)), None)
         if inside is None:
-            raise UserError(f"loop {var.name} has no name of its own and holds no block", mend="give it another name")
+            raise UserError(f"loop {var.name} has no name of its own and holds no block", fix="give it another name")
         self._apply(find.get_loops, (inside,), {})
 
     def _record(self, function: Callable[..., Step], given: dict[str, Any], step: Step) -> None:
@@ -360,7 +360,7 @@ def _bind(function: Callable[..., Step], arguments: Any, options: dict[str, Any]
         return dict(_signature(function).bind(*arguments, **options).arguments)
     except TypeError as error:
         raise UserError(
-            f"cannot call {function.__name__}", why=str(error), mend=f"{function.__name__}{_signature(function)}"
+            f"cannot call {function.__name__}", why=str(error), fix=f"{function.__name__}{_signature(function)}"
         ) from None
 
 

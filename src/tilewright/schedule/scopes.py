@@ -34,8 +34,8 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
     alloc = _allocation(function, found, what)
     known = {s.value: s for s in LOCAL}
     if scope not in known:
-        mend = f"take one of {', '.join(known)}"
-        raise refusal(function, what, alloc, why=f"no local buffer lives in {scope}", mend=mend, part=buffer)
+        fix = f"take one of {', '.join(known)}"
+        raise refusal(function, what, alloc, why=f"no local buffer lives in {scope}", fix=fix, part=buffer)
     target = known[scope]
     evidence = _check_size(function, alloc, target, what)
     if target is Scope.SHARED:
@@ -44,7 +44,7 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
         require_no_prefetch(function, function.body, found, what, 'take "stack"')
     if target is not Scope.ARENA and alloc.offset is not None:
         why = "its place in the arena is planned"
-        raise refusal(function, what, alloc, why=why, mend="set the scope before memory is planned")
+        raise refusal(function, what, alloc, why=why, fix="set the scope before memory is planned")
     made = found.replace(scope=target)
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
 
@@ -56,8 +56,8 @@ def _allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
             require_plain(function, Memory(function), buffer, s, what)
             return s
     why = f"{buffer.name} is a parameter: its memory is the caller's"
-    mend = "cache_read or cache_write gives a block a local copy"
-    raise refusal(function, what, function, why=why, mend=mend, part=buffer.name)
+    fix = "cache_read or cache_write gives a block a local copy"
+    raise refusal(function, what, function, why=why, fix=fix, part=buffer.name)
 
 
 def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tuple[str, ...]:
@@ -68,23 +68,23 @@ def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tu
         known = simplify(extent)
         if not isinstance(known, Const):
             why = f"its dimension {extent} is known only when the program runs"
-            mend = f'compact("{buffer.name}") in a loop over tiles of constant size, or take "arena"'
-            raise refusal(function, what, alloc, why=why, mend=mend, part=extent)
+            fix = f'compact("{buffer.name}") in a loop over tiles of constant size, or take "arena"'
+            raise refusal(function, what, alloc, why=why, fix=fix, part=extent)
         count *= int(known.value)
     size, most = count * buffer.dtype.bytes, LARGEST[scope]
     if size > most:
         why = f"it has {size} bytes; at most {most} go there"
-        mend = 'take "stack"' if size <= LARGEST[Scope.STACK] else 'take "arena"'
-        mend += f', or compact("{buffer.name}") first'
-        raise refusal(function, what, alloc, why=why, mend=mend, part=buffer.name)
+        fix = 'take "stack"' if size <= LARGEST[Scope.STACK] else 'take "arena"'
+        fix += f', or compact("{buffer.name}") first'
+        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer.name)
     return (f"{buffer.name} has {size} bytes",)
 
 
-def require_no_prefetch(function: Function, place: Stmt, buffer: Buffer, what: str, mend: str) -> None:
+def require_no_prefetch(function: Function, place: Stmt, buffer: Buffer, what: str, fix: str) -> None:
     """Refuses to put in registers what a statement prefetches: they have no memory that could be brought near."""
     for s in statements(place):
         if isinstance(s, Prefetch) and s.place.buffer is buffer:
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", mend=mend)
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", fix=fix)
 
 
 def _check_shared(function: Function, alloc: Alloc, what: str) -> None:
@@ -93,11 +93,11 @@ def _check_shared(function: Function, alloc: Alloc, what: str) -> None:
     threads = [s for s in statements(function.body) if isinstance(s, For) and s.kind is LoopKind.THREAD]
     if not threads:
         why = "no loop is bound to the threads of a GPU"
-        raise refusal(function, what, alloc, why=why, mend="bind loops first", part=alloc.buffer.name)
+        raise refusal(function, what, alloc, why=why, fix="bind loops first", part=alloc.buffer.name)
     inner = next((loop for loop in around if loop.thread.startswith("threadIdx")), None)
     if inner is not None:
         why = f"it is allocated inside {inner.var.name}, by each thread for itself"
-        raise refusal(function, what, inner, why=why, mend='take "register"')
+        raise refusal(function, what, inner, why=why, fix='take "register"')
 
 
 def storage_align(function: Function, buffer: str, dim: int, factor: int, offset: int) -> Step:
@@ -110,23 +110,23 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     last = len(found.shape) - 1
     if not 0 <= dim < last:
         why = f"dimension {last} has the stride 1" if dim == last else f"{buffer} has dimensions 0 to {last}"
-        mend = f"take a dimension from 0 to {last - 1}" if last > 0 else None
-        raise refusal(function, what, alloc, why=why, mend=mend, part=buffer)
+        fix = f"take a dimension from 0 to {last - 1}" if last > 0 else None
+        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
-        raise refusal(function, what, alloc, why=why, mend="take a factor from 1 and an offset below it", part=buffer)
+        raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
     inner = 1
     for extent in found.shape[dim + 2 :]:
         known = simplify(extent)
         if not isinstance(known, Const):
             why = f"the stride contains {extent}, which is known only when the program runs"
-            raise refusal(function, what, alloc, why=why, mend=f"take dimension {last - 1}", part=extent)
+            raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=extent)
         inner *= int(known.value)
     grown = _grown(found.shape[dim + 1], inner, factor, offset)
     if grown is None:
         common = math.gcd(inner, factor)
         why = f"rows of {inner} elements lie inside: strides are multiples of {common} apart, {offset} is none"
-        raise refusal(function, what, alloc, why=why, mend=f"take an offset that {common} divides", part=buffer)
+        raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
     shape = (*found.shape[: dim + 1], grown, *found.shape[dim + 2 :])
     made = found.replace(shape=shape)
     if found.scope in LARGEST:

@@ -35,12 +35,12 @@ def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
     first, second = find_loop(function, loop), find_loop(function, inner)
     what = f"cannot skew loops {first.var.name} and {second.var.name}"
     if type(step) is not int or step < 1:
-        raise refusal(function, what, first, why=f"{step!r} is no number of places", mend="give it 1 or more")
+        raise refusal(function, what, first, why=f"{step!r} is no number of places", fix="give it 1 or more")
     _require_pair(function, first, second, what)
     rows, taps = extent_of(first), extent_of(second)
     if not isinstance(taps, Const) or taps.value < 1:
         why = f"{second.var.name} has {taps} iterations, which is no number of one or more"
-        raise refusal(function, what, second, why=why, mend=f'split({second.var.name}, 8, tail="mask") first')
+        raise refusal(function, what, second, why=why, fix=f'split({second.var.name}, 8, tail="mask") first')
     evidence = _require_order(function, first, second, step, what)
     turns = -(-int(taps.value) // step)
     total, turn = Var(first.var.name + second.var.name), Var(second.var.name + "t")
@@ -63,18 +63,18 @@ def _require_pair(function: Function, first: For, second: For, what: str) -> Non
     """One loop directly inside the other, of the same length in each iteration, and no init between them."""
     if first.body is not second:
         why = f"{second.var.name} is not directly inside {first.var.name}, alone"
-        raise refusal(function, what, second, why=why, mend="reorder the loops first")
+        raise refusal(function, what, second, why=why, fix="reorder the loops first")
     if first.var in variables_of(second.begin) | variables_of(second.end):
         raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
     for loop in (first, second):
         if loop.kind is not LoopKind.SERIAL:
             why = f"{loop.var.name} is a {loop.kind.value} loop"
-            raise refusal(function, what, loop, why=why, mend="skew it while it is serial")
+            raise refusal(function, what, loop, why=why, fix="skew it while it is serial")
     for block in blocks(second):
         if block.init is not None and summed_loops(block) & {first.var, second.var}:
             why = f"the init of {block.name} runs before what it sums over, and would have no place"
-            mend = f'decompose_reduction("{block.name}", {first.var.name}) first'
-            raise refusal(function, what, first, why=why, mend=mend)
+            fix = f'decompose_reduction("{block.name}", {first.var.name}) first'
+            raise refusal(function, what, first, why=why, fix=fix)
 
 
 def _require_order(function: Function, first: For, second: For, step: int, what: str) -> tuple[str, ...]:

@@ -97,17 +97,15 @@ def _require_plain(function: Function, loop: For, source: Buffer, what: str) -> 
     """Refuses where others get at the memory, and where a copy would not live as long as what is in it."""
     obstacle = shared_inside(function, loop, source)
     if obstacle is not None:
-        raise refusal(function, what, obstacle.at, why=obstacle.why, mend=obstacle.mend)
+        raise refusal(function, what, obstacle.at, why=obstacle.why, fix=obstacle.fix)
     around = [*loops_around(function.body, loop), loop]
     lanes = next((each for each in around if each.kind in (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)), None)
     if lanes is not None:
         why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
-        raise refusal(function, what, loop, why=why, mend=f"take a loop outside {lanes.var.name}")
+        raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
     for s in statements(loop.body):
         if isinstance(s, Prefetch) and s.place.buffer is source:
-            raise refusal(
-                function, what, s, why=f"it asks for {source.name} by its place in memory", mend="stage first"
-            )
+            raise refusal(function, what, s, why=f"it asks for {source.name} by its place in memory", fix="stage first")
         if isinstance(s, Store) and s.buffer is source and any(i.lanes != 1 for i in s.indices):
             raise refusal(function, what, s, why="it stores to several elements at once")
     for block in blocks(loop.body):
@@ -118,8 +116,8 @@ def _require_plain(function: Function, loop: For, source: Buffer, what: str) -> 
         }
         if outer is not None and starts:
             why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-            mend = f'decompose_reduction("{block.name}", {outer.var.name}) first'
-            raise refusal(function, what, block, why=why, mend=mend, part=block.name)
+            fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
+            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
@@ -161,16 +159,16 @@ def _shape(
 ) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     if scope not in {s.value for s in LOCAL}:
-        mend = f"take one of {', '.join(s.value for s in LOCAL)}"
-        raise refusal(function, what, loop, why=f'no local buffer lives in "{scope}"', mend=mend)
+        fix = f"take one of {', '.join(s.value for s in LOCAL)}"
+        raise refusal(function, what, loop, why=f'no local buffer lives in "{scope}"', fix=fix)
     shape = [_bound(r.extent, around, set(function.symbols)) for r in part.box]
     for r, extent in zip(part.box, shape, strict=True):
         if extent is None:
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
-            raise refusal(function, what, loop, why=why, mend="take a loop further inside")
+            raise refusal(function, what, loop, why=why, fix="take a loop further inside")
         if not isinstance(extent, Const) and scope in (Scope.STACK.value, Scope.REGISTER.value):
             why = f"an iteration touches {extent} elements in one dimension: known only when the program runs"
-            raise refusal(function, what, loop, why=why, mend='take scope="arena", or a loop further inside')
+            raise refusal(function, what, loop, why=why, fix='take scope="arena", or a loop further inside')
     return tuple(e for e in shape if e is not None)
 
 

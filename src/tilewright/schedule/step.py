@@ -44,7 +44,7 @@ class Refused(UserError):
     @staticmethod
     def of(error: UserError, step: str) -> Refused:
         """The error of a primitive, with the step that it refuses."""
-        found = Refused(error.what, where=error.where, why=error.why, mend=error.mend)
+        found = Refused(error.what, where=error.where, why=error.why, fix=error.fix)
         found.step = step
         return found.with_traceback(error.__traceback__)
 
@@ -53,12 +53,12 @@ class Refused(UserError):
 
 
 def refusal(
-    function: Function, what: str, at: Node, *, why: str, mend: str | None = None, part: Expr | str | None = None
+    function: Function, what: str, at: Node, *, why: str, fix: str | None = None, part: Expr | str | None = None
 ) -> UserError:
     """The error of a primitive that may not be applied, at the line of `at`, with `part` of it marked."""
     if isinstance(at, For) and part is None:
         part = f"{at.var.name} in {at.begin}..{at.end}"
-    return UserError(what, where=_Place(function, Fault(at, what, part=part)), why=why, mend=mend)
+    return UserError(what, where=_Place(function, Fault(at, what, part=part)), why=why, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,11 @@ def blockize(function: Function, loop: Var) -> Step:
 def _require_blocks(function: Function, nest: For, inside: list[Block], what: str) -> None:
     within = {s for b in inside for s in statements(b)}
     if not inside:
-        raise refusal(function, what, nest, why="it holds no block", mend="take a loop around a block")
+        raise refusal(function, what, nest, why="it holds no block", fix="take a loop around a block")
     for s in statements(nest):
         if isinstance(s, Store) and s not in within:
             why = f"a store to {s.buffer.name} in it belongs to no block, so that nobody knows what it is over"
-            raise refusal(function, what, s, why=why, mend="take a loop inside it")
+            raise refusal(function, what, s, why=why, fix="take a loop inside it")
 
 
 def _without_init(function: Function, nest: For, reduced: list[For], what: str) -> tuple[Stmt | None, Stmt]:
@@ -67,8 +67,8 @@ def _without_init(function: Function, nest: For, reduced: list[For], what: str) 
         return None, nest
     if len(found) > 1:
         names = " and ".join(b.name for b in found)
-        mend = f'decompose_reduction("{found[0].name}", {reduced[0].var.name}) first'
-        raise refusal(function, what, nest, why=f"{names} start sums in it, which one init cannot", mend=mend)
+        fix = f'decompose_reduction("{found[0].name}", {reduced[0].var.name}) first'
+        raise refusal(function, what, nest, why=f"{names} start sums in it, which one init cannot", fix=fix)
     whole = decompose_block(reduced[0].replace(body=nest), found[0])
     assert isinstance(whole, Seq)
     *first, rest = whole.body
@@ -90,8 +90,8 @@ def tensorize(function: Function, loop: Var, instruction: str) -> Step:
     nest = find_loop(function, loop)
     what = f"cannot run the nest of {nest.var.name} as {instruction}"
     if instruction not in INSTRUCTIONS:
-        why, mend = "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}"
-        raise refusal(function, what, nest, why=why, mend=mend)
+        why, fix = "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}"
+        raise refusal(function, what, nest, why=why, fix=fix)
     row = INSTRUCTIONS[instruction]
     around = loops_around(function.body, nest)
     try:
@@ -128,7 +128,7 @@ def _require_apart(function: Function, nest: For, tiles: dict[str, Tile], row: I
     for b in others:
         if root[b] is root[own]:
             why = f"{b.name} and {own.name} are views of the same memory"
-            raise refusal(function, what, nest, why=why, mend="copy one of them first")
+            raise refusal(function, what, nest, why=why, fix="copy one of them first")
 
 
 def _does_not_fit(
@@ -136,13 +136,13 @@ def _does_not_fit(
 ) -> UserError:
     """The refusal, with the instructions that would fit, or what the nest must look like."""
     fitting = [other.name for other in INSTRUCTIONS.values() if _fits(nest, other, around)]
-    mend = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
+    fix = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
     if not fitting:
         program = " ".join(row.nest.split())
         started = isinstance(wrong.at, Block) and wrong.at.init is not None
         first = f'decompose_reduction("{wrong.at.name}", …) first; ' if started and isinstance(wrong.at, Block) else ""
-        mend = f"{first}the nest must be {program}"
-    return refusal(function, what, wrong.at, why=wrong.why, mend=mend, part=_marked(wrong.at))
+        fix = f"{first}the nest must be {program}"
+    return refusal(function, what, wrong.at, why=wrong.why, fix=fix, part=_marked(wrong.at))
 
 
 def _fits(nest: For, instruction: Instruction, around: list[For]) -> bool:

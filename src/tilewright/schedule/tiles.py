@@ -65,14 +65,14 @@ def tile_registers(
     flat = flat_sums(prepared(nest, blocks_of))
     if flat is None:
         why = "its loops hold no sums that are added up one by one, or an iteration touches what another one stores"
-        raise refusal(function, what, nest, why=why, mend=f"sum_in_lanes({loop.name}, lanes={lanes})")
+        raise refusal(function, what, nest, why=why, fix=f"sum_in_lanes({loop.name}, lanes={lanes})")
     loops, body = flat
     wanted = [n for n in (along, across) if n is not None]
     if not all(0 <= n < len(loops) for n in wanted) or len(set(wanted)) < len(wanted) or vectors < 1 or count < 1:
         why = (
             f"along and across are two of its {len(loops)} loops, by numbers from 0, and a tile has at least one vector"
         )
-        raise refusal(function, what, nest, why=why, mend="take along=0, vectors=1")
+        raise refusal(function, what, nest, why=why, fix="take along=0, vectors=1")
     evidence = require_apart(function, nest, perfect_nest(nest)[0], what)
     tile = Tile(loops[along], vectors, None if across is None else loops[across], count)
     made = in_tiles(loops, body, tile, lanes)

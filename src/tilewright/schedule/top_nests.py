@@ -23,7 +23,7 @@ def top_nest(function: Function, loop: Var, what: str) -> For:
     found = find_loop(function, loop)
     if not any(s is found for s in nests(function)):
         why = f"loop {found.var.name} is inside another statement, and a nest is scheduled as a whole"
-        raise refusal(function, what, found, why=why, mend="name one of the loops of get_nests()")
+        raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
     return found
 
 
@@ -32,10 +32,10 @@ def require_plain(function: Function, nest: For, what: str) -> None:
     for s in outside_blocks(nest):
         if isinstance(s, For) and s.kind not in PLAIN:
             why = f"loop {s.var.name} of it is a loop `{s.kind.value}` already, and a nest is scheduled as a whole"
-            raise refusal(function, what, s, why=why, mend="do this before other steps in the nest")
+            raise refusal(function, what, s, why=why, fix="do this before other steps in the nest")
         if not isinstance(s, For | Seq | Block | Alloc):
             why = f"it holds a statement {type(s).__name__.lower()} outside of blocks"
-            raise refusal(function, what, s, why=why, mend="schedule its loops by single steps: split, reorder, …")
+            raise refusal(function, what, s, why=why, fix="schedule its loops by single steps: split, reorder, …")
 
 
 def outside_blocks(stmt: Stmt) -> Iterator[Stmt]:
@@ -90,4 +90,4 @@ def outermost(made: Stmt) -> Var | None:
 def require_lanes(function: Function, nest: For, lanes: int, what: str) -> None:
     """The error `what` for a number of lanes that no vector has."""
     if isinstance(lanes, bool) or lanes < 2 or lanes & (lanes - 1):
-        raise refusal(function, what, nest, why=f"vectors have 2, 4, 8, … lanes, not {lanes}", mend="take lanes=8")
+        raise refusal(function, what, nest, why=f"vectors have 2, 4, 8, … lanes, not {lanes}", fix="take lanes=8")

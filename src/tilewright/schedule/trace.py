@@ -91,7 +91,7 @@ class Trace:
         try:
             return Trace(tuple(_statement(s) for s in ast.parse(text).body))
         except (ValueError, SyntaxError, RecursionError) as error:
-            raise UserError("this is no text of a trace", why=str(error), mend="take str(trace)") from None
+            raise UserError("this is no text of a trace", why=str(error), fix="take str(trace)") from None
 
     @staticmethod
     def from_json(text: str) -> Trace:
@@ -103,7 +103,7 @@ class Trace:
             return Trace(tuple(_step(row) for row in data["steps"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(
-                "this is no trace of a schedule", why=str(error), mend="save one with trace.to_json()"
+                "this is no trace of a schedule", why=str(error), fix="save one with trace.to_json()"
             ) from None
 
 

@@ -55,8 +55,8 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
         conditions = _nonzero(function, found, factor, over)
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
-            mend = "declare the parameter it comes from finite, if it is"
-            raise refusal(function, what, found, why=why, mend=mend, part=other)
+            fix = "declare the parameter it comes from finite, if it is"
+            raise refusal(function, what, found, why=why, fix=fix, part=other)
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
     told = conjuncts(found.where)
@@ -64,7 +64,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
         raise refusal(function, what, found, why="it runs only where they are not zero already", part=found.where)
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
-        raise refusal(function, what, found, why=why, mend="unite the nests that fill it first", part=found.name)
+        raise refusal(function, what, found, why=why, fix="unite the nests that fill it first", part=found.name)
     trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
     return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
 
@@ -76,8 +76,8 @@ def _factors(function: Function, block: Block, what: str) -> tuple[Expr, Expr]:
         raise refusal(function, what, block, why="it does not add up products", part=block.name)
     init = block.init.value if isinstance(block.init, Store) else None
     if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
-        mend = "do it before decompose_reduction" if init is None else None
-        raise refusal(function, what, block, why="its sums do not begin with zero", mend=mend, part=block.name)
+        fix = "do it before decompose_reduction" if init is None else None
+        raise refusal(function, what, block, why="its sums do not begin with zero", fix=fix, part=block.name)
     return found[2].a, found[2].b
 
 

@@ -43,8 +43,8 @@ def widen(function: Function, buffer: str, dtype: str) -> Step:
     if wide is None or wide is found.dtype or not holds(wide, found.dtype):
         able = [d.name for d in DTYPES.values() if d is not found.dtype and holds(d, found.dtype)]
         why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {found.dtype} and more"
-        mend = f"take {' or '.join(able)}" if able else None
-        raise refusal(function, what, alloc, why=why, mend=mend, part=buffer)
+        fix = f"take {' or '.join(able)}" if able else None
+        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
     made = found.replace(dtype=wide)
     evidence = (f"{wide} has every value of {found.dtype}",)
     return Step(function.replace(body=_retyped(function.body, found, made)), None, evidence)

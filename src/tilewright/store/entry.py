@@ -135,5 +135,5 @@ def _refusal(why: str) -> Damaged:
     return Damaged(
         "these bytes are not a container of this compiler",
         why=why,
-        mend="delete the file they came from and make it again",
+        fix="delete the file they came from and make it again",
     )

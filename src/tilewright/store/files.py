@@ -49,9 +49,7 @@ def map_descriptor(fd: int, status: os.stat_result, kind: str, name: str, where:
     """What an open file holds. UserError for what is no ordinary file."""
     if not stat.S_ISREG(status.st_mode):
         why = f"it is {_kind_of(status)}"
-        raise UserError(
-            f"cannot read the {kind} {name}", where=where, why=why, mend="give the path of an ordinary file"
-        )
+        raise UserError(f"cannot read the {kind} {name}", where=where, why=why, fix="give the path of an ordinary file")
     if status.st_size == 0:
         return b""
     try:
@@ -63,8 +61,8 @@ def map_descriptor(fd: int, status: os.stat_result, kind: str, name: str, where:
 def unreadable(kind: str, name: str, error: OSError | ValueError, where: str | None = None) -> UserError:
     """The error for a file that the system does not give."""
     why = _reason(error)
-    mend = "check that it exists and that you may read it"
-    return UserError(f"cannot read the {kind} {name}", where=where, why=why, mend=mend)
+    fix = "check that it exists and that you may read it"
+    return UserError(f"cannot read the {kind} {name}", where=where, why=why, fix=fix)
 
 
 def find_obstacle(place: Path, sources: Iterable[str] = ()) -> str | None:
@@ -110,7 +108,7 @@ def check_place(place: Path, sources: Iterable[str] = ()) -> None:
     """UserError where there is an obstacle to writing a file (`find_obstacle`)."""
     obstacle = find_obstacle(place, sources)
     if obstacle is not None:
-        raise UserError(f"cannot write {place}", why=obstacle, mend="give a fresh name in a directory of yours")
+        raise UserError(f"cannot write {place}", why=obstacle, fix="give a fresh name in a directory of yours")
 
 
 def replace_file(place: Path, write: Callable[[BinaryIO], None], sources: Iterable[str] = ()) -> None:

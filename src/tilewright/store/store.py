@@ -269,11 +269,11 @@ class Store:
                 self._warn(why, f"chown and chmod 700 {path}, or set TILEWRIGHT_STORE to a folder of your own")
         return self._trusted
 
-    def _warn(self, why: str, mend: str) -> None:
+    def _warn(self, why: str, fix: str) -> None:
         place = str(self.path)
         if place not in _warned:
             _warned.add(place)
-            text = f"compiled code is not kept in {place}\nwhy:  {why}\nmend: {mend}"
+            text = f"compiled code is not kept in {place}\nwhy:  {why}\nfix:  {fix}"
             warnings.warn(StoreWarning(text), stacklevel=4)
 
 

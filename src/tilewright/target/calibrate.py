@@ -72,7 +72,7 @@ def overridden(target: Target) -> Target:
             f"cannot use the rates of {rates.path} for {target.name}",
             where=f"the environment: {settings.MACHINE.name}",
             why=str(error),
-            mend="take the form that `tilewright doctor --json` prints under `machine`, with what you change alone",
+            fix="take the form that `tilewright doctor --json` prints under `machine`, with what you change alone",
         ) from None
 
 

@@ -68,7 +68,7 @@ def _fault() -> RuntimeFault:
     return RuntimeFault(
         "there is no memory for machine code",
         why=f"the system says: {os.strerror(ctypes.get_errno())}",
-        mend="let this program make memory executable, where a policy of the system forbids it",
+        fix="let this program make memory executable, where a policy of the system forbids it",
     )
 
 

@@ -281,7 +281,7 @@ def native() -> Target:
             f"there is no machine model for {host.architecture}",
             where=host.triple,
             why=f"the models are for {' and '.join(ARCHITECTURES)}",
-            mend="compile for another machine by naming its target, such as x86-64-v3",
+            fix="compile for another machine by naming its target, such as x86-64-v3",
         )
     return describe_host(host)
 
@@ -320,7 +320,7 @@ def _parse(text: str) -> Target:
         raise UserError(
             f"unknown target {text!r}",
             why="a target is a name, then features to add or take away",
-            mend=f"take one of {', '.join(target_names())}; with features: x86-64-v3 +avxvnni -f16c",
+            fix=f"take one of {', '.join(target_names())}; with features: x86-64-v3 +avxvnni -f16c",
         )
     start = native() if base == "native" else _model(base)
     features, changes = _adjust(text, words[len(base) :], start)
@@ -357,7 +357,7 @@ def _unknown_feature(text: str, rest: str, start: Target) -> UserError:
         f"unknown feature in target {text!r}",
         where=rest,
         why=f"a change is + or - and one of {', '.join(known_features(start.architecture))}",
-        mend=f"leave it out, or write for example {start.name} +{known_features(start.architecture)[0]}",
+        fix=f"leave it out, or write for example {start.name} +{known_features(start.architecture)[0]}",
     )
 
 

@@ -22,5 +22,5 @@ def require_finite(array: np.ndarray[Any, Any], name: str) -> None:
     raise UserError(
         f"parameter {name} is not finite",
         why=f"{array[place]} is at {list(place)}, and the function leaves out products that are zero of finite numbers",
-        mend=f"pass numbers without infinities and NaN, or declare {name} without finite",
+        fix=f"pass numbers without infinities and NaN, or declare {name} without finite",
     )

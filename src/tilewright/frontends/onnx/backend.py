@@ -70,7 +70,7 @@ def is_compatible(model: ModelProto, device: str = "CPU", **_: Any) -> bool:
 def prepare(model: ModelProto, device: str = "CPU", **_: Any) -> Prepared:
     """The model, compiled for the processor of this machine."""
     if not supports_device(device):
-        raise UserError(f"the device {device!r} is not supported", mend="take the device 'CPU'")
+        raise UserError(f"the device {device!r} is not supported", fix="take the device 'CPU'")
     return Prepared(read(model))
 
 

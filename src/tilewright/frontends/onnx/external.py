@@ -17,8 +17,8 @@ from tilewright.store.files import READ_FLAGS, MappedFile, map_descriptor, unrea
 
 _KEYS = ("location", "offset", "length", "checksum")
 _MAX_DIGITS = 19
-_MEND_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
-_MEND_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
+_FIX_SAVE = "save the model again with onnx.save(model, path, save_as_external_data=True, location='weights.bin')"
+_FIX_INLINE = "copy the data file itself beside the model, or save the model with its data inside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,14 @@ def reference(entries: Sequence[tuple[str, str]], where: str) -> Reference:
     for key, value in entries:
         if key not in _KEYS:
             why = f"the key {clip(key)} is unknown; ONNX defines {', '.join(_KEYS)}"
-            raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+            raise UserError("cannot use the external data of a tensor", where=where, why=why, fix=_FIX_SAVE)
         if key in found:
             why = f"the key {clip(key)} is given twice"
-            raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+            raise UserError("cannot use the external data of a tensor", where=where, why=why, fix=_FIX_SAVE)
         found[key] = value
     if "location" not in found:
         why = "it names no file: the key 'location' is missing"
-        raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+        raise UserError("cannot use the external data of a tensor", where=where, why=why, fix=_FIX_SAVE)
     offset = _number(found, "offset", where)
     return Reference(found["location"], offset or 0, _number(found, "length", where))
 
@@ -77,7 +77,7 @@ class ExternalFiles:
                 f"cannot find the data file {clip(location)}",
                 where=where,
                 why="the model came from memory, without the folder that its external data is relative to",
-                mend="give the folder: from_proto(model, base_dir='…')",
+                fix="give the folder: from_proto(model, base_dir='…')",
             )
         fd = self._descend(parts, location, where)
         try:
@@ -86,7 +86,7 @@ class ExternalFiles:
                 why = (
                     f"the file has {status.st_nlink} hard links: another folder's file may lie here under a second name"
                 )
-                raise _refused(location, where, why, _MEND_INLINE)
+                raise _refused(location, where, why, _FIX_INLINE)
             return MappedFile(
                 os.path.join(self.folder, *parts), map_descriptor(fd, status, "data file", clip(location), where)
             )
@@ -107,7 +107,7 @@ class ExternalFiles:
                 except OSError as error:
                     if _is_link(part, fd):
                         why = f"{clip('/'.join(parts[: position + 1]))} is a symbolic link"
-                        raise _refused(location, where, why, _MEND_INLINE) from None
+                        raise _refused(location, where, why, _FIX_INLINE) from None
                     raise error
                 os.close(fd)
                 fd = inner
@@ -134,7 +134,7 @@ def _components(location: str, where: str) -> list[str]:
     elif not parts or location.endswith("/"):
         why = "the path names no file"
     if why is not None:
-        raise _refused(location, where, why, _MEND_SAVE)
+        raise _refused(location, where, why, _FIX_SAVE)
     return parts
 
 
@@ -145,7 +145,7 @@ def _number(found: dict[str, str], key: str, where: str) -> int | None:
     if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS:
         return int(text)
     why = f"its {key} is {clip(text)}, not a number of bytes in at most {_MAX_DIGITS} decimal digits"
-    raise UserError("cannot use the external data of a tensor", where=where, why=why, mend=_MEND_SAVE)
+    raise UserError("cannot use the external data of a tensor", where=where, why=why, fix=_FIX_SAVE)
 
 
 def _is_link(part: str, fd: int) -> bool:
@@ -155,5 +155,5 @@ def _is_link(part: str, fd: int) -> bool:
         return False
 
 
-def _refused(location: str, where: str, why: str, mend: str) -> UserError:
-    return UserError(f"refused to open the data file {clip(location)}", where=where, why=why, mend=mend)
+def _refused(location: str, where: str, why: str, fix: str) -> UserError:
+    return UserError(f"refused to open the data file {clip(location)}", where=where, why=why, fix=fix)

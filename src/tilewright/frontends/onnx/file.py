@@ -91,8 +91,8 @@ def from_proto(
         data = proto.SerializeToString()
     except Exception as error:
         why = f"it cannot be written as bytes: {error}"
-        mend = "save its weights as external data, and open the file"
-        raise UserError("cannot take the model from memory", where=_IN_MEMORY, why=why, mend=mend) from None
+        fix = "save its weights as external data, and open the file"
+        raise UserError("cannot take the model from memory", where=_IN_MEMORY, why=why, fix=fix) from None
     return from_bytes(data, base_dir, limits)
 
 

@@ -160,8 +160,8 @@ class Importer:
             self.problems.append(_element_problem(info.type.tensor_type.elem_type, where))
             return None
         if not info.type.tensor_type.HasField("shape"):
-            mend = "declare the shape of the input; dimensions may be names"
-            self.problems.append(UserError("an input without a rank is not supported", where=where, mend=mend))
+            fix = "declare the shape of the input; dimensions may be names"
+            self.problems.append(UserError("an input without a rank is not supported", where=where, fix=fix))
             return None
         dims = info.type.tensor_type.shape.dim
         if len(dims) > MOST_DIMENSIONS:
@@ -217,7 +217,7 @@ class Importer:
         try:
             outputs = self._call(node, given, inputs, source)
         except Unsupported as error:
-            self._problem(f"{node.op_type} is not supported here", source, error.why, error.mend)
+            self._problem(f"{node.op_type} is not supported here", source, error.why, error.fix)
         except AlreadyReported:
             outputs = None
         for n, name in enumerate(node.output):
@@ -298,7 +298,7 @@ class Importer:
             results = handler.function(self.emit, *arguments, **attribute_values(handler, given, self.emit.error))
         except UserError as error:
             raise (
-                error if error.where else UserError(error.what, where=source, why=error.why, mend=error.mend)
+                error if error.where else UserError(error.what, where=source, why=error.why, fix=error.fix)
             ) from None
         except (TilewrightError, Unsupported, AlreadyReported):
             raise
@@ -332,8 +332,8 @@ class Importer:
             self.scopes, self.opsets, self.attributes, self._path = before
             self._depth -= 1
 
-    def _problem(self, what: str, where: str, why: str, mend: str | None = None) -> None:
-        self.problems.append(UserError(what, where=where, why=why, mend=mend))
+    def _problem(self, what: str, where: str, why: str, fix: str | None = None) -> None:
+        self.problems.append(UserError(what, where=where, why=why, fix=fix))
 
 
 def _misfit(source: str, error: Exception) -> UserError:
@@ -342,7 +342,7 @@ def _misfit(source: str, error: Exception) -> UserError:
         "a node does not fit its operator",
         where=source,
         why=f"reading it ended with {type(error).__name__}: {error}",
-        mend="see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect",
+        fix="see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect",
     )
 
 

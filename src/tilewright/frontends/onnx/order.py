@@ -27,7 +27,7 @@ def check_order(nodes: Sequence[NodeProto], inputs: Iterable[str], initializers:
             if name in given or name in makers:
                 first = _shown(nodes[makers[name]]) if name in makers else "an input or initializer"
                 why = f"{clip(name)} is already defined by {first}"
-                raise UserError("a value is defined twice", where=_shown(node), why=why, mend="rename one of them")
+                raise UserError("a value is defined twice", where=_shown(node), why=why, fix="rename one of them")
             makers[name] = position
     for position, node in enumerate(nodes):
         for name in node.input:
@@ -39,10 +39,10 @@ def _out_of_order(nodes: Sequence[NodeProto], makers: dict[str, int], user: int,
     cycle = _cycle(nodes, makers)
     if cycle is not None:
         shown = " → ".join(_shown(nodes[n]) for n in cycle[:8])
-        return UserError("the nodes of a graph form a cycle", where=shown, mend="use the operator Loop for repetition")
+        return UserError("the nodes of a graph form a cycle", where=shown, fix="use the operator Loop for repetition")
     why = f"it uses {clip(name)}, which {_shown(nodes[makers[name]])} defines later"
     return UserError(
-        "the nodes of a graph are not in order", where=_shown(nodes[user]), why=why, mend="sort them topologically"
+        "the nodes of a graph are not in order", where=_shown(nodes[user]), why=why, fix="sort them topologically"
     )
 
 

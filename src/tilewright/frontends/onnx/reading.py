@@ -49,9 +49,9 @@ class Reading:
         finally:
             self.opset, self.wanted = before
 
-    def error(self, why: str, mend: str | None = None) -> UserError:
+    def error(self, why: str, fix: str | None = None) -> UserError:
         """The error for a node that contradicts itself or its inputs."""
-        return UserError("cannot read a node of the model", where=self.graph.source, why=why, mend=mend)
+        return UserError("cannot read a node of the model", where=self.graph.source, why=why, fix=fix)
 
     def sizes(self, x: Tensor, what: str, low: Size = LEAST, high: Size = MOST) -> list[Expr]:
         """The elements of an integer tensor as expressions; those not known are bound as symbols, in [low, high]."""

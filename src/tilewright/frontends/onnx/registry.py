@@ -143,7 +143,7 @@ def attribute_values(
     handler: Handler, given: Mapping[str, AttributeProto], error: Callable[[str, str | None], UserError]
 ) -> dict[str, Any]:
     """The keyword arguments of the handler, from a node that `check_call` has nothing against. Raises what `error`
-    makes of a reason and a way to mend it for integers that sizes cannot be computed with."""
+    makes of a reason and a way to fix it for integers that sizes cannot be computed with."""
     return {
         name: _value_of(given[name], p, error) if name in given else p.default for name, p in handler.attributes.items()
     }

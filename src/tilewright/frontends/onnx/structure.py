@@ -123,8 +123,8 @@ def bad_text(proto: ModelProto, source: str) -> UserError:
                     stack.append((name, item))
                 elif isinstance(item, bytes):  # protobuf hands out a string that does not decode as the bytes it found
                     place = name
-    mend = "write the name in UTF-8 with the tool that made the model"
-    return UserError("a string is not UTF-8", where=source, why=f"{place} holds other bytes", mend=mend)
+    fix = "write the name in UTF-8 with the tool that made the model"
+    return UserError("a string is not UTF-8", where=source, why=f"{place} holds other bytes", fix=fix)
 
 
 def _opsets(imports: Iterable[OperatorSetIdProto], where: str) -> dict[str, int]:
@@ -147,8 +147,8 @@ def _opsets(imports: Iterable[OperatorSetIdProto], where: str) -> dict[str, int]
     return versions
 
 
-def _bad_opset(where: str, why: str, mend: str) -> UserError:
-    return UserError("cannot tell what the model's operators mean", where=where, why=why, mend=mend)
+def _bad_opset(where: str, why: str, fix: str) -> UserError:
+    return UserError("cannot tell what the model's operators mean", where=where, why=why, fix=fix)
 
 
 def _domain(domain: str) -> str:
@@ -180,8 +180,8 @@ def _functions(proto: ModelProto, source: str) -> dict[FunctionKey, FunctionProt
         key = function_key(function)
         if key in found:
             why = f"{_called(key)} is defined twice"
-            mend = "give each function its own name, domain or overload"
-            raise UserError("two model-local functions have the same name", where=source, why=why, mend=mend)
+            fix = "give each function its own name, domain or overload"
+            raise UserError("two model-local functions have the same name", where=source, why=why, fix=fix)
         found[key] = function
     return found
 
@@ -194,8 +194,8 @@ def _check_names(graph: GraphProto, where: str) -> None:
     for name in names:
         if name in seen:
             why = f"{clip(name)} names more than one initializer"
-            mend = "rename one of them, and the node inputs that mean it"
-            raise UserError("two initializers have the same name", where=where, why=why, mend=mend)
+            fix = "rename one of them, and the node inputs that mean it"
+            raise UserError("two initializers have the same name", where=where, why=why, fix=fix)
         seen.add(name)
 
 
@@ -215,8 +215,8 @@ def _check_acyclic(calls: dict[FunctionKey, set[FunctionKey]], source: str) -> N
             elif key in open_keys:
                 cycle = [*path[path.index(key) :], key]
                 why = " calls ".join(_called(k) for k in cycle[:8])
-                mend = "use the operator Loop for repetition; ONNX functions are expanded where they are called"
-                raise UserError("a model-local function calls itself", where=source, why=why, mend=mend)
+                fix = "use the operator Loop for repetition; ONNX functions are expanded where they are called"
+                raise UserError("a model-local function calls itself", where=source, why=why, fix=fix)
             elif key not in done:
                 path.append(key)
                 open_keys.add(key)

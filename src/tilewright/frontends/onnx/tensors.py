@@ -19,10 +19,10 @@ from tilewright.report.errors import UserError
 if TYPE_CHECKING:
     from onnx import TensorProto
 
-_MEND_CONVERT = (
+_FIX_CONVERT = (
     "convert the tensor to a supported type (bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64)"
 )
-_MEND_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
+_FIX_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ def element_of(tensor: TensorProto, where: str) -> Element:
 
     names = {number: name.lower() for name, number in TensorProto.DataType.items()}
     why = f"its element type is {names.get(tensor.data_type, 'unknown')} (number {tensor.data_type})"
-    raise UserError("the element type of a tensor is not supported", where=where, why=why, mend=_MEND_CONVERT)
+    raise UserError("the element type of a tensor is not supported", where=where, why=why, fix=_FIX_CONVERT)
 
 
 def shape_of(tensor: TensorProto, element: Element, limits: Limits, where: str) -> tuple[tuple[int, ...], int]:
@@ -87,7 +87,7 @@ def shape_of(tensor: TensorProto, element: Element, limits: Limits, where: str) 
             "a tensor is too large",
             where=where,
             why=f"{list(shape)} {element.name} elements are {nbytes} bytes, past tensor_bytes = {limits.tensor_bytes}",
-            mend="if you trust the file, open it with a higher limit: open_model(path, Limits(tensor_bytes=…))",
+            fix="if you trust the file, open it with a higher limit: open_model(path, Limits(tensor_bytes=…))",
         )
     return shape, 0 if 0 in shape else nbytes
 
@@ -145,7 +145,7 @@ def check_count(tensor: TensorProto, element: Element, shape: tuple[int, ...], c
 
 def bad_tensor(problem: str, where: str, why: str) -> UserError:
     """The error for a tensor that contradicts itself."""
-    return UserError(f"a tensor {problem}", where=where, why=why, mend=_MEND_EXPORT)
+    return UserError(f"a tensor {problem}", where=where, why=why, fix=_FIX_EXPORT)
 
 
 def tensor_name(tensor: TensorProto, source: str) -> str:

@@ -25,10 +25,10 @@ Number = int | float | bool
 class Unsupported(Exception):
     """Raised by a handler for what it does not support: `why` in the user's terms. The importer collects these."""
 
-    def __init__(self, why: str, mend: str | None = None) -> None:
+    def __init__(self, why: str, fix: str | None = None) -> None:
         super().__init__(why)
         self.why = why
-        self.mend = mend
+        self.fix = fix
 
 
 class AlreadyReported(Exception):

@@ -44,7 +44,7 @@ _SMALLEST_SUBGRAPH = 6
 _FLOAT, _DOUBLE = 1, 11
 _DATA_TYPE, _FLOAT_DATA, _RAW_DATA, _DOUBLE_DATA, _EXTERNAL, _LOCATION = 2, 4, 9, 10, 13, 14
 
-_MEND_DAMAGED = "check that the path names an ONNX model and that the file was copied or downloaded completely"
+_FIX_DAMAGED = "check that the path names an ONNX model and that the file was copied or downloaded completely"
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def skeleton(buffer: Buffer, limits: Limits, source: str) -> Skeleton:
 
 def damaged(source: str, why: str) -> UserError:
     """The error for bytes that are no protobuf message of the expected type."""
-    return UserError("cannot read the file as an ONNX model", where=source, why=why, mend=_MEND_DAMAGED)
+    return UserError("cannot read the file as an ONNX model", where=source, why=why, fix=_FIX_DAMAGED)
 
 
 def varint(value: int) -> bytes:
@@ -315,7 +315,7 @@ class _Walk:
             "the model's structure is too large",
             where=self.source,
             why=f"without its tensors' data it is past the limit {limit} = {value}",
-            mend=f"if you trust the file, open it with a higher limit: open_model(path, Limits({limit}=…))",
+            fix=f"if you trust the file, open it with a higher limit: open_model(path, Limits({limit}=…))",
         )
 
 
@@ -329,7 +329,7 @@ def too_deep(source: str, nesting: int) -> UserError:
         "sub-graphs are nested too deep",
         where=source,
         why=f"a sub-graph lies inside more than {nesting} others",
-        mend="move the inner sub-graphs into model-local functions",
+        fix="move the inner sub-graphs into model-local functions",
     )
 
 

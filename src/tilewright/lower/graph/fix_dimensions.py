@@ -43,8 +43,8 @@ def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
         return module.with_function(_Instance(function, known).function())
     except UserError as error:
         given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
-        mend = "give other sizes, or leave dimensions as they are"
-        raise UserError(f"cannot compile for {given}", where=error.where, why=error.why, mend=mend) from None
+        fix = "give other sizes, or leave dimensions as they are"
+        raise UserError(f"cannot compile for {given}", where=error.where, why=error.why, fix=fix) from None
 
 
 def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:
@@ -53,7 +53,7 @@ def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:
         f"no dimension is called {name!r}",
         where=f"dimension {name} = {size}",
         why=f"the dimensions are {', '.join(names)}" if names else "all dimensions of the inputs are fixed",
-        mend=_written(names[0], size) if names else "leave it out",
+        fix=_written(names[0], size) if names else "leave it out",
     )
 
 
@@ -64,7 +64,7 @@ def _checked(name: str, size: object) -> int:
         raise UserError(
             f"cannot fix the dimension {name} at {size!r}",
             why=f"a size is a whole number from 0 to {MOST_ELEMENTS:,}",
-            mend=_written(name, 1),
+            fix=_written(name, 1),
         )
     return number
 

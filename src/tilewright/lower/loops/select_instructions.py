@@ -61,8 +61,8 @@ def _lacking(function: Function, loop: For, instruction: Instruction, target: Ta
     others = [i.name for i in INSTRUCTIONS.values() if i.accumulator.dtype is kind and i.runs_on(target)]
     ways = [f'target="{target} {" ".join("+" + f for f in lacking)}"'] if _may_have(target, instruction) else []
     ways += [f"tensorize with one of {', '.join(others)}"] if others else []
-    mend = ", or ".join(ways) or "leave out tensorize"
-    return UserError(what, where=place_of(function, Fault(loop, what)), why=why, mend=mend)
+    fix = ", or ".join(ways) or "leave out tensorize"
+    return UserError(what, where=place_of(function, Fault(loop, what)), why=why, fix=fix)
 
 
 def _may_have(target: Target, instruction: Instruction) -> bool:

@@ -43,7 +43,7 @@ def _check(main: Function, functions: Mapping[str, Function], run: int) -> None:
     if use.faults:
         chosen = ", ".join(f"{symbol.name} = {size}" for symbol, size in drawn.items())
         why = "; ".join(use.faults[:3]) + (f", for {chosen}" if chosen else "")
-        raise InternalError("the arena is not laid out right", why=why, mend="report it with the model")
+        raise InternalError("the arena is not laid out right", why=why, fix="report it with the model")
 
 
 def _numbers(run: int) -> Iterator[int]:

@@ -324,6 +324,7 @@ def _write_in_vectors(s: Schedule, plan: Plan, panel: str) -> Var:
     if plan.dot.depth > 1:
         s.unroll(last)
         last = column
+    vectors: Var
     vectors, lane = s.split(last, plan.tile.lanes)
     s.vectorize(lane)
     return vectors

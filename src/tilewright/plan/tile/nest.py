@@ -76,6 +76,7 @@ def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
     """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
     loops = s.get_loops(block)
     *rows, j = loops[loops.index(io) + 1 :]
+    jv: Var
     jv, jl = s.split(j, tile.lanes)
     s.vectorize(jl)
     for loop in (*rows, jv):

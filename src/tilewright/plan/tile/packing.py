@@ -19,7 +19,7 @@ STACK_BYTES = 256 * 1024
 def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int) -> str:
     """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
     the elements of a panel next to each other."""
-    name = s.cache_read(found.block.name, operand.buffer.name)
+    name: str = s.cache_read(found.block.name, operand.buffer.name)
     _lay_in_panels(s, name, found, operand, axis, width)
     if not operand.is_constant:
         return name

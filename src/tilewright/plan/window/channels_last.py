@@ -259,7 +259,8 @@ def _terms(w: Windows) -> tuple[int | None, int | None]:
 
 def _bound(s: Schedule, block: str, binding: Expr) -> Var:
     """The loop around a block that an axis is bound to."""
-    return next(v for v in s.get_loops(block) if v in variables_of(binding))
+    loops: tuple[Var, ...] = s.get_loops(block)
+    return next(v for v in loops if v in variables_of(binding))
 
 
 def _in_vectors(s: Schedule, lane: Var, c: ChannelsLastChoice, beside: bool = False) -> None:

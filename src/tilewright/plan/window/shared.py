@@ -154,6 +154,7 @@ def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
     start = str(s.decompose_reduction(w.block, (*single, pairs)[0]))
     for block in (start, w.block):
         _vectorize_lanes(s, block, c)
+    image: Var
     image, turn = s.skew(row, term, w.rows.stride)
     for loop in (loop_of(s, start, -2), pairs, image, turn, each):
         s.unroll(loop)
