@@ -830,3 +830,19 @@ memory_gbs                      16  GB/s    estimate
 memory_store_gbs                 8  GB/s    estimate
 memory_gbs_all                  32  GB/s    estimate"""
     )
+
+
+@pytest.mark.skipif(current_host().architecture != "x86_64", reason="levels are of x86-64")
+def test_a_machine_is_taken_for_one_of_a_lower_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_LEVEL", "x86-64-v2")
+    host = current_host.__wrapped__()
+    assert host.features == current_host().features & LEVELS["x86-64-v2"]
+    assert host.caches == current_host().caches
+    target = describe_host(host)
+    assert (target.vector_bits, target.has_fma) == (128, False)
+
+
+def test_a_level_that_does_not_exist_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_LEVEL", "x86-64-v5")
+    with pytest.raises(UserError, match="one of x86-64, x86-64-v2, x86-64-v3, x86-64-v4"):
+        current_host.__wrapped__()
