@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import KEPT, Sums, cycles, fits, tiles
+from tilewright.plan.price.contraction import Sums, cycles, tiles
+from tilewright.plan.price.transfer import KEPT, fits
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.target import Target

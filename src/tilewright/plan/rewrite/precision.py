@@ -68,7 +68,7 @@ def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target)
 def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
     """The time to round so many f32 to bf16, in a kernel of its own."""
     cast = work_of(Cast(Var("x", dtypes.f32, None), dtypes.bf16))
-    return model.start + copy_cycles(elements, target, cast) / target.core.hertz
+    return model.start + copy_cycles(elements, target.lanes(dtypes.f32), target, cast, aligned=True) / target.core.hertz
 
 
 def find_windows(node: Node, flow: Dataflow) -> Convolution | None:

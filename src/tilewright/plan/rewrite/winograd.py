@@ -36,8 +36,9 @@ from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
+from tilewright.plan.price.transfer import memory, read_seconds, reread_seconds, rewrite_seconds
 from tilewright.plan.rewrite.precision import fits, pair_seconds
+from tilewright.plan.rewrite.roundings import longest_chain
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -47,9 +48,6 @@ LARGEST_ERROR = 1e-3
 
 LARGEST_GROWTH = 8.0
 """The most that tiles may make of rounded factors: how many times as far as products by windows they may be off."""
-
-ROUNDINGS = 16
-"""The roundings of an element on its way through both transforms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +114,15 @@ def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
     half = _roundoff(bf16)
     of_factors = 0.0 if tiles.depth == 1 else 2 * half + half * half
-    of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS)
+    of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + _roundings(tiles.size, stride))
     return float(of_factors + of_sums) * growth(filters, tiles.size, stride)
+
+
+def _roundings(size: int, stride: int) -> int:
+    """The roundings of an element on its way through the transforms of image, filters and products, both ways."""
+    elements = _variables(edge_of(size, stride))
+    image, result = (terms(size, stride, elements) for terms in (input_terms, output_terms))
+    return 2 * (longest_chain(image) + WINDOW - 1 + longest_chain(result))
 
 
 def _roundoff(dtype: DType) -> float:
@@ -152,8 +157,9 @@ def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) 
     filters = read_seconds(bytes_each * products * sizes.inputs * sizes.outputs, memory(target), target)
     read, write = (cycles / target.core.hertz for cycles in _transform_cycles(sizes, tiles, number, target))
     before, behind = (products * number * n for n in (bytes_each * sizes.inputs, f32.bytes * sizes.outputs))
-    level = level_of(before + behind, target)
-    transforms = max(read, write_seconds(before, level, target)) + max(write, read_seconds(behind, level, target))
+    between = before + behind
+    transforms = max(read, rewrite_seconds(before, between, target))
+    transforms += max(write, reread_seconds(behind, between, target))
     return max(multiply, filters) + transforms + 2 * target.core.kernel_seconds
 
 
@@ -172,7 +178,7 @@ def _transform_cycles(sizes: Sizes, tiles: Tiles, number: int, target: Target) -
     rows = edge * (edge * load + made * add + size * store)
     columns = size * (edge * load + made * add + size * store)
     of_channels = -(-sizes.outputs // lanes) * number * (rows + columns)
-    return of_tiles, of_channels + transpose_cycles(number * size * size * sizes.outputs, target)
+    return of_tiles, of_channels + transpose_cycles(number * size * size * sizes.outputs, lanes, target)
 
 
 def _variables(count: int) -> Sequence[Expr]:
