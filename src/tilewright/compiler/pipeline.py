@@ -9,11 +9,14 @@ legal     no blocks, one-dimensional buffers, explicit lanes               nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
 
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
+from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
@@ -47,6 +50,7 @@ from tilewright.plan.choose import scheduled
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
+from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
 from tilewright.target import Target, native
@@ -62,6 +66,9 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     when given, takes what was chosen on the way."""
     chosen = choices or Choices()
     fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
+    forced = forced_in(switches.choices)
+    if forced and not schedules:
+        raise UserError("choices are asked for kernels, and schedules are switched off", fix="take level 2 or 3")
     rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
 
     def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
@@ -87,7 +94,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions) if schedules else m, GRAPH),
+        Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions, forced) if schedules else m, GRAPH),
         Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
         Pass("share-out", each(share_out), GRAPH, since=2),
         Pass("overwrite", each(overwrite), GRAPH, since=1),
@@ -119,11 +126,20 @@ def plan_kernels(
     return made
 
 
-def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
-    """The module with every kernel scheduled; what was decided for it goes into `decisions`."""
+def schedule_kernels(
+    module: Module, target: Target, decisions: dict[str, Decision], forced: Mapping[str, Forced] = MappingProxyType({})
+) -> Module:
+    """The module with every kernel scheduled, as `forced` says where it names one; what was decided for it goes into
+    `decisions`. UserError where `forced` names no kernel."""
+    kernels = [name for name, f in module.functions.items() if isinstance(f, Function) and name != module.entry]
+    for name in forced:
+        if name not in kernels:
+            near = get_close_matches(name, kernels, n=3) or kernels
+            fix = f"the kernels are {', '.join(near)}; `tilewright why MODEL` lists all"
+            raise UserError(f"a choice is asked for {name!r}", why="no kernel of the program is called that", fix=fix)
 
     def change(function: Function) -> Function:
-        made, decisions[function.name] = scheduled(own_symbols(function), target)
+        made, decisions[function.name] = scheduled(own_symbols(function), target, forced.get(function.name))
         return made
 
     return over_functions(module, change)

@@ -53,6 +53,7 @@ class Nests(Template[Function, NestsChoice]):
     name = "nests"
     choice = NestsChoice
     whole = True
+    priced = False
 
     def recognise(self, facts: Facts) -> Function | None:
         return facts.function
