@@ -18,11 +18,13 @@ from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads_of, loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.domain import is_one, touched, within
+from tilewright.schedule.elements import touches, unwritten
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.freshness import require_fresh
+from tilewright.schedule.legality import access_text
 from tilewright.schedule.place import Memory, require_plain, without
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
@@ -50,7 +52,7 @@ def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
     require_plain(function, Memory(function), found, alloc, what)
     loop = _innermost(function, alloc, what)
     inside = [a for a in accesses(loop.body) if a.buffer is found]
-    require_fresh(function, loop, inside, what)
+    _require_fresh(function, loop, found, what)
     box = _box(loop, found, inside, loops_around(function.body, loop))
     if box == tuple(Range(const(0), simplify(extent)) for extent in found.shape):
         moved = found
@@ -64,6 +66,24 @@ def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
         f"what an iteration of {loop.var.name} reads of {buffer} it stored before",
     )
     return Step(function.replace(body=without(changed, alloc)), None, evidence), moved
+
+
+def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> None:
+    """An iteration of the loop reads from the buffer only what it stored there before."""
+    name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
+    found = touches(loop.body, buffer)
+    missing = unwritten(found, outside)
+    if missing is not None:
+        read = access_text(missing.access).replace("loads", "reads", 1)
+        why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
+        if any(touch.access.is_store for touch in found[: found.index(missing)]):
+            why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
+        raise refusal(function, what, missing.access.statement, why=why)
+    for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
+        again = next((each for each in outside if each.var in summed_loops(block)), None)
+        if again is not None:
+            why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
+            raise refusal(function, what, again, why=why, fix=f"move {again.var.name} inside {name}")
 
 
 def _innermost(function: Function, alloc: Alloc, what: str) -> For:

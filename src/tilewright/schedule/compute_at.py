@@ -22,8 +22,8 @@ from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, L
 from tilewright.report.errors import UserError
 from tilewright.schedule.compact import defined_inside
 from tilewright.schedule.domain import nest_over, own_accesses, touched, unclipped, within
+from tilewright.schedule.elements import unstored
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.freshness import covers
 from tilewright.schedule.place import Memory, Place, in_sequence, own_loads, place, require_only_writer, single_store
 from tilewright.schedule.step import Step, refusal
 
@@ -63,7 +63,9 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = in_sequence(function, found.parent, {found.nest: (), found.other: (fresh,)})
     _require_no_race(function, made, found, buffer, what)
-    _require_computed(function, made, later, buffer, name, what)
+    uncovered = unstored(made.body, buffer, later) if later else None
+    if uncovered is not None:
+        raise _read_outside(function, uncovered, buffer, name, what)
     others = "what reads it later reads what was computed" if later else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
@@ -90,17 +92,6 @@ def _readers_outside(function: Function, found: Place, buffer: Buffer, what: str
 def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: str) -> UserError:
     why = f"{buffer.name} is read here, outside loop {name}"
     return refusal(function, what, s, why=why, fix=f"move this into {name} first, or take a loop around both")
-
-
-def _require_computed(
-    function: Function, made: Function, later: Sequence[Stmt], buffer: Buffer, name: str, what: str
-) -> None:
-    """What reads the buffer after the loop reads what iterations of it have stored."""
-    touching = [a for a in accesses(made.body) if a.buffer is buffer] if later else []
-    stores = [a for a in touching if a.is_store]
-    for load in touching:
-        if not load.is_store and load.statement in later and not any(covers(made, store, load) for store in stores):
-            raise _read_outside(function, load.statement, buffer, name, what)
 
 
 def _require_unchanged(function: Function, found: Place, what: str) -> None:

@@ -23,6 +23,7 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.find import nested
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjunction, conjuncts, resolved
 
@@ -317,11 +318,8 @@ def nest_over(domain: Domain, part: Part, around: Sequence[For]) -> Stmt:
             loops.append(loop)
         if axis.var in part:
             conditions += _edges(axis.var, found, whole, Facts({v: (r.begin, r.last) for v, r in known.items()}))
-    made: Stmt = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
-    serial = [loop.serial() for loop in domain.reduce]
-    for loop in reversed([*loops, *serial]):
-        made = loop.replace(body=made)
-    return made
+    made = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
+    return nested([*loops, *(loop.serial() for loop in domain.reduce)], made)
 
 
 def loop_variable(axis: Axis) -> Var:

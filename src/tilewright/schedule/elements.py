@@ -10,7 +10,7 @@ before it has written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -327,6 +327,19 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
 @lru_cache(maxsize=1 << 7)
 def _known_in(loops: tuple[For, ...]) -> Known:
     return Known(loops)
+
+
+def unstored(root: Stmt, buffer: Buffer, readers: Collection[Stmt] | None = None) -> Stmt | None:
+    """The first statement, of `readers` where they are given, that may read an element of a buffer which no store in
+    `root` wrote, in the same iteration of the loops around both; None where there is none."""
+    found = touches(root, buffer)
+    stores = [touch for touch in found if touch.access.is_store]
+    for touch in found:
+        at = touch.access.statement
+        if not touch.access.is_store and (readers is None or at in readers):
+            if not any(covers(store, touch) for store in stores):
+                return at
+    return None
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:

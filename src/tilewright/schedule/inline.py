@@ -13,7 +13,6 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
@@ -37,8 +36,8 @@ from tilewright.loops.nodes import (
 )
 from tilewright.report.errors import UserError
 from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, within
+from tilewright.schedule.elements import unstored
 from tilewright.schedule.find import find_block, nests, stored_buffers
-from tilewright.schedule.freshness import covers
 from tilewright.schedule.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.step import Step, refusal
 
@@ -149,13 +148,10 @@ def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
-    if not _fills(found):
-        touched = [a for a in accesses(function.body) if a.buffer is buffer]
-        store = next(a for a in touched if a.is_store)
-        for access in touched:
-            if not access.is_store and not covers(function, store, access):
-                why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
-                raise refusal(function, what, access.statement, why=why)
+    at = None if _fills(found) else unstored(function.body, buffer)
+    if at is not None:
+        why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
+        raise refusal(function, what, at, why=why)
     return readers
 
 

@@ -35,7 +35,7 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.schedule.cache_write import shared_inside
+from tilewright.schedule.cache import shared_inside
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
 from tilewright.schedule.nests import extent_of

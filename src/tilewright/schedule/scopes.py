@@ -18,6 +18,7 @@ from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
 LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
+"""Where a local buffer may live."""
 
 LARGEST = {Scope.STACK: 512 * 1024, Scope.REGISTER: 4096}
 """The most bytes of a buffer: a thread's stack holds a few such; the register files of wide machines 2 KiB and less."""
