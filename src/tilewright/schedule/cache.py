@@ -50,12 +50,12 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule.elements import (
     NOTHING,
-    POINT,
     Elements,
     Touch,
     as_condition,
     contains,
     elements,
+    point,
     tightened,
     touches,
     united,
@@ -261,7 +261,7 @@ def copy_nest(name: str, loops: Sequence[Var], part: Elements, store: Callable[[
             nest.append(For(var, const(0), r.extent, LoopKind.SERIAL, Seq(())))
         axes.append(Axis(Var("v" + var.name), AxisKind.SPATIAL, binding))
     points = tuple(a.var for a in axes)
-    values = dict(zip(POINT, points, strict=False))
+    values = dict(zip(point(len(points)), points, strict=True))
     where = conjunction([substitute(as_condition(c), values) for c in part.conditions])
     return nested(nest, Block(name, tuple(axes), store(points), None, where))
 

@@ -9,11 +9,12 @@ for io in 0..6:                                               alloc h: f32[6]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import takewhile
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import Region, cover
+from tilewright.analysis.regions import cover
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
@@ -23,7 +24,7 @@ from tilewright.loops.edit import loads_of, loops_around, map_loads, replace, st
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.domain import is_one, touched, within
 from tilewright.schedule.elements import touches, unwritten
-from tilewright.schedule.find import find_buffer
+from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.legality import access_text
 from tilewright.schedule.place import Memory, require_plain, without
 from tilewright.schedule.step import Step, refusal
@@ -45,7 +46,7 @@ def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
     """The step that makes a buffer smaller, and the buffer it becomes."""
     buffer = found.name
     what = f"cannot compact {buffer}"
-    alloc = next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is found), None)
+    alloc = allocation_of(function, found)
     if alloc is None:
         why = f"{buffer} is {'an argument' if found.scope is Scope.ARGUMENT else 'no local buffer'}"
         raise refusal(function, what, function, why=f"{why}: its memory is the caller's", part=buffer)
@@ -120,20 +121,13 @@ def _touches(stmt: Stmt, buffer: Buffer) -> bool:
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:
     """The box of a buffer that one iteration touches; `around` are the loops around it. A dimension of which no smaller
     part is known stays as it is."""
-    whole: Region | None = None
-    for access in inside:
-        here = touched(access.indices, buffer.shape, access.loops)
-        whole = here if whole is None else cover(whole, here)
-    assert whole is not None
-    hidden = defined_inside(loop)
     moving = {each.var for each in around} | {loop.var}
-    return tuple(_part(r, extent, moving, hidden) for r, extent in zip(whole.ranges, buffer.shape, strict=True))
+    box = touched_box(loop, buffer, inside)
+    return tuple(_part(r, extent, moving) for r, extent in zip(box, buffer.shape, strict=True))
 
 
-def _part(found: Range, extent: Expr, moving: set[Var], hidden: set[Var]) -> Range:
+def _part(found: Range, extent: Expr, moving: set[Var]) -> Range:
     whole = Range(const(0), simplify(extent))
-    if any(isinstance(e, Load) or e in hidden for e in preorder((found.begin, found.extent))):
-        return whole
     if any(isinstance(e, Min | Max) for e in preorder(found.extent)):
         return whole
     if mentions(found.extent, moving):
@@ -141,15 +135,19 @@ def _part(found: Range, extent: Expr, moving: set[Var], hidden: set[Var]) -> Ran
     return found if mentions(found.begin, moving) or within(found, whole, Facts()) else whole
 
 
-def defined_inside(loop: For) -> set[Var]:
-    """The variables that are defined inside a loop."""
-    made: set[Var] = set()
+def touched_box(loop: For, buffer: Buffer, found: Sequence[Access]) -> Box:
+    """The box of a buffer that accesses touch in one iteration of a loop: of a dimension of which that is known inside
+    the loop only, all."""
+    regions = [touched(access.indices, buffer.shape, access.loops) for access in found]
+    box = reduce(cover, regions).ranges if regions else [Range(const(0), extent) for extent in buffer.shape]
+    hidden: set[Var] = set()
     for s in statements(loop.body):
-        if isinstance(s, For | Let):
-            made.add(s.var)
-        elif isinstance(s, Block):
-            made |= {a.var for a in s.axes}
-    return made
+        hidden |= {s.var} if isinstance(s, For | Let) else {a.var for a in s.axes} if isinstance(s, Block) else set()
+
+    def is_hidden(part: Range) -> bool:
+        return any(isinstance(e, Load) or e in hidden for e in preorder((part.begin, part.extent)))
+
+    return tuple(Range(const(0), e) if is_hidden(r) else r for r, e in zip(box, buffer.shape, strict=True))
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:

@@ -131,12 +131,8 @@ def _left_in(block: Block, gone: set[Var]) -> Var | None:
 
 def _inverse(axis: Axis, own: Sequence[For]) -> Expr | None:
     """The only loop of an axis, by the axis: i = vi - 4 for vi = i + 4."""
-    if len(own) != 1:
-        return None
-    parts = affine_in(polynomial(axis.binding), own[0].var)
-    if parts is None or parts[0] != {(): 1}:
-        return None
-    return simplify(axis.var - expression(parts[1]))
+    found = single_axis(axis.binding, [own[0].var]) if len(own) == 1 else None
+    return None if found is None else simplify(axis.var - found[1])
 
 
 def _without(block: Block, values: Mapping[Expr, Expr]) -> Block:
@@ -270,6 +266,16 @@ def single_axis(index: Expr, axes: Collection[Var]) -> tuple[Var, Expr] | None:
     if parts is None or parts[0] != {(): 1} or mentions(expression(parts[1]), {used[0]}):
         return None
     return used[0], simplify(expression(parts[1]))
+
+
+def values_of(index: Expr, domain: Domain) -> Range | None:
+    """The values of an index that is one axis and an offset, or no axis at all; None of others."""
+    axis = single_axis(index, domain.box)
+    if axis is not None:
+        part = domain.box[axis[0]]
+        return Range(simplify(part.begin + axis[1]), part.extent)
+    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
+    return None if moving & variables_of(index) else Range(index, const(1))
 
 
 def touched(indices: tuple[Expr, ...], shape: tuple[Expr, ...], loops: Sequence[For]) -> Region:

@@ -29,7 +29,6 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, map_expressions, path_to, replace, statements
 from tilewright.loops.nodes import (
-    Alloc,
     Assert,
     Block,
     Buffer,
@@ -46,7 +45,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.schedule.find import find_block
+from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.step import Step, refusal
 
@@ -276,7 +275,7 @@ def _buffers_of(s: View | CallFunction | Publish) -> tuple[Buffer, ...]:
 
 def _loops_of_life(function: Function, buffer: Buffer) -> list[For]:
     """The loops of which each iteration has a buffer of its own."""
-    alloc = next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
+    alloc = allocation_of(function, buffer)
     return loops_around(function.body, alloc) if alloc is not None else []
 
 

@@ -27,12 +27,12 @@ from tilewright.schedule.compact import rebased
 from tilewright.schedule.domain import unclipped
 from tilewright.schedule.elements import (
     NOTHING,
-    POINT,
     Elements,
     Known,
     contains,
     cover_all,
     elements,
+    point,
     tightened,
     touches,
     united,
@@ -147,7 +147,7 @@ def _exactly(writes: Sequence[Elements], known: Known) -> Elements | None:
 def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     """The elements that are in the buffer; conditions that hold throughout the box are left out."""
     edges: list[Expr] = []
-    for d, extent in zip(POINT, source.shape, strict=False):
+    for d, extent in zip(point(len(source.shape)), source.shape, strict=True):
         edges += [d, simplify(extent - d - 1)]
     box = known.within(part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
