@@ -25,9 +25,7 @@ from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
-from tilewright.schedule import annotate as notes
 from tilewright.schedule import cache as caches
-from tilewright.schedule import cache_write as cache_writes
 from tilewright.schedule import compact as compaction
 from tilewright.schedule import compute_at as producers
 from tilewright.schedule import (
@@ -41,13 +39,13 @@ from tilewright.schedule import (
     merge,
     padding,
     partial_sums,
-    points,
     rows,
     scopes,
     tiles,
+    zero_terms,
 )
 from tilewright.schedule import inline as inlining
-from tilewright.schedule import pad_sum as sums
+from tilewright.schedule import jam as jamming
 from tilewright.schedule import prefetch as prefetching
 from tilewright.schedule import reduction as reductions
 from tilewright.schedule import reverse_compute_at as consumers
@@ -56,7 +54,6 @@ from tilewright.schedule import rfactor as factors
 from tilewright.schedule import skew as skewing
 from tilewright.schedule import stage as staging
 from tilewright.schedule import tensorize as tensors
-from tilewright.schedule import trim_sum as trimming
 from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
@@ -131,10 +128,14 @@ class Schedule:
         return tuple(self._refused)
 
     def attempt(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What a step makes; None where it is refused, and then `refused` has the error: the program is as before."""
+        """What a step, or a function that takes several, makes; None where one is refused, and then `refused` has the
+        error: the program is as before, and so is the trace."""
+        before, steps, names = self._function, len(self._steps), len(self._names)
         try:
             return step(*arguments, **options)
         except UserError as error:
+            self._function = before
+            self._forget(steps, names)
             self._refused.append(error)
             return None
 
@@ -156,6 +157,12 @@ class Schedule:
         if step.function is not function:
             s._record(primitive, {}, step)
             s._function = step.function
+        return s
+
+    def copy(self) -> Schedule:
+        """A schedule that begins where this one is."""
+        s = Schedule(self._function)
+        s._steps, s._names, s._refused = list(self._steps), dict(self._names), list(self._refused)
         return s
 
     def replay(self, trace: Trace) -> None:
@@ -189,6 +196,7 @@ class Schedule:
     reorder = primitive(loops.reorder)
     tile = primitive(loops.tile)
     skew = primitive(skewing.skew)
+    jam = primitive(jamming.jam)
     partition = primitive(loops.partition)
     parallel = primitive(kinds.parallel)
     vectorize = primitive(kinds.vectorize)
@@ -196,10 +204,10 @@ class Schedule:
     bind = primitive(kinds.bind)
     blockize = primitive(tensors.blockize)
     tensorize = primitive(tensors.tensorize)
-    annotate = primitive(notes.annotate)
+    annotate = primitive(kinds.annotate)
     prefetch = primitive(prefetching.prefetch)
     cache_read = primitive(caches.cache_read)
-    cache_write = primitive(cache_writes.cache_write)
+    cache_write = primitive(caches.cache_write)
     stage = primitive(staging.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
@@ -208,13 +216,12 @@ class Schedule:
     join_sums = primitive(joint_sums.join_sums)
     sum_in_lanes = primitive(rows.sum_in_lanes)
     tile_registers = primitive(tiles.tile_registers)
-    vectorize_points = primitive(points.vectorize_points)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)
     pad = primitive(padding.pad)
-    pad_sum = primitive(sums.pad_sum)
-    trim_sum = primitive(trimming.trim_sum)
+    pad_sum = primitive(zero_terms.pad_sum)
+    trim_sum = primitive(zero_terms.trim_sum)
     compute_at = primitive(producers.compute_at)
     pull_producers = primitive(local_buffers.pull_producers)
     reverse_compute_at = primitive(consumers.reverse_compute_at)

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .core import Core, flatten
-from .families import BY_NAME, estimate_core, estimate_peaks, find_family, generic_family
+from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
 from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
+from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
 from .peaks import Peaks
 
@@ -38,6 +39,7 @@ GIVEN: Final = "given"
 ESTIMATE: Final = "estimate"
 
 _MODEL_CORES: Final = 4
+_SHORTEST_BITS: Final = 128
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
     "aarch64": ("aarch64", close("aarch64", ("neon",))),
@@ -138,6 +140,12 @@ class Target:
         """f64 peak of one core in GFLOP/s."""
         return self.fma_gflops / 2
 
+    def dot_cycles(self, name: str) -> float:
+        """Cycles of an instruction of `target.instructions`: those of the core, or, of one that was registered since
+        these were found, what the family's row estimates."""
+        known = self.core.dots.get(name)
+        return estimate_dot(INSTRUCTIONS[name], self.family) if known is None else known
+
     @property
     def measured(self) -> bool:
         """Whether any of its numbers was measured."""
@@ -215,6 +223,12 @@ class Target:
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register."""
         return self.vector_bits // dtype.bits
+
+    @property
+    def shortest_lanes(self) -> int:
+        """f32 elements in the shortest vector registers, those of SSE and NEON: lanes of vectors that are worth making
+        of what is left over, and the side of the squares in which vectors are transposed."""
+        return _SHORTEST_BITS // 32
 
     def cache(self, level: int) -> Cache:
         """The cache at `level` (1 is nearest), or the last one where there are fewer levels."""

@@ -36,11 +36,12 @@ def kept(size: float, cache: Cache, cores: int = 1) -> float:
     return min(max((1 - size * cores / cache.bytes) / (2 - 2 * KEPT), 0.0), 1.0)
 
 
-def fits(size: float, target: Target) -> int:
-    """The nearest cache that keeps most of a working set which each core has of its own; one beyond the last is memory.
-    The first cache has to keep all of it: results, stacks and what streams by go through it."""
+def fits(size: float, target: Target, *, own: bool = True) -> int:
+    """The nearest cache that keeps most of a working set, which each core has of its `own`, or which all share; one
+    beyond the last is memory. The first cache has to keep all of it: results, stacks and what streams by go through
+    it."""
     for cache in target.caches:
-        found = kept(size, cache, cache.shared if cache.level > 2 else 1)
+        found = kept(size, cache, cache.shared if own and cache.level > 2 else 1)
         if found >= (1 if cache.level == 1 else 1 / 2):
             return cache.level
     return len(target.caches) + 1
