@@ -22,11 +22,11 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.domain import is_one, touched, within
-from tilewright.schedule.elements import touches, unwritten
+from tilewright.schedule.facts.domain import is_one, touched, within
+from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.place import Memory, own_loads, require_plain, without
 from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.legality import access_text
-from tilewright.schedule.place import Memory, own_loads, require_plain, without
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

@@ -28,7 +28,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.domain import Domain, domain_of, is_one, own_accesses, single_axis
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
 from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal

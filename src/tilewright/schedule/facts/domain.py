@@ -23,9 +23,9 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.facts.predicates import conjunction, conjuncts, resolved
 from tilewright.schedule.find import nested
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.predicates import conjunction, conjuncts, resolved
 
 Part = Mapping[Var, Range]
 """A range for some axes of a block."""
