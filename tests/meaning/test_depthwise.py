@@ -364,7 +364,7 @@ def test_a_row_is_loaded_once_for_all_sums_that_meet_it() -> None:
     assert loop.reads <= rows + weights + 2
 
 
-@pytest.mark.parametrize(("name", "multiply_adds"), [("every second", 7 * 9), ("every second, long rows", 4 * 9)])
+@pytest.mark.parametrize(("name", "multiply_adds"), [("every second", 7 * 9), ("every second, long rows", 5 * 9)])
 def test_rows_are_held_in_registers(name: str, multiply_adds: int) -> None:
     """Where there are enough of them: each row of the image is loaded once for the tile, in three vectors at most, and
     nothing else is between memory and a tile in the middle of the image but the weights and a bias."""

@@ -32,7 +32,7 @@ from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.windows import edges_alone, final_block, in_registers, read_by
 from tilewright.plan.window.columns import MOST_TERMS, WRITTEN_OUT
-from tilewright.plan.window.price import OVERLAP, Tile, even_sizes, tile_cycles, total_seconds, vector_bytes
+from tilewright.plan.window.price import Tile, even_sizes, tile_cycles, total_seconds, unhidden, vector_bytes
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -96,12 +96,9 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
 
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
         w, c = shape, choice
-        met = len(
-            {n * w.columns.stride + b * w.columns.dilation for n in range(c.columns) for b in range(w.columns.kernel)}
-        )
+        met = w.columns.met(c.columns)
         tile = Tile(
             terms=c.columns * c.vectors * w.terms,
-            chain=w.terms,
             loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
             weights=0,
             shuffles=0,
@@ -117,7 +114,7 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
         cycles = tile_cycles(w, tile, target) + waits
         channels = -(-w.channels // (c.vectors * c.lanes))
         tiles = w.images * w.rows.size * -(-w.columns.size // c.columns) * channels
-        return total_seconds(w, cycles * tiles, 1 / OVERLAP, target)
+        return total_seconds(w, cycles * tiles, unhidden(target), target)
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_windows()
@@ -189,7 +186,7 @@ def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
     if made is not None:
         _in_pairs(s, w, c, made, loops.tile)
     column = loop_of(s, last, w.columns.axis)
-    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls > 0)
+    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls)
     s.unroll(column)
     if pad is not None:
         rows = _hold(s, w, c, pad, loops.tile if row is None else row)

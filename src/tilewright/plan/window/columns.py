@@ -11,7 +11,6 @@ from tilewright.plan.price.sizes import known
 from tilewright.plan.template import Template
 from tilewright.plan.window.column_tiles import ColumnsChoice, Held, apply_columns
 from tilewright.plan.window.price import (
-    OVERLAP,
     Tile,
     copied_cycles,
     epilogue_cycles,
@@ -20,6 +19,7 @@ from tilewright.plan.window.price import (
     stack_cycles,
     tile_cycles,
     total_seconds,
+    unhidden,
 )
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.scopes import LARGEST
@@ -131,7 +131,7 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """Seconds of all planes: their copies, their tiles, and an epilogue that runs later."""
     core, size, full = target.core, w.out.dtype.bytes, target.lanes(w.out.dtype)
     tall, wide = -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
-    met, columns = _rows_met(w, c.rows), w.columns.reach(w.columns.size)
+    met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
     vectors = -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
     cycles, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
     if c.held.is_copied:
@@ -149,13 +149,13 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
         loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
     tile = Tile(
         terms=c.rows * w.terms * _inside(w, c),
-        chain=w.terms,
         loads=loads,
         weights=w.terms if w.products else 0,
         shuffles=shuffles,
         stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
         epilogues=0 if c.epilogue else c.rows,
         spills=spills,
+        filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
         branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
     )
     cycles += tall * wide * (tile_cycles(w, tile, target) + loads * stack_cycles(room, target))
@@ -171,15 +171,10 @@ def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """The part of an image that tiles wait for. Copies read in order, what processors ask for ahead; tiles read a part
     of each of several rows, of which processors follow about as many as they have registers."""
     if c.held.is_copied:
-        return 0.0 if c.prefetch else 1 / OVERLAP
+        return 0.0 if c.prefetch else unhidden(target)
     part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
-    late = 1 / OVERLAP + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
+    late = unhidden(target) + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
     return late / -(-w.rows.size // c.rows) if c.prefetch else late  # of each image, the first tiles ask for nothing
-
-
-def _rows_met(w: Windows, rows: int) -> int:
-    """The rows of the image that so many rows of windows meet."""
-    return len({r * w.rows.stride + a * w.rows.dilation for r in range(rows) for a in range(w.rows.kernel)})
 
 
 def _inside(w: Windows, c: ColumnsChoice) -> float:
