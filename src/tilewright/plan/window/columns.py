@@ -26,9 +26,6 @@ from tilewright.schedule.scopes import LARGEST
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-MOST_TERMS = 64
-"""The most positions of a window: the tiles of larger ones are programs that take long to compile."""
-
 WRITTEN_OUT = 128
 """The most multiply-adds of vectors in the body of an innermost loop: what is more takes longer to compile than it
 saves."""
@@ -42,7 +39,7 @@ class Columns(Template[Windows, ColumnsChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.channels_last or w.terms > MOST_TERMS or not (w.products or w.columns.stride <= 2):
+        if w is None or w.channels_last or not (w.products or w.columns.stride <= 2):
             return None  # of longer strides, a vector's columns are in more than two vectors
         return None if w.rows.dynamic or w.columns.dynamic else w
 
@@ -94,7 +91,7 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
         return min(most, WRITTEN_OUT // w.terms) if near and live <= registers and (w.padded or not past) else 0
     if (held is Held.AS_THEY_LIE) == w.padded:
         return 0
-    most = registers // 2 - 2 * w.instructions + 1
+    most = min(registers // 2 - 2 * w.instructions + 1, WRITTEN_OUT // w.rows.kernel)
     if held is not Held.COLUMN:
         return most
     alone = w.rows.size <= most and w.columns.size <= lanes
