@@ -369,7 +369,8 @@ def test_the_products_of_a_residual_block_are_the_machines() -> None:
     graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=56, classes=7)
     listing, choices = lowered(graph, PAIRS)
     dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
-    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "transposed", "winograd")]
+    plain = ("contraction", "transposed", "winograd input", "winograd output")
+    others = [name for name, d in choices.decisions.items() if d.template in plain]
     windows = [name for name in dots if choices.decisions[name].template == "dot windows"]
     assert len([name for name in windows if "pad" in name]) == 1, "the other 3x3 windows are by tiles"
     assert len(dots) >= 7 and len(others) == 4
@@ -383,7 +384,7 @@ def test_the_products_of_rounded_tiles_are_the_machines() -> None:
     """And whatever else there is has a schedule of its own: the transforms, which round and weave what they store."""
     compiled = lower(convolution(256, 256, 14), PAIRS, Switches(precision=HALF))
     decisions = compiled.choices.decisions
-    assert [d.template for d in decisions.values()] == ["winograd", "dots", "winograd"]
+    assert [d.template for d in decisions.values()] == ["winograd input", "dots", "winograd output"]
     assert not any(d.refusals for d in decisions.values())
     loops = inner_loops(assembly(compiled.llvm, PAIRS), "vdpbf16ps")
     assert max(loop.count("vdpbf16ps") for loop in loops) >= 12

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 PREFIX = "TILEWRIGHT_"
 MOST_THREADS = 4096
+LEVEL_NAMES = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 MOST_PROCESSES = 256
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
@@ -125,6 +126,12 @@ def _parse_processes(text: str) -> int:
     return int(text)
 
 
+def _parse_level(text: str) -> str:
+    if text not in LEVEL_NAMES:
+        raise ValueError(f"it is one of {', '.join(LEVEL_NAMES)}")
+    return text
+
+
 def _parse_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = 0 if match is None else int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
@@ -183,6 +190,13 @@ MACHINE: Setting[Rates | None] = Setting(
     None,
     _parse_rates,
 )
+LEVEL: Setting[str | None] = Setting(
+    "TILEWRIGHT_LEVEL",
+    "takes this machine for one of a lower level of x86-64: programs use the instructions of both, and run on both",
+    "x86-64-v3, say",
+    None,
+    _parse_level,
+)
 COMPILE_PROCESSES: Setting[int | None] = Setting(
     "TILEWRIGHT_COMPILE_PROCESSES",
     "how many processes compile the kernels of a large model (default: one for each core; 1: none but the caller's)",
@@ -206,7 +220,13 @@ STRASSEN = Setting(
 )
 
 SETTINGS: tuple[
-    Setting[Show] | Setting[StorePlace] | Setting[bool] | Setting[int | None] | Setting[Rates | None], ...
+    Setting[Show]
+    | Setting[StorePlace]
+    | Setting[bool]
+    | Setting[int | None]
+    | Setting[str | None]
+    | Setting[Rates | None],
+    ...,
 ] = (
     SHOW,
     STORE,
@@ -215,6 +235,7 @@ SETTINGS: tuple[
     MEMORY_LIMIT,
     CALIBRATE,
     MACHINE,
+    LEVEL,
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,

@@ -12,12 +12,14 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tilewright.report import settings
+
 from .cpuid import read_features
-from .features import ARCHITECTURES, close, known_features
+from .features import ARCHITECTURES, LEVELS, close, known_features
 
 
 class Processor(NamedTuple):
@@ -97,8 +99,11 @@ def detect_host(root: Path = Path("/"), affinity: frozenset[int] | None = None) 
 
 @functools.cache
 def current_host() -> Host:
-    """This machine and process, as they were at the first call."""
-    return detect_host()
+    """This machine and process, as they were at the first call: with the features of TILEWRIGHT_LEVEL at most."""
+    host, level = detect_host(), settings.LEVEL.read()
+    if level is None or host.architecture != "x86_64":
+        return host
+    return replace(host, features=host.features & LEVELS[level])
 
 
 def process_triple() -> str:
