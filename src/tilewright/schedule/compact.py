@@ -9,20 +9,23 @@ for io in 0..6:                                               alloc h: f32[6]
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from itertools import takewhile
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import Region, cover
+from tilewright.analysis.regions import cover
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads_of, loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.domain import is_one, touched, within
-from tilewright.schedule.find import find_buffer
-from tilewright.schedule.freshness import require_fresh
+from tilewright.schedule.elements import touches, unwritten
+from tilewright.schedule.find import allocation_of, find_buffer
+from tilewright.schedule.legality import access_text
 from tilewright.schedule.place import Memory, require_plain, without
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
@@ -43,14 +46,14 @@ def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
     """The step that makes a buffer smaller, and the buffer it becomes."""
     buffer = found.name
     what = f"cannot compact {buffer}"
-    alloc = next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is found), None)
+    alloc = allocation_of(function, found)
     if alloc is None:
         why = f"{buffer} is {'an argument' if found.scope is Scope.ARGUMENT else 'no local buffer'}"
         raise refusal(function, what, function, why=f"{why}: its memory is the caller's", part=buffer)
     require_plain(function, Memory(function), found, alloc, what)
     loop = _innermost(function, alloc, what)
     inside = [a for a in accesses(loop.body) if a.buffer is found]
-    require_fresh(function, loop, inside, what)
+    _require_fresh(function, loop, found, what)
     box = _box(loop, found, inside, loops_around(function.body, loop))
     if box == tuple(Range(const(0), simplify(extent)) for extent in found.shape):
         moved = found
@@ -64,6 +67,24 @@ def compacted(function: Function, found: Buffer) -> tuple[Step, Buffer]:
         f"what an iteration of {loop.var.name} reads of {buffer} it stored before",
     )
     return Step(function.replace(body=without(changed, alloc)), None, evidence), moved
+
+
+def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> None:
+    """An iteration of the loop reads from the buffer only what it stored there before."""
+    name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
+    found = touches(loop.body, buffer)
+    missing = unwritten(found, outside)
+    if missing is not None:
+        read = access_text(missing.access).replace("loads", "reads", 1)
+        why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
+        if any(touch.access.is_store for touch in found[: found.index(missing)]):
+            why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
+        raise refusal(function, what, missing.access.statement, why=why)
+    for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
+        again = next((each for each in outside if each.var in summed_loops(block)), None)
+        if again is not None:
+            why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
+            raise refusal(function, what, again, why=why, fix=f"move {again.var.name} inside {name}")
 
 
 def _innermost(function: Function, alloc: Alloc, what: str) -> For:
@@ -100,20 +121,13 @@ def _touches(stmt: Stmt, buffer: Buffer) -> bool:
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:
     """The box of a buffer that one iteration touches; `around` are the loops around it. A dimension of which no smaller
     part is known stays as it is."""
-    whole: Region | None = None
-    for access in inside:
-        here = touched(access.indices, buffer.shape, access.loops)
-        whole = here if whole is None else cover(whole, here)
-    assert whole is not None
-    hidden = defined_inside(loop)
     moving = {each.var for each in around} | {loop.var}
-    return tuple(_part(r, extent, moving, hidden) for r, extent in zip(whole.ranges, buffer.shape, strict=True))
+    box = touched_box(loop, buffer, inside)
+    return tuple(_part(r, extent, moving) for r, extent in zip(box, buffer.shape, strict=True))
 
 
-def _part(found: Range, extent: Expr, moving: set[Var], hidden: set[Var]) -> Range:
+def _part(found: Range, extent: Expr, moving: set[Var]) -> Range:
     whole = Range(const(0), simplify(extent))
-    if any(isinstance(e, Load) or e in hidden for e in preorder((found.begin, found.extent))):
-        return whole
     if any(isinstance(e, Min | Max) for e in preorder(found.extent)):
         return whole
     if mentions(found.extent, moving):
@@ -121,15 +135,19 @@ def _part(found: Range, extent: Expr, moving: set[Var], hidden: set[Var]) -> Ran
     return found if mentions(found.begin, moving) or within(found, whole, Facts()) else whole
 
 
-def defined_inside(loop: For) -> set[Var]:
-    """The variables that are defined inside a loop."""
-    made: set[Var] = set()
+def touched_box(loop: For, buffer: Buffer, found: Sequence[Access]) -> Box:
+    """The box of a buffer that accesses touch in one iteration of a loop: of a dimension of which that is known inside
+    the loop only, all."""
+    regions = [touched(access.indices, buffer.shape, access.loops) for access in found]
+    box = reduce(cover, regions).ranges if regions else [Range(const(0), extent) for extent in buffer.shape]
+    hidden: set[Var] = set()
     for s in statements(loop.body):
-        if isinstance(s, For | Let):
-            made.add(s.var)
-        elif isinstance(s, Block):
-            made |= {a.var for a in s.axes}
-    return made
+        hidden |= {s.var} if isinstance(s, For | Let) else {a.var for a in s.axes} if isinstance(s, Block) else set()
+
+    def is_hidden(part: Range) -> bool:
+        return any(isinstance(e, Load) or e in hidden for e in preorder((part.begin, part.extent)))
+
+    return tuple(Range(const(0), e) if is_hidden(r) else r for r, e in zip(box, buffer.shape, strict=True))
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Box) -> Stmt:

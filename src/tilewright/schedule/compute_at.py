@@ -12,18 +12,16 @@ from collections.abc import Sequence
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.dependences import carried
 from tilewright.analysis.intervals import Range, facts_of
-from tilewright.analysis.regions import Region, cover, ranges_of
-from tilewright.core.walk import preorder
-from tilewright.expr.linear import affine_in, expression, polynomial
-from tilewright.expr.nodes import Var, const
+from tilewright.analysis.regions import ranges_of
+from tilewright.expr.nodes import Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, LoopKind, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.compact import defined_inside
-from tilewright.schedule.domain import nest_over, own_accesses, touched, unclipped, within
+from tilewright.schedule.compact import touched_box
+from tilewright.schedule.domain import nest_over, own_accesses, single_axis, unclipped, within
+from tilewright.schedule.elements import unstored
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.freshness import covers
 from tilewright.schedule.place import Memory, Place, in_sequence, own_loads, place, require_only_writer, single_store
 from tilewright.schedule.step import Step, refusal
 
@@ -58,12 +56,15 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     later = _readers_outside(function, found, buffer, what)
     _require_unchanged(function, found, what)
     _require_path(function, found, what)
-    box = _needed(found, buffer)
+    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    box = touched_box(target, buffer, read)
     nest = nest_over(found.domain, _part(function, found, store, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = in_sequence(function, found.parent, {found.nest: (), found.other: (fresh,)})
     _require_no_race(function, made, found, buffer, what)
-    _require_computed(function, made, later, buffer, name, what)
+    uncovered = unstored(made.body, buffer, later) if later else None
+    if uncovered is not None:
+        raise _read_outside(function, uncovered, buffer, name, what)
     others = "what reads it later reads what was computed" if later else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
@@ -92,17 +93,6 @@ def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: 
     return refusal(function, what, s, why=why, fix=f"move this into {name} first, or take a loop around both")
 
 
-def _require_computed(
-    function: Function, made: Function, later: Sequence[Stmt], buffer: Buffer, name: str, what: str
-) -> None:
-    """What reads the buffer after the loop reads what iterations of it have stored."""
-    touching = [a for a in accesses(made.body) if a.buffer is buffer] if later else []
-    stores = [a for a in touching if a.is_store]
-    for load in touching:
-        if not load.is_store and load.statement in later and not any(covers(made, store, load) for store in stores):
-            raise _read_outside(function, load.statement, buffer, name, what)
-
-
 def _require_unchanged(function: Function, found: Place, what: str) -> None:
     """Nothing from the block's place to the loop's last iteration stores what the block reads."""
     memory = Memory(function)
@@ -126,26 +116,6 @@ def _require_path(function: Function, found: Place, what: str) -> None:
             raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
 
 
-def _needed(found: Place, buffer: Buffer) -> list[Range]:
-    """A box that holds all that one iteration of the loop reads of a buffer."""
-    whole: Region | None = None
-    for access in accesses(found.loop.body):
-        if access.buffer is buffer and not access.is_store:
-            here = touched(access.indices, buffer.shape, access.loops)
-            whole = here if whole is None else cover(whole, here)
-    hidden = defined_inside(found.loop)
-    box = whole.ranges if whole is not None else [Range(const(0), extent) for extent in buffer.shape]
-    return [
-        Range(const(0), extent) if _is_hidden(part, hidden) else part
-        for part, extent in zip(box, buffer.shape, strict=True)
-    ]
-
-
-def _is_hidden(part: Range, hidden: set[Var]) -> bool:
-    """Whether a range is known inside the loop only."""
-    return any(isinstance(e, Load) or e in hidden for e in preorder((part.begin, part.extent)))
-
-
 def _part(function: Function, found: Place, store: Store, box: Sequence[Range], what: str) -> dict[Var, Range]:
     """The values of the block's axes that fill the box."""
     domain = found.domain
@@ -153,17 +123,16 @@ def _part(function: Function, found: Place, store: Store, box: Sequence[Range], 
     facts = facts_of(ranges_of(unclipped(found.around_loop())[0]))
     part: dict[Var, Range] = {}
     for index, needed in zip(indices, box, strict=True):
-        axes = [v for v in domain.box if mentions(index, {v})]
-        if not axes:
+        if not mentions(index, set(domain.box)):
             continue
-        parts = affine_in(polynomial(index), axes[0])
-        if len(axes) > 1 or parts is None or parts[0] != {(): 1} or axes[0] in part:
+        axis = single_axis(index, domain.box)
+        if axis is None or axis[0] in part:
             why = f"the points of {found.block.name} that store a part of {store.buffer.name} are not a box: {index}"
             raise refusal(function, what, store, why=why)
-        values = Range(simplify(needed.begin - expression(parts[1])), needed.extent)
-        whole = domain.box[axes[0]]
+        values = Range(simplify(needed.begin - axis[1]), needed.extent)
+        whole = domain.box[axis[0]]
         if within(values, whole, facts) or not within(whole, values, facts):
-            part[axes[0]] = values
+            part[axis[0]] = values
     return part
 
 

@@ -23,6 +23,7 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.find import nested
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjunction, conjuncts, resolved
 
@@ -130,12 +131,8 @@ def _left_in(block: Block, gone: set[Var]) -> Var | None:
 
 def _inverse(axis: Axis, own: Sequence[For]) -> Expr | None:
     """The only loop of an axis, by the axis: i = vi - 4 for vi = i + 4."""
-    if len(own) != 1:
-        return None
-    parts = affine_in(polynomial(axis.binding), own[0].var)
-    if parts is None or parts[0] != {(): 1}:
-        return None
-    return simplify(axis.var - expression(parts[1]))
+    found = single_axis(axis.binding, [own[0].var]) if len(own) == 1 else None
+    return None if found is None else simplify(axis.var - found[1])
 
 
 def _without(block: Block, values: Mapping[Expr, Expr]) -> Block:
@@ -271,6 +268,16 @@ def single_axis(index: Expr, axes: Collection[Var]) -> tuple[Var, Expr] | None:
     return used[0], simplify(expression(parts[1]))
 
 
+def values_of(index: Expr, domain: Domain) -> Range | None:
+    """The values of an index that is one axis and an offset, or no axis at all; None of others."""
+    axis = single_axis(index, domain.box)
+    if axis is not None:
+        part = domain.box[axis[0]]
+        return Range(simplify(part.begin + axis[1]), part.extent)
+    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
+    return None if moving & variables_of(index) else Range(index, const(1))
+
+
 def touched(indices: tuple[Expr, ...], shape: tuple[Expr, ...], loops: Sequence[For]) -> Region:
     """The box that indices reach over loops. Ends that a split clipped count as whole."""
     return _touched(indices, shape, tuple(ranges_of(unclipped(loops)[0]).items()))
@@ -317,11 +324,8 @@ def nest_over(domain: Domain, part: Part, around: Sequence[For]) -> Stmt:
             loops.append(loop)
         if axis.var in part:
             conditions += _edges(axis.var, found, whole, Facts({v: (r.begin, r.last) for v, r in known.items()}))
-    made: Stmt = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
-    serial = [loop.serial() for loop in domain.reduce]
-    for loop in reversed([*loops, *serial]):
-        made = loop.replace(body=made)
-    return made
+    made = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
+    return nested([*loops, *(loop.serial() for loop in domain.reduce)], made)
 
 
 def loop_variable(axis: Axis) -> Var:

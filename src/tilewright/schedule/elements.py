@@ -10,9 +10,9 @@ before it has written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
@@ -32,8 +32,16 @@ from tilewright.schedule.domain import covered, exchanged, unclipped
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts
 
-POINT = tuple(Var(f"d{n}") for n in range(32))
-"""The indices of an element."""
+
+@cache
+def _index(dimension: int) -> Var:
+    return Var(f"d{dimension}")
+
+
+@cache
+def point(rank: int) -> tuple[Var, ...]:
+    """The indices of an element of a buffer of so many dimensions."""
+    return tuple(map(_index, range(rank)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +59,8 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """The elements of a box at which none of the `conditions`, expressions over `POINT`, is negative. Where they are
-    `exact`, every one of them is touched; else they cover what is."""
+    """The elements of a box at which none of the `conditions`, expressions over the indices of an element (`point`), is
+    negative. Where they are `exact`, every one of them is touched; else they cover what is."""
 
     box: tuple[Range, ...]
     conditions: tuple[Expr, ...]
@@ -83,7 +91,7 @@ class Known:
     def within(self, box: tuple[Range, ...]) -> Known:
         """What is known of the elements of a box, too."""
         if box not in self._within:
-            self._within[box] = Known(ranges={**self.ranges, **dict(zip(POINT, box, strict=False))})
+            self._within[box] = Known(ranges={**self.ranges, **dict(zip(point(len(box)), box, strict=True))})
         return self._within[box]
 
 
@@ -195,8 +203,8 @@ def _told(cond: Expr, access: Access, moving: set[Var]) -> Polynomial | None:
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
     if isinstance(cond, Lt):
         gap = plus(gap, {(): -1})
-    for index, point in zip(access.indices, POINT, strict=False):
-        gap = exchanged(gap, index, point, moving)
+    for index, name in zip(access.indices, point(len(access.indices)), strict=True):
+        gap = exchanged(gap, index, name, moving)
     return None if mentions(expression(gap), moving) else gap
 
 
@@ -225,8 +233,8 @@ def _absorbed(cond: Expr, box: list[Range], known: Known, around: frozenset[Var]
     """Whether a condition is d <= end or d >= begin of one dimension d, with the end or begin in the box, whose size
     does not come to depend on loops around; it then is made the box's."""
     p = polynomial(cond)
-    dims = [n for n, d in enumerate(POINT[: len(box)]) if mentions(cond, {d})]
-    parts = affine_in(p, POINT[dims[0]]) if len(dims) == 1 else None
+    dims = [n for n, d in enumerate(point(len(box))) if mentions(cond, {d})]
+    parts = affine_in(p, point(len(box))[dims[0]]) if len(dims) == 1 else None
     if parts is None or parts[0] not in ({(): 1}, {(): -1}):
         return False
     here = box[dims[0]]
@@ -327,6 +335,19 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
 @lru_cache(maxsize=1 << 7)
 def _known_in(loops: tuple[For, ...]) -> Known:
     return Known(loops)
+
+
+def unstored(root: Stmt, buffer: Buffer, readers: Collection[Stmt] | None = None) -> Stmt | None:
+    """The first statement, of `readers` where they are given, that may read an element of a buffer which no store in
+    `root` wrote, in the same iteration of the loops around both; None where there is none."""
+    found = touches(root, buffer)
+    stores = [touch for touch in found if touch.access.is_store]
+    for touch in found:
+        at = touch.access.statement
+        if not touch.access.is_store and (readers is None or at in readers):
+            if not any(covers(store, touch) for store in stores):
+                return at
+    return None
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:

@@ -5,7 +5,8 @@
 
 The pieces of a dimension must cut its indices into digits, `j // 64, j // 16 % 4, j % 16`: each piece is (j // step) %
 size, each step is the size times the step before it, the first step is 1, and the last digit has no size. So no two
-elements share a place, and an element's index is the sum of its digits times their steps.
+elements share a place, and an element's index is the sum of its digits times their steps. Steps and sizes fit 32 bits,
+so that their products fit 64.
 """
 
 from __future__ import annotations
@@ -14,15 +15,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var, const
 from tilewright.expr.parse import parse
 from tilewright.expr.simplify import simplify
 from tilewright.report.errors import UserError
 
 ARROW = "->"
-LARGEST = 1 << 30
-"""The largest step of a digit: far from where products of steps and sizes leave 64 bits."""
-
 EXAMPLE = '"i, j -> j // 16, i, j % 16"'
 
 
@@ -122,13 +121,13 @@ def _piece(text: str, piece: Expr, sources: dict[Var, int]) -> Digit:
             return Digit(sources[piece], 1, None)
         case FloorDiv(a, Const(value)) if value >= 1:
             inner, by = _piece(text, a, sources), int(value)
-            if inner.size is None and inner.step * by <= LARGEST:
+            if inner.size is None and inner.step * by <= dtypes.i32.max:
                 return Digit(inner.source, inner.step * by, None)
             if inner.size is not None and inner.size % by == 0:
                 return Digit(inner.source, inner.step * by, inner.size // by)
         case Mod(a, Const(value)) if value >= 1:
             inner, by = _piece(text, a, sources), int(value)
-            if by <= LARGEST and (inner.size is None or inner.size % by == 0):
+            if by <= dtypes.i32.max and (inner.size is None or inner.size % by == 0):
                 return Digit(inner.source, inner.step, by)
             if inner.size is not None and by % inner.size == 0:
                 return inner

@@ -13,10 +13,9 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loops_around, map_loads, path_to, statements
@@ -36,9 +35,9 @@ from tilewright.loops.nodes import (
     View,
 )
 from tilewright.report.errors import UserError
-from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, within
+from tilewright.schedule.domain import Domain, domain_of, is_one, is_single, single_axis, values_of, within
+from tilewright.schedule.elements import unstored
 from tilewright.schedule.find import find_block, nests, stored_buffers
-from tilewright.schedule.freshness import covers
 from tilewright.schedule.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.step import Step, refusal
 
@@ -149,13 +148,10 @@ def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
-    if not _fills(found):
-        touched = [a for a in accesses(function.body) if a.buffer is buffer]
-        store = next(a for a in touched if a.is_store)
-        for access in touched:
-            if not access.is_store and not covers(function, store, access):
-                why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
-                raise refusal(function, what, access.statement, why=why)
+    at = None if _fills(found) else unstored(function.body, buffer)
+    if at is not None:
+        why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
+        raise refusal(function, what, at, why=why)
     return readers
 
 
@@ -164,12 +160,8 @@ def _fills(found: Definition) -> bool:
     if found.domain.conditions:
         return False
     for index, extent in zip(found.store.indices, found.buffer.shape, strict=True):
-        axis = single_axis(index, found.domain.box)
-        covered = Range(index, const(1))
-        if axis is not None:
-            box = found.domain.box[axis[0]]
-            covered = Range(box.begin + axis[1], box.extent)
-        if not within(Range(const(0), extent), covered, Facts()):
+        covered = values_of(index, found.domain)
+        if covered is None or not within(Range(const(0), extent), covered, Facts()):
             return False
     return True
 
@@ -282,13 +274,9 @@ def _is_read_again(function: Function, buffer: Buffer) -> bool:
                 used = {
                     v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))
                 }
-                if any(loop.var not in used and not _is_one(loop) for loop in loops_around(function.body, block)):
+                if any(loop.var not in used and not is_single(loop) for loop in loops_around(function.body, block)):
                     return True
     return False
-
-
-def _is_one(loop: For) -> bool:
-    return isinstance(loop.end, Const) and isinstance(loop.begin, Const) and loop.end.value - loop.begin.value == 1
 
 
 def _reading_nests(function: Function, buffer: Buffer) -> int:

@@ -25,7 +25,7 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import InternalError
-from tilewright.schedule.find import find_loop
+from tilewright.schedule.find import find_loop, nested
 from tilewright.schedule.legality import require_reorder
 from tilewright.schedule.names import fresh_blocks
 from tilewright.schedule.nests import extent_of
@@ -259,9 +259,7 @@ def reorder(function: Function, *loops: Var) -> Step:
     order = [chain.index(loop) for loop in target]
     _check_bounds(function, target, what)
     evidence = require_reorder(function, chain, order, what)
-    made: Stmt = chain[-1].body
-    for loop in reversed(target):
-        made = loop.replace(body=made)
+    made = nested(target, chain[-1].body)
     return Step(function.replace(body=replace(function.body, chain[0], made)), None, evidence)
 
 

@@ -29,7 +29,6 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, map_expressions, path_to, replace, statements
 from tilewright.loops.nodes import (
-    Alloc,
     Assert,
     Block,
     Buffer,
@@ -46,11 +45,9 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
-from tilewright.schedule.find import find_block
+from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.step import Step, refusal
-
-ONE: Polynomial = {(): 1}
 
 
 def pad(function: Function, block: str, loop: Var | None = None) -> Step:
@@ -67,8 +64,7 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     stores = _stores(function, found, what)
     _require_loops_only(function, found, what)
     place = PlaceBeyond(function, found, stores)
-    conditions = conjuncts(found.where)
-    about = [c for c in conditions if loop is None or place.depends(c, loop)]
+    about = [c for c in conjuncts(found.where) if loop is None or place.depends(c, loop)]
     if loop is not None and not about:
         raise refusal(function, what, found, why=f"no condition of it is about {loop.name}", part=found.where)
     reasons = {c: place.reason_to_keep(c) for c in about}
@@ -77,14 +73,20 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
         why = next(reason for reason in reasons.values() if reason is not None)
         fix = "let it store to a local buffer, whose readers have the same where"
         raise refusal(function, what, found, why=why, fix=fix, part=found.where)
-    kept = [c for c in conditions if c not in dropped]
-    loaded = LoadsBeyond(place, dropped, kept)
-    made = loaded.clamped(found.replace(where=conjunction(kept)))
-    if made is None:
-        raise refusal(function, what, found, why=loaded.why, part=found.name)
     names = ", ".join(dict.fromkeys(s.buffer.name for s in stores))
     evidence = [f"where {c} does not hold, what it stores to {names} is read by nobody" for c in dropped]
-    return Step(function.replace(body=replace(function.body, found, made)), None, (*evidence, *loaded.evidence))
+    return run_beyond(place, dropped, evidence, what)
+
+
+def run_beyond(place: PlaceBeyond, dropped: list[Expr], evidence: list[str], what: str) -> Step:
+    """The step that drops these conditions of a block; refused where what it loads beyond is not known to be there."""
+    function, block = place.function, place.block
+    kept = [c for c in conjuncts(block.where) if c not in dropped]
+    loaded = LoadsBeyond(place, dropped, kept)
+    made = loaded.clamped(block.replace(where=conjunction(kept)))
+    if made is None:
+        raise refusal(function, what, block, why=loaded.why, part=block.name)
+    return Step(function.replace(body=replace(function.body, block, made)), None, (*evidence, *loaded.evidence))
 
 
 def _stores(function: Function, block: Block, what: str) -> list[Store]:
@@ -227,7 +229,7 @@ class PlaceBeyond:
     def is_inside(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is proved to be inside by the loops alone."""
         spare = plus(polynomial(extent), simplified(index, self.facts), -1)
-        return self.is_positive(index) and never_negative(plus(spare, ONE, -1), self.ranges, self.facts)
+        return self.is_positive(index) and never_negative(plus(spare, {(): 1}, -1), self.ranges, self.facts)
 
     def is_positive(self, index: Expr) -> bool:
         return never_negative(simplified(index, self.facts), self.ranges, self.facts)
@@ -273,7 +275,7 @@ def _buffers_of(s: View | CallFunction | Publish) -> tuple[Buffer, ...]:
 
 def _loops_of_life(function: Function, buffer: Buffer) -> list[For]:
     """The loops of which each iteration has a buffer of its own."""
-    alloc = next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
+    alloc = allocation_of(function, buffer)
     return loops_around(function.body, alloc) if alloc is not None else []
 
 

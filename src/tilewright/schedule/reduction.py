@@ -13,7 +13,7 @@ from itertools import pairwise
 from tilewright.analysis.dependences import carried
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, summed_loops, variables_of
 from tilewright.loops.edit import (
     fresh_copy,
@@ -35,10 +35,10 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.schedule.cache_write import shared_inside
+from tilewright.schedule.cache import shared_inside
+from tilewright.schedule.domain import is_single
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.place import Memory
 from tilewright.schedule.step import Step, refusal
 
@@ -97,7 +97,7 @@ def _require_place(function: Function, block: Block, target: For, around: Sequen
             raise refusal(function, what, loop, why=why)
         if loop is first:
             return
-        if loop.var not in spatial and not _is_one(extent_of(loop)):
+        if loop.var not in spatial and not is_single(loop):
             why = f"loop {loop.var.name} repeats {name} and its init: no axis of the block is bound to it"
             raise refusal(function, what, loop, why=why)
 
@@ -170,7 +170,3 @@ def _renamed(function: Function, nest: Stmt) -> Stmt:
         body = substitute_expressions(current.body, {loop.var: var})
         nest = replace(nest, current, current.replace(var=var, body=body))
     return nest
-
-
-def _is_one(e: Expr) -> bool:
-    return isinstance(e, Const) and e.value == 1

@@ -6,17 +6,15 @@ for i: block y(vi = i): y[vi] = max(h[vi], 0.0)      =>      for i: block h(vi =
 
 from __future__ import annotations
 
-from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, loads, path_to, replace, statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
+from tilewright.loops.nodes import Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, within
-from tilewright.schedule.find import find_block
+from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, values_of, within
+from tilewright.schedule.find import allocation_of, find_block, writers_of
 from tilewright.schedule.place import (
     Memory,
     Place,
@@ -74,7 +72,8 @@ def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> S
     other = merged if found.other is producer else replace(found.other, producer, merged)
     changes: dict[Stmt, tuple[Stmt, ...]] = {found.nest: (), found.other: (*allocs, other), **dict.fromkeys(allocs, ())}
     made = in_sequence(function, found.parent, changes)
-    alloc = next(s for s in statements(made.body) if isinstance(s, Alloc) and s.buffer is buffer)
+    alloc = allocation_of(made, buffer)
+    assert alloc is not None
     evidence = (
         f"{consumer.name} alone reads {buffer.name}, and each element of it once",
         f"nothing between {producer.name} and {consumer.name} touches what {consumer.name} reads or stores",
@@ -84,11 +83,7 @@ def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> S
 
 def _producer(function: Function, consumer: Block, buffer: Buffer, what: str) -> Block:
     """The block that fills the buffer, which the consumer alone reads."""
-    writers = [
-        s
-        for s in statements(function.body)
-        if isinstance(s, Block) and any(isinstance(x, Store) and x.buffer is buffer for x in statements(s))
-    ]
+    writers = writers_of(function, buffer)
     if not writers:
         raise refusal(function, what, consumer, why=f"no block stores {buffer.name}", part=consumer.name)
     producer = writers[0]
@@ -139,7 +134,7 @@ def _merge(function: Function, found: Place, producer: Block, buffer: Buffer, wh
         axis = single_axis(mine, reading.box)
         if not _same_range(mine, reading, theirs, writing):
             names = f"{found.block.name} and {producer.name}"
-            parts = " and ".join(str(r) for r in (_values(mine, reading), _values(theirs, writing)))
+            parts = " and ".join(str(r) for r in (values_of(mine, reading), values_of(theirs, writing)))
             why = f"in dimension {dim} of {buffer.name}, {names} run for {parts}"
             raise refusal(function, what, found.block, why=why)
         if axis is not None:
@@ -158,18 +153,8 @@ def _merge(function: Function, found: Place, producer: Block, buffer: Buffer, wh
 
 def _same_range(mine: Expr, reading: Domain, theirs: Expr, writing: Domain) -> bool:
     """Whether two indices take the same values, each once."""
-    one, two = _values(mine, reading), _values(theirs, writing)
+    one, two = values_of(mine, reading), values_of(theirs, writing)
     if one is None or two is None:
         return False
     facts = Facts()
     return within(one, two, facts) and within(two, one, facts)
-
-
-def _values(index: Expr, domain: Domain) -> Range | None:
-    """The values of an index that is one axis and an offset, or no axis at all."""
-    axis = single_axis(index, domain.box)
-    if axis is not None:
-        part = domain.box[axis[0]]
-        return Range(simplify(part.begin + axis[1]), part.extent)
-    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
-    return None if moving & variables_of(index) else Range(index, const(1))

@@ -25,9 +25,7 @@ from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
-from tilewright.schedule import annotate as notes
 from tilewright.schedule import cache as caches
-from tilewright.schedule import cache_write as cache_writes
 from tilewright.schedule import compact as compaction
 from tilewright.schedule import compute_at as producers
 from tilewright.schedule import (
@@ -44,10 +42,10 @@ from tilewright.schedule import (
     rows,
     scopes,
     tiles,
+    zero_terms,
 )
 from tilewright.schedule import inline as inlining
 from tilewright.schedule import jam as jamming
-from tilewright.schedule import pad_sum as sums
 from tilewright.schedule import prefetch as prefetching
 from tilewright.schedule import reduction as reductions
 from tilewright.schedule import reverse_compute_at as consumers
@@ -56,7 +54,6 @@ from tilewright.schedule import rfactor as factors
 from tilewright.schedule import skew as skewing
 from tilewright.schedule import stage as staging
 from tilewright.schedule import tensorize as tensors
-from tilewright.schedule import trim_sum as trimming
 from tilewright.schedule import unite as pieces
 from tilewright.schedule import widen as widening
 from tilewright.schedule.legality import require_instructions
@@ -207,10 +204,10 @@ class Schedule:
     bind = primitive(kinds.bind)
     blockize = primitive(tensors.blockize)
     tensorize = primitive(tensors.tensorize)
-    annotate = primitive(notes.annotate)
+    annotate = primitive(kinds.annotate)
     prefetch = primitive(prefetching.prefetch)
     cache_read = primitive(caches.cache_read)
-    cache_write = primitive(cache_writes.cache_write)
+    cache_write = primitive(caches.cache_write)
     stage = primitive(staging.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
@@ -223,8 +220,8 @@ class Schedule:
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)
     pad = primitive(padding.pad)
-    pad_sum = primitive(sums.pad_sum)
-    trim_sum = primitive(trimming.trim_sum)
+    pad_sum = primitive(zero_terms.pad_sum)
+    trim_sum = primitive(zero_terms.trim_sum)
     compute_at = primitive(producers.compute_at)
     pull_producers = primitive(local_buffers.pull_producers)
     reverse_compute_at = primitive(consumers.reverse_compute_at)

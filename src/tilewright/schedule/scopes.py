@@ -12,12 +12,13 @@ from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loops_around, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefetch, Stmt
-from tilewright.schedule.find import find_buffer
+from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.place import Memory, require_plain
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
 LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
+"""Where a local buffer may live."""
 
 LARGEST = {Scope.STACK: 512 * 1024, Scope.REGISTER: 4096}
 """The most bytes of a buffer: a thread's stack holds a few such; the register files of wide machines 2 KiB and less."""
@@ -51,10 +52,10 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
 
 def _allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
     """Where a local buffer is allocated."""
-    for s in statements(function.body):
-        if isinstance(s, Alloc) and s.buffer is buffer:
-            require_plain(function, Memory(function), buffer, s, what)
-            return s
+    alloc = allocation_of(function, buffer)
+    if alloc is not None:
+        require_plain(function, Memory(function), buffer, alloc, what)
+        return alloc
     why = f"{buffer.name} is a parameter: its memory is the caller's"
     fix = "cache_read or cache_write gives a block a local copy"
     raise refusal(function, what, function, why=why, fix=fix, part=buffer.name)

@@ -22,18 +22,17 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, replace, statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Prefetch, Stmt, Store, seq
-from tilewright.schedule.cache import LOCAL
-from tilewright.schedule.cache_write import copy_nest, shared_inside
+from tilewright.schedule.cache import copy_nest, dimension_names, shared_inside
 from tilewright.schedule.compact import rebased
 from tilewright.schedule.domain import unclipped
 from tilewright.schedule.elements import (
     NOTHING,
-    POINT,
     Elements,
     Known,
     contains,
     cover_all,
     elements,
+    point,
     tightened,
     touches,
     united,
@@ -42,6 +41,7 @@ from tilewright.schedule.elements import (
 from tilewright.schedule.find import find_buffer, find_loop, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
+from tilewright.schedule.scopes import LOCAL
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
@@ -147,7 +147,7 @@ def _exactly(writes: Sequence[Elements], known: Known) -> Elements | None:
 def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     """The elements that are in the buffer; conditions that hold throughout the box are left out."""
     edges: list[Expr] = []
-    for d, extent in zip(POINT, source.shape, strict=False):
+    for d, extent in zip(point(len(source.shape)), source.shape, strict=True):
         edges += [d, simplify(extent - d - 1)]
     box = known.within(part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
@@ -191,7 +191,7 @@ def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | Non
 def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: _Part) -> Stmt:
     """The body with its accesses made to the local buffer, between the copies."""
     box: tuple[Range, ...] = part.touched.box
-    words = _words(loop.body, source)
+    words = dimension_names(loop.body, source)
     loops = [Var(word) for word in unique_loops(function, [*words, *words])]
     copy = source.replace(name=local.name)
     made: list[Stmt] = [Alloc(local)]
@@ -206,20 +206,6 @@ def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: 
         nest = copy_nest(name, own, part.stored, lambda at: Store(source, at, Load(copy, at)))
         made.append(rebased(nest, copy, local, box))
     return seq(*made)
-
-
-def _words(body: Stmt, source: Buffer) -> list[str]:
-    """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
-    for block in blocks(body):
-        axes = {a.var for a in block.axes}
-        places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is source]
-        places += [load.indices for load in loads(block) if load.buffer is source]
-        for indices in places:
-            return [
-                i.name.removeprefix("v") or i.name if isinstance(i, Var) and i in axes else f"d{n}"
-                for n, i in enumerate(indices)
-            ]
-    return [f"d{n}" for n in range(len(source.shape))]
 
 
 def _require_still_right(function: Function, made: Function, around: Sequence[For], what: str) -> None:

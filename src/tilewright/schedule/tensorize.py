@@ -12,10 +12,11 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.decompose import decompose_block, variables_of
 from tilewright.loops.edit import blocks, loops_around, replace, statements, substitute_expressions
 from tilewright.loops.instructions import Mismatch, Tile, match
-from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, View
+from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.names import unique_block
+from tilewright.schedule.place import Memory
 from tilewright.schedule.step import Step, refusal
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
@@ -118,15 +119,9 @@ def _text(tile: Tile, instruction: Instruction) -> str:
 
 def _require_apart(function: Function, nest: For, tiles: dict[str, Tile], row: Instruction, what: str) -> None:
     """No register is filled from the memory of the accumulator under another name."""
-    source = {s.buffer: s.source for s in statements(function.body) if isinstance(s, View)}
-    own = tiles[row.accumulator.name].buffer
-    others = [t.buffer for name, t in tiles.items() if name != row.accumulator.name]
-    root = {b: b for b in (own, *others)}
-    for b in root:
-        while root[b] in source:
-            root[b] = source[root[b]]
-    for b in others:
-        if root[b] is root[own]:
+    memory, own = Memory(function), tiles[row.accumulator.name].buffer
+    for b in [t.buffer for name, t in tiles.items() if name != row.accumulator.name]:
+        if memory.of(b) is memory.of(own):
             why = f"{b.name} and {own.name} are views of the same memory"
             raise refusal(function, what, nest, why=why, fix="copy one of them first")
 

@@ -29,10 +29,10 @@ from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, co
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
-from tilewright.loops.edit import blocks, loads, path_to, replace, statements, substitute_expressions
+from tilewright.loops.edit import loads, path_to, replace, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.domain import domain_of, is_one, single_axis
-from tilewright.schedule.find import find_block, find_buffer, perfect_nest
+from tilewright.schedule.domain import domain_of, is_one, single_axis, values_of
+from tilewright.schedule.find import find_block, find_buffer, perfect_nest, writers_of
 from tilewright.schedule.names import unique_block
 from tilewright.schedule.place import Memory
 from tilewright.schedule.predicates import bound, conjunction, conjuncts
@@ -71,9 +71,7 @@ def unite(function: Function, buffer: str) -> Step:
     """
     found = find_buffer(function, buffer)
     what = f"cannot unite what fills {buffer}"
-    writers = [
-        b for b in blocks(function.body) if any(isinstance(s, Store) and s.buffer is found for s in statements(b))
-    ]
+    writers = writers_of(function, found)
     if not writers:
         raise refusal(function, what, function.body, why="no block stores to it")
     if found.scope is Scope.ARGUMENT or not Memory(function).is_plain(found):
@@ -112,11 +110,10 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     singles: dict[Expr, Expr] = {v: r.begin for v, r in domain.box.items() if is_one(r.extent)}
     box, axes, offsets = [], [], []
     for index in (simplify(substitute(i, singles)) for i in made.indices):
-        axis = single_axis(index, domain.box)
-        if axis is None and variables_of(index) & set(domain.box):
+        axis, values = single_axis(index, domain.box), values_of(index, domain)
+        if values is None:
             raise refusal(function, what, store, why=f"{index} is not one axis of {block.name}, moved", part=index)
-        begin, extent = (domain.box[axis[0]].begin + axis[1], domain.box[axis[0]].extent) if axis else (index, const(1))
-        box.append(Range(simplify(begin), extent))
+        box.append(values)
         axes.append(axis[0] if axis else None)
         offsets.append(axis[1] if axis else const(0))
     moving = {v for v, r in domain.box.items() if not is_one(r.extent)}

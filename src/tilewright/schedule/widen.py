@@ -11,19 +11,13 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.build import cast
-from tilewright.expr.dtypes import DTYPES, DType
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Cast
 from tilewright.loops.edit import map_expressions, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Prefetch, Stmt, Store
 from tilewright.schedule.find import find_buffer
 from tilewright.schedule.layout import require_local
 from tilewright.schedule.step import Step, refusal
-
-MANTISSA = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}
-"""The significant bits of floats."""
-
-EXPONENT = {"bf16": 8, "f16": 5, "f32": 8, "f64": 11}
-"""The bits of their exponents."""
 
 
 def widen(function: Function, buffer: str, dtype: str) -> Step:
@@ -40,28 +34,14 @@ def widen(function: Function, buffer: str, dtype: str) -> Step:
         if isinstance(s, Prefetch) and s.place.buffer is found:
             raise refusal(function, what, s, why=f"it asks for {buffer} by its place in memory")
     wide = DTYPES.get(dtype)
-    if wide is None or wide is found.dtype or not holds(wide, found.dtype):
-        able = [d.name for d in DTYPES.values() if d is not found.dtype and holds(d, found.dtype)]
+    if wide is None or wide is found.dtype or not wide.holds(found.dtype):
+        able = [d.name for d in DTYPES.values() if d is not found.dtype and d.holds(found.dtype)]
         why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {found.dtype} and more"
         fix = f"take {' or '.join(able)}" if able else None
         raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
     made = found.replace(dtype=wide)
     evidence = (f"{wide} has every value of {found.dtype}",)
     return Step(function.replace(body=_retyped(function.body, found, made)), None, evidence)
-
-
-def holds(wide: DType, narrow: DType) -> bool:
-    """Whether a type has every value of another one."""
-    if wide is narrow:
-        return True
-    if wide.is_bool or narrow.is_bool or (narrow.is_float and not wide.is_float):
-        return False
-    if wide.is_float and narrow.is_float:
-        return MANTISSA[wide.name] >= MANTISSA[narrow.name] and EXPONENT[wide.name] >= EXPONENT[narrow.name]
-    if wide.is_float:
-        size = max(abs(int(narrow.min)), int(narrow.max))
-        return size <= 1 << MANTISSA[wide.name] and size < 1 << (1 << (EXPONENT[wide.name] - 1))
-    return wide.min <= narrow.min and wide.max >= narrow.max
 
 
 def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
@@ -71,8 +51,8 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
         match node:
             case Load() if node.buffer is old:
                 return cast(Load(made, node.indices), old.dtype)
-            case Cast(Cast(Load() as load, dtype), to) if (
-                load.buffer is made and dtype is old.dtype and holds(to, dtype)
+            case Cast(Cast(Load(buffer) as load, dtype), to) if (
+                buffer is made and dtype is old.dtype and to.holds(dtype)
             ):
                 return cast(load, to)
         return node
