@@ -4,8 +4,9 @@
                                     [--unknown] [--write PAGE]
 
 Prices are those of a compilation on this machine; `--rates` puts some rates in by hand, `--unknown` forgets what is
-known of its family, so that all is measured (`benchmarks.machines`). What counts is that the order is right: a plan is chosen by comparing prices. The rank
-correlation (Spearman's) says how far the order by price is that by time, 1 being the same.
+known of its family, so that all is measured (`benchmarks.machines`). What counts is that the order is right: a plan is
+chosen by comparing prices. The rank correlation (Spearman's) says how far the order by price is that by time, 1 being
+the same.
 """
 
 from __future__ import annotations
