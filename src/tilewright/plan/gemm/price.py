@@ -46,12 +46,21 @@ often calls have one row, nobody knows. And the rows of a usual call: most tiles
 @lru_cache(maxsize=1 << 13)
 def seconds(choice: Choice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches. A dynamic number of rows is priced as many, a usual number and one."""
-    if not size.rows:
+    found = _seconds(choice, size.taken(choice.dot), target)
+    if choice.dot is None or not choice.pack_broadcast:
+        return found
+    rows = max(size.rows, 1) * size.batch if size.batched_elements else max(size.rows, 1)
+    copied = 0 if size.element.constant else rows * size.terms
+    return found + copy_cycles(copied, size.lanes(target), target) / target.core.hertz
+
+
+def _seconds(choice: Choice, size: Size, target: Target) -> float:
+    if not size.rows and choice.dot is None:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
     each = _rows(choice, size, target)
     if size.any_rows:
         usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
-        single = cycles(Sums(1, size.columns, size.terms, bits=size.bits), choice.tile, target)
+        single = cycles(size.tile_sums(1, size.columns, size.terms, target), choice.tile, target)
         most = TALLEST * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         each = (each + usual) / 2 * (1 + HARDLY * single / most)
     return size.batch * each / target.core.hertz
@@ -62,11 +71,8 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
     and put down for each."""
     terms = choice.block_terms or size.terms
     lies = where(size.vector, size.columns * size.terms * size.vector.bytes * size.batch, target)
-    sums = Sums(
-        1,
-        size.columns,
-        terms,
-        bits=size.bits,
+    sums = replace(
+        size.tile_sums(1, size.columns, terms, target),
         panel=lies,
         elements=1,
         stride=1 if choice.pack_vector else size.vector.step or 1,
@@ -79,8 +85,8 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
     terms = -(-size.terms // blocks)
-    rows = min(choice.block_tiles * tile.rows, size.rows)
-    row_blocks = -(-size.rows // rows)
+    rows = min(choice.block_tiles * tile.rows, max(size.rows, 1))
+    row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
     panels = choice.block_panels or -(-size.columns // tile.columns)
@@ -113,18 +119,15 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     )  # panels pass through the same sets
     kept = choice.pack_broadcast or not element.plain or element.step == 1
     kept = kept or tile.rows <= room * (KEPT / 2 if crowded else KEPT)
-    return Sums(
-        rows,
-        size.columns,
-        terms,
-        bits=size.bits,
+    return replace(
+        size.tile_sums(rows, size.columns, terms, target),
         panel=level,
         elements=again,
         parts=size.parts,
         stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size),
-        brought=0 if kept else target.caches[0].line,
+        brought=size.element.bytes if kept else target.caches[0].line,
     )
 
 
