@@ -114,6 +114,8 @@ def _copy_for_instruction(
     if rows is not None and not found.broadcast.is_constant:
         copy_terms(s, found, rows, of_rows)
     if found.vector.is_constant:
+        if nest.together is not None:
+            copy_vectors(s, panel, of_vector)
         return []
     s.compute_at(panel, nest.panels)
     keep_near(s, panel)

@@ -43,7 +43,7 @@ from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
-from tilewright.plan.tile.packing import Together, pack
+from tilewright.plan.tile.packing import Together, copy_vectors, pack
 from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
@@ -211,6 +211,7 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
         return panel, []
     together = Together(choice.dot.depth, DTYPES[choice.dot.vector], choice.tile.lanes)
     panel = pack(s, found, found.vector, found.columns, choice.tile.columns, together)
+    copy_vectors(s, panel, together)
     return panel, _lay_out_points(s, found, choice.dot.depth)
 
 

@@ -198,8 +198,11 @@ def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
 def product_cycles(instruction: str, target: Target) -> float:
     """Cycles of the products of an instruction by themselves: the core's rate counts conversions of operands, too,
     which a tile does once for each vector or element, so it is that of the fastest one with the same products."""
-    own, dots = INSTRUCTIONS[instruction].products, target.core.dots
-    return min(rate for name, rate in dots.items() if INSTRUCTIONS[name].products == own)
+    row, dots = INSTRUCTIONS[instruction], target.core.dots
+    if not row.conversions:
+        return dots[instruction]
+    alike = (name for name in dots if INSTRUCTIONS[name].products == row.products)
+    return min(dots[name] for name in alike if name == instruction or not INSTRUCTIONS[name].conversions)
 
 
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:

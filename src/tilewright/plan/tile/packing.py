@@ -32,15 +32,13 @@ def pack(
     s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, together: Together | None = None
 ) -> str:
     """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
-    the elements of a panel next to each other, each with the terms that are taken `together`."""
+    the elements of a panel next to each other, each with the terms that are taken `together`: these copies are filled
+    by copy_vectors."""
     name: str = s.cache_read(found.block.name, operand.buffer.name)
     if together is not None and operand.buffer.dtype is not together.dtype:
         s.widen(name, together.dtype.name)
     _lay_in_panels(s, name, found, operand, axis, width, together.depth if together is not None else 1)
-    if not operand.is_constant:
-        return name
-    if together is not None and together.depth > 1:
-        copy_vectors(s, name, together)
+    if not operand.is_constant or (together is not None and together.depth > 1):
         return name
     inner = s.get_loops(name)[-1]
     s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
