@@ -1,6 +1,6 @@
-"""Computes the tables of src/tilewright/lower/polynomials.py and prints that file.
+"""Computes the tables of coefficients in src/tilewright/expr/functions, and prints them.
 
-    python tools/fit_polynomials.py > src/tilewright/lower/polynomials.py
+    python tools/fit_polynomials.py [NAME ...]
 
 Each table is the minimax polynomial of a smooth function on an interval, found by the exchange algorithm of Remez
 (1934) in 60-digit arithmetic: solve for the coefficients and the levelled error on n + 2 points, move the points to
@@ -11,7 +11,8 @@ value, is what is levelled. Coefficients are then rounded to the type they are u
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import mpmath as mp
@@ -209,21 +210,20 @@ SPLITS = [
 ]
 
 
-def main() -> None:
-    print(
-        '"""Coefficients for expand_math.py, constant first. Made by tools/fit_polynomials.py: see there for how."""\n'
-    )
-    print("from __future__ import annotations\n")
+def tables() -> Iterator[tuple[str, str, list[float]]]:
+    """(name, what it is, its numbers) of every table."""
     for name, comment, value, bits, double in SPLITS:
-        print(f"# {comment}")
-        print(f"{name} = ({', '.join(map(repr, split(value, bits, double)))})\n")
+        yield name, comment, split(value, bits, double)
     for fit in FITS:
         coefficients, worst = remez(fit)
-        print(f"# {fit.comment}; error 2^{mp.nstr(mp.log(worst, 2), 4)} before rounding")
-        print(f"{fit.name} = (")
-        for c in coefficients:
-            print(f"    {rounded(c, fit.double)!r},")
-        print(")\n", flush=True)
+        error = f"{fit.comment}; error 2^{mp.nstr(mp.log(worst, 2), 4)} before rounding"
+        yield fit.name, error, [rounded(c, fit.double) for c in coefficients]
+
+
+def main() -> None:
+    for name, comment, numbers in tables():
+        if len(sys.argv) == 1 or name in sys.argv[1:]:
+            print(f"# {comment}\n{name} = (", *(f"    {number!r}," for number in numbers), ")\n", sep="\n", flush=True)
 
 
 if __name__ == "__main__":

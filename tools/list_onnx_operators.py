@@ -14,15 +14,14 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from tilewright.frontends.onnx import operators as operators  # registers the handlers
-from tilewright.frontends.onnx.registry import HANDLERS, Handler
+from tilewright.frontends.build.handlers import NEWEST, Handler
+from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.tensors import ELEMENTS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "onnx-support.md"
 FAILURES = ROOT / "tests" / "models" / "onnx_expected_failures.txt"
 CASES = 1884
-NEWEST = 1 << 30
 
 HEAD = """# ONNX operators and element types
 
@@ -99,7 +98,7 @@ def page(cases: int) -> str:
     types = ", ".join(element.name for element in ELEMENTS.values())
     passed = cases - failed
     head = HEAD.format(
-        types=types, count=len(HANDLERS), passed=passed, cases=cases, share=passed / cases, failed=failed,
+        types=types, count=len(HANDLERS.table), passed=passed, cases=cases, share=passed / cases, failed=failed,
         reasons=reasons(listed),
     )  # fmt: skip
     return "\n".join([head, *sections()])
@@ -137,7 +136,7 @@ def reasons(listed: dict[str, list[str]]) -> str:
 def sections() -> list[str]:
     """A section for each family of operators."""
     families: dict[str, list[tuple[str, Handler]]] = defaultdict(list)
-    for (domain, operator), handlers in HANDLERS.items():
+    for (domain, operator), handlers in HANDLERS.table.items():
         for handler in handlers:
             family = inspect.getmodule(handler.function)
             assert family is not None

@@ -231,7 +231,7 @@ def test_show_prints_one_kernel(tmp_path: Path) -> None:
 
 
 def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    template = named("strassen")
+    template = named("strassen input")
     monkeypatch.setattr(template, "recognise", lambda facts: facts)
     monkeypatch.setattr(template, "choices", lambda shape, target: [None])
     monkeypatch.setattr(template, "price", lambda choice, shape, target: 0.0)
@@ -242,7 +242,7 @@ def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: 
     assert kernel.endswith("  nests")
     name = kernel.split()[1]
     assert re.fullmatch(
-        rf' +strassen refused at s.unroll\("missing"\): no loop missing in {name}: its loops are .*', refusal
+        rf' +strassen input refused at s.unroll\("missing"\): no loop missing in {name}: its loops are .*', refusal
     )
     text = invoke("show", model, "--after", "schedule", "--kernel", name).out
     assert text.startswith(f"# scheduled by nests\n# {refusal.strip()}\nfunc {name}")

@@ -31,9 +31,11 @@ def store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_starts_are_measured() -> None:
     """All that one thread can measure; of two, what they can while the machine lets both run."""
     found = measure_starts(native(), current_host())
-    assert {"call_seconds"} <= set(found) <= {"call_seconds", "fork_seconds", "wake_seconds"}
-    assert all(math.isfinite(seconds) and seconds > 1e-8 for seconds in found.values())
-    assert found["call_seconds"] < 1e-3
+    starts = {"call_seconds", "fork_seconds", "wake_seconds"}
+    assert set(found) == (starts if min(native().cores, current_host().cores) > 1 else {"call_seconds"})
+    settled = {name: seconds for name, seconds in found.items() if seconds is not None}
+    assert all(math.isfinite(seconds) and seconds > 1e-8 for seconds in settled.values())
+    assert settled.get("call_seconds", 0.0) < 1e-3
 
 
 def test_one_core_has_no_loops_to_fork() -> None:

@@ -24,7 +24,7 @@ from tilewright.target.features import LEVELS, choose_cpu, close, known_features
 from tilewright.target.host import current_host, detect_host, parse_cpu_list, read_caches, read_quota
 from tilewright.target.instructions import INSTRUCTIONS
 from tilewright.target.measure import Engine, measure
-from tilewright.target.plausible import put_into
+from tilewright.target.plausible import UNSETTLED, put_into
 from tilewright.target.probes import core_probes, print_module
 from tilewright.target.show import describe
 from tilewright.target.streams import STEP, print_streams
@@ -421,15 +421,16 @@ def pretend(monkeypatch: pytest.MonkeyPatch, figures: dict[str, float]) -> list[
 
 
 def test_what_is_measured_covers_all_but_the_starts() -> None:
-    """And is sound, however busy the machine: what disturbs makes slower, so only the fast side is held."""
+    """And is sound, however busy the machine: what is not settled is None."""
     target = native()
-    figures = measure(target, current_host())
-    assert set(figures) == {name for name in target.figures() if not name.endswith("_seconds")}
+    found = measure(target, current_host())
+    assert set(found) == {name for name in target.figures() if not name.endswith("_seconds")}
+    figures = {name: value for name, value in found.items() if value is not None}
     assert all(math.isfinite(value) and value >= 0 for value in figures.values())
-    assert figures["fma_cycles"] > 0.2 and 0.4 < figures["ghz"] < 8
-    assert figures["fma_latency"] > figures["fma_cycles"]
-    assert figures["chain"] >= 1
-    assert figures["memory_gbs_all"] >= figures["memory_gbs"] > 0.5
+    assert figures.get("fma_cycles", 1) > 0.2 and 0.4 < figures.get("ghz", 1) < 8
+    assert figures.get("fma_latency", 2) > figures.get("fma_cycles", 1)
+    assert figures.get("chain", 1) >= 1
+    assert figures.get("memory_gbs", 1) > 0.5
 
 
 def test_a_measurement_is_kept_in_the_process_and_in_the_store(
@@ -446,6 +447,24 @@ def test_a_measurement_is_kept_in_the_process_and_in_the_store(
     assert measured(estimate, measuring) == first and len(calls) == 1, "kept in the store"
     assert measured(first, measuring) == first
     assert measured(estimate, measuring, again=True) == first and len(calls) == 2
+
+
+def test_what_is_not_settled_is_measured_again_a_few_times(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once in each process; what was settled stays as it is, so that compiled code does."""
+    calls = pretend(monkeypatch, {"ghz": 3.0, "gather_cycles": None, "divide_cycles": None})
+    for _ in range(2):
+        assert measured(native(), measuring).core.ghz == 3.0 and len(calls) == 1
+    calibrate._measured.clear()
+    calls = pretend(monkeypatch, {"ghz": 3.5, "gather_cycles": 9.5, "divide_cycles": None})
+    found = measured(native(), measuring)
+    assert (found.core.ghz, found.core.gather_cycles, len(calls)) == (3.0, 9.5, 1)
+    assert found.core.divide_cycles == native().core.divide_cycles
+    assert found.origin("divide_cycles") == f"estimate: {UNSETTLED}"
+    for _ in range(calibrate.TRIES):
+        calibrate._measured.clear()
+        assert measured(native(), measuring) == found
+    assert len(calls) == calibrate.TRIES - 1
+    assert measured(native(), measuring, again=True).core.ghz == 3.5 and len(calls) == calibrate.TRIES
 
 
 def test_nothing_is_measured_where_it_is_switched_off(measuring: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -482,8 +501,14 @@ def test_where_memory_is_short_nothing_is_measured(measuring: Store, monkeypatch
 
 @pytest.mark.parametrize(
     "content",
-    [b"nonsense", pack({"ghz": "3"}, {}), pack({"ghz": 10**400}, {}), pack({"ghz": [3.0]}, {})],
-    ids=range(4),
+    [
+        b"nonsense",
+        pack({"ghz": 3.0}, {}),
+        pack({"figures": 3, "tries": 1}, {}),
+        *(pack({"figures": {"ghz": value}, "tries": 1}, {}) for value in ("3", 10**400, [3.0])),
+        pack({"figures": {"ghz": 3.0}, "tries": "often"}, {}),
+    ],
+    ids=range(7),
 )
 def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
     measuring: Store, monkeypatch: pytest.MonkeyPatch, content: bytes
@@ -492,7 +517,7 @@ def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
     measuring.put(key, content)
     calls = pretend(monkeypatch, {"ghz": 3.25})
     assert measured(native(), measuring).core.ghz == 3.25 and len(calls) == 1
-    measuring.put(key, pack({"ghz": 3.5}, {}))
+    measuring.put(key, pack({"figures": {"ghz": 3.5}, "tries": 1}, {}))
     calibrate._measured.clear()
     assert measured(native(), measuring).core.ghz == 3.5, "what makes sense is taken"
 
@@ -500,7 +525,7 @@ def test_a_kept_measurement_that_makes_no_sense_is_measured_again(
 def test_what_is_kept_is_read_without_llvm(measuring: Store, tmp_path: Path) -> None:
     measuring.put(
         calibrate._key(calibrate.MACHINE, native(), current_host()),
-        pack({"gather_cycles": native().core.gather_cycles + 1}, {}),
+        pack({"figures": {"gather_cycles": native().core.gather_cycles + 1}, "tries": 1}, {}),
     )
     program = "import sys; from tilewright.target import measured, native; machine = measured(native())\n"
     program += "assert machine.measured and 'llvmlite' not in sys.modules, machine.origins"
@@ -519,6 +544,11 @@ BF16 = "dots.x86.avx512bf16.dot_bf16"
         ({"fma_cycles": 5.0}, {"fma_cycles": "measured 5, but no processor is outside of 0.24 to 4"}),
         ({"add_cycles": 1.6}, {"add_cycles": "measured 1.6, but the estimate is 0.5"}),
         ({"add_cycles": 0.0}, {"add_cycles": "measured 0, but the estimate is 0.5"}),
+        ({"add_cycles": 0.1}, {}),
+        ({"add_cycles": 0.04}, {"add_cycles": "measured 0.04, but the estimate is 0.5"}),
+        ({"memory_gbs": 70.0, "memory_gbs_all": 70.0, "cache_gbs.3": 70.0, "store_gbs.3": 70.0}, {}),
+        ({"cache_gbs.3": 15.0, "memory_gbs": 5.0}, {}),
+        ({"cache_gbs.3": 5.0, "memory_gbs": 5.0}, {"cache_gbs.3": "measured 5, but the estimate is 42"}),
         ({BF16: 4.0}, {}),
         ({BF16: 0.3}, {BF16: "measured 0.3, but a multiply-add of 512 bits takes 0.5"}),
         ({"cache_gbs.2": 300.0}, {"cache_gbs.1": "measured 200, but cache_gbs.2 is 300"}),

@@ -285,11 +285,11 @@ graph main[n](q: f32[n, 16], k: f32[n % 5 + 2, 16], v: f32[n % 5 + 2, 16]) -> y:
   p: f32[n, n % 5 + 2] = div(e, t)
   y: f32[n, 16] = contract(p, v, spec="ij,jk->ik")
 """,
-    "winograd": """
+    "winograd input": """
 graph main(x: f32[1, 16, 28, 28]) -> y:
   y: f32[1, 36, 16, 49] = winograd_input(x, size=4, tiles=(7, 7), low=(1, 1))
 """,
-    "strassen": """
+    "strassen output": """
 graph main(d: f32[4, 16, 32], e: f32[3, 16, 32], b: f32[64]) -> y:
   h: f32[31, 64] = strassen_output(d, e, shape=(31, 64))
   y: f32[31, 64] = add(h, b)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from tilewright.target import native
 Array = np.ndarray[Any, Any]
 Value = Callable[..., Expr]
 
-PASSES = (vectorize, unroll, simplify_indices, promote_halves)
+PASSES = (partial(vectorize, registers=32), unroll, simplify_indices, promote_halves)
 
 
 def elementwise(value: Value, operands: Sequence[DType], result: DType, count: int, lanes: int) -> Function:

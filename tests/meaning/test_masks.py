@@ -42,7 +42,7 @@ func edge[n](x: {0}[n], y: {0}[n]):
 
 def widened(f: Function) -> Function:
     """The function in lanes: verified, and the same when its text is read back."""
-    made = vectorize(simplify_indices(lower_blocks(f)))
+    made = vectorize(simplify_indices(lower_blocks(f)), registers=32)
     verify(made)
     assert same(parse(str(made)), made), str(made)
     return made
@@ -285,7 +285,7 @@ func f(x: f32[20], y: f32[20]):
 
 @pytest.mark.parametrize(("cond", "left"), [("j < 8", True), ("j < 0", False), ("2*j >= 0", True), ("j > 7", False)])
 def test_masks_of_constants_are_decided(cond: str, left: bool) -> None:
-    made = vectorize(parse(DECIDED.format(cond)))
+    made = vectorize(parse(DECIDED.format(cond)), registers=32)
     assert not masks(made)
     assert (" = x[" in str(made)) is left
 

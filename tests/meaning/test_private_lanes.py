@@ -33,7 +33,7 @@ func called(x: f32[8], y: f32[8]):
 def check(text: str, size: int) -> str:
     """The text after the pass, which computes the same."""
     function = parse(text)
-    made = vectorize(function)
+    made = vectorize(function, registers=32)
     verify(made)
     x = np.linspace(-3, 3, size, dtype=np.float32)
     results = [np.zeros(size, np.float32) for _ in range(3)]

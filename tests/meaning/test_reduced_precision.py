@@ -355,7 +355,7 @@ def by_instructions(choices: Choices) -> tuple[list[str], list[str]]:
     """The kernels of products, by instructions for pairs and otherwise, or of transforms."""
     dots, others = list[str](), list[str]()
     for name, d in choices.decisions.items():
-        if d.template in ("contraction", "transposed", "winograd"):
+        if d.template in ("contraction", "transposed", "winograd input", "winograd output"):
             assert d.taken is not None
             of_pairs = isinstance(d.taken.choice, dict) and d.taken.choice.get("dot")
             (dots if of_pairs else others).append(name)
@@ -392,7 +392,7 @@ def test_the_products_of_rounded_tiles_are_the_machines() -> None:
     """And whatever else there is has a schedule of its own: the transforms, which round and weave what they store."""
     compiled = lower(convolution(256, 256, 14), PAIRS, Switches(precision=HALF))
     decisions = compiled.choices.decisions
-    assert [d.template for d in decisions.values()] == ["winograd", "contraction", "winograd"]
+    assert [d.template for d in decisions.values()] == ["winograd input", "contraction", "winograd output"]
     assert not any(d.refusals for d in decisions.values())
     loops = inner_loops(assembly(compiled.llvm, PAIRS), "vdpbf16ps")
     assert max(loop.count("vdpbf16ps") for loop in loops) >= 12

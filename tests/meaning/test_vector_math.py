@@ -15,9 +15,10 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
+from tilewright.expr.functions.expansions import IN_DOUBLE, NATIVE
 from tilewright.expr.nodes import Call, Expr, Var, call, const
 from tilewright.loops.nodes import Function, Load, Store
-from tilewright.lower.loops.expand_math import IN_DOUBLE, NATIVE, expand_math
+from tilewright.lower.loops.expand_math import expand_math
 from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 
 NAMES = [*NATIVE, *IN_DOUBLE]

@@ -68,7 +68,7 @@ func serial[n](x: f32[n], y: f32[n]):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_masks(request: pytest.FixtureRequest, name: str) -> None:
     before = parse(PROGRAMS[name])
-    after = unroll(vectorize(simplify_indices(lower_blocks(before))))
+    after = unroll(vectorize(simplify_indices(lower_blocks(before)), registers=32))
     check(request, f"masks/{name}.loops", f"{before}\n\n{after}")
 
 

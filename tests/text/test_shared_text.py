@@ -14,6 +14,7 @@ from tilewright.core.walk import postorder, substitute
 from tilewright.expr import dtypes, nodes
 from tilewright.expr.build import less, maximum, minimum, select
 from tilewright.expr.dtypes import DType
+from tilewright.expr.functions.expansions import IN_DOUBLE, NATIVE
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.nodes import Call, Cast, Const, Expr, Ramp, Select, Var, const
 from tilewright.expr.parse import parse as parse_expression
@@ -24,7 +25,7 @@ from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Seq, S
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.lower.loops.expand_math import IN_DOUBLE, NATIVE, expand_math
+from tilewright.lower.loops.expand_math import expand_math
 from tilewright.report.errors import InternalError, UserError
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType

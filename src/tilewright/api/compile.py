@@ -71,24 +71,26 @@ def compile(
             executable = compile_model(model, machine, threads, switches, sizes)
         executable.denormals = denormals
         return executable
-    stored = Stored.of_file(model, machine, switches, sizes)
+    executable = _from_store(Stored.of_file(model, machine, switches, sizes), threads, start)
+    executable.denormals = denormals
+    return executable
+
+
+def _from_store(stored: Stored, threads: int, start: float) -> Executable:
+    """What the store has of a file, or what is compiled into it; `start` is when the caller began."""
     program = stored.find()
     if program is None:
         with rare_collections():
             from tilewright.api.programs import compile_stored
 
-            executable = compile_stored(stored, threads, start)
-        executable.denormals = denormals
-        return executable
+            return compile_stored(stored, threads, start)
 
     def look() -> Inside:
         from tilewright.api.programs import inside_of
 
         return inside_of(stored)
 
-    executable = Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
-    executable.denormals = denormals
-    return executable
+    return Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
 
 
 def _check_kinds(target: object, dims: object, level: object, off: object, precision: object) -> None:

@@ -31,39 +31,50 @@ ALONE = {
 """The options that show something else than a program, and why they go with none."""
 
 
+StageName = Annotated[
+    str | None,
+    typer.Option("--after", metavar="STAGE", help="The stage to show. [default: the last one before LLVM]"),
+]
+KernelName = Annotated[
+    str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
+]
+Stages = Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")]
+Plan = Annotated[
+    bool,
+    typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
+]
+Memory = Annotated[
+    bool, typer.Option("--memory", help="List what lies where in the arena during a call, and how long.")
+]
+Html = Annotated[
+    str | None,
+    typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),
+]
+Measure = Annotated[
+    bool, typer.Option("--measure/--no-measure", help="With --html: time kernels, or show predicted times.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", min=0.0, max=86400.0, help="With --html: how long to measure. [default: 1]"),
+]
+Assembly = Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")]
+
+
 def show(
     model: options.Model,
-    after: Annotated[
-        str | None,
-        typer.Option("--after", metavar="STAGE", help="The stage to show. [default: the last one before LLVM]"),
-    ] = None,
-    kernel: Annotated[
-        str | None, typer.Option("--kernel", metavar="K", help="Only this kernel, by its number or its name.")
-    ] = None,
-    stages: Annotated[bool, typer.Option("--stages", help="List the stages and the kernels instead.")] = False,
-    plan: Annotated[
-        bool,
-        typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
-    ] = False,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="List what lies where in the arena during a call, and how long.")
-    ] = False,
-    html: Annotated[
-        str | None,
-        typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),
-    ] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure/--no-measure", help="With --html: time kernels, or show predicted times.")
-    ] = True,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", min=0.0, max=86400.0, help="With --html: how long to measure. [default: 1]"),
-    ] = None,
+    after: StageName = None,
+    kernel: KernelName = None,
+    stages: Stages = False,
+    plan: Plan = False,
+    memory: Memory = False,
+    html: Html = None,
+    measure: Measure = True,
+    seconds: Seconds = None,
     inputs: options.Inputs = [],  # noqa: B006  (typer reads the default, nothing changes it)
     sizes: options.Sizes = [],  # noqa: B006
     seed: options.Seed = 0,
     as_json: options.Json = False,
-    assembly: Annotated[bool, typer.Option("--assembly", help="Show the machine's instructions.")] = False,
+    assembly: Assembly = False,
     target: options.TargetName = "native",
     threads: options.Threads = None,
     dims: options.Dims = [],  # noqa: B006
@@ -98,16 +109,16 @@ def show(
     chosen = read_sizes(sizes)
     executable = compile_model(model, target, threads, how)
     if stages:
-        print("\n".join(["stages", *(f"  {name}" for name in executable.stages)]))
-        print("\n".join(["kernels", *_kernels(executable)]))
+        text = "\n".join(["stages", *(f"  {name}" for name in executable.stages), "kernels", *_kernels(executable)])
     elif plan:
-        print(json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan))
+        text = json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan)
     elif memory:
         use = executable.arena(chosen, other=1)
-        print(json.dumps(arena_record(use), indent=2) if as_json else arena_text(use))
+        text = json.dumps(arena_record(use), indent=2) if as_json else arena_text(use)
     else:
-        text = executable.show(after=after, kernel=kernel, explain=True)
-        print(highlight(text) if is_coloured() else text)
+        program = executable.show(after=after, kernel=kernel, explain=True)
+        text = highlight(program) if is_coloured() else program
+    print(text)
     return 0
 
 

@@ -49,7 +49,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:
         Pass("simplify-indices", each(simplify_indices), LOOPS, since=1),
         Pass("select-instructions", each(lambda f: select_instructions(f, target)), LOOPS),
         Pass("outline-parallel", outline_parallel, LOOPS),
-        Pass("vectorize", each(vectorize), LOOPS),
+        Pass("vectorize", each(lambda f: vectorize(f, target.vector_registers)), LOOPS),
         Pass("full-masks", each(full_masks), LOOPS, since=2),
         Pass("unroll", each(unroll), LOOPS),
     ]

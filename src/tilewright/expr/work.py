@@ -1,8 +1,8 @@
 """What an expression takes to compute, counted in instructions on vectors.
 
-    work_of(exp(x) * y)      21 chained ones, a plain one       work_of(sigmoid(x))      18 chained ones, a quotient
+    work_of(exp(x) * y)      18 chained ones, a plain one       work_of(sigmoid(x))      16 chained ones, a quotient
 
-Functions like exp count as what they are expanded to in f32 (`FUNCTIONS`); tests hold the counts to the expansions.
+Functions like exp count as what they are expanded to (functions/expansions.py) where multiply-adds are one instruction.
 What an instruction takes is the machine's to say (`target.core`).
 """
 
@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Call, Cast, Const, Div, Expr, FloorDiv, Mod, Rem, Var
+from tilewright.expr.dtypes import DType
+from tilewright.expr.functions.expansions import expand_call, expand_sum, raised_call
+from tilewright.expr.functions.power import expand_pow
+from tilewright.expr.functions.real import Real
+from tilewright.expr.intrinsics import Intrinsic
+from tilewright.expr.nodes import Call, Cast, Const, Div, Expr, FloorDiv, Mod, Rem, Var, call, const
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,31 +46,6 @@ class Work:
         return Work(*(getattr(self, f) + getattr(other, f) for f in self.__slots__))
 
 
-FUNCTIONS: Final[dict[str, Work]] = {
-    "exp": Work(chained=21),
-    "expm1": Work(chained=21),
-    "log": Work(chained=34, divides=1),
-    "log1p": Work(chained=37, divides=2),
-    "tanh": Work(chained=30, divides=1),
-    "erf": Work(chained=24),
-    "sigmoid": Work(chained=18, divides=1),
-    "sin": Work(chained=35),
-    "cos": Work(chained=34),
-    "sinh": Work(chained=69, divides=2),
-    "cosh": Work(chained=52, divides=2),
-    "asinh": Work(chained=92, divides=6, roots=2),
-    "acosh": Work(chained=91, divides=4, roots=2),
-    "atanh": Work(chained=90, divides=6),
-    "tan": Work(chained=92, divides=2),
-    "asin": Work(chained=55, roots=2),
-    "acos": Work(chained=59, roots=2),
-    "atan": Work(chained=64, divides=2),
-    "pow": Work(chained=168, divides=2),
-    "sqrt": Work(roots=1),
-}
-"""The functions that are more than one instruction, in f32. An instruction in f64 counts as two: a vector of results is
-two vectors of these."""
-
 _FREE = frozenset({"bits", "from_bits"})
 _ROUNDED = frozenset({dtypes.bf16})
 _ROUNDING = Work(plain=8)
@@ -79,20 +58,82 @@ _INTEGER_DIVISION = Work(plain=4, divides=2)
 def work_of(e: Expr) -> Work:
     """What an expression takes; a part that stands in it several times is computed once."""
     total = Work()
+    inside: set[Expr] = set()  # calls that are computed with the sum that they stand in
     for node in dict.fromkeys(preorder(e)):
+        if not isinstance(node, Expr) or node in inside:
+            continue
+        raised = raised_call(node)
+        if raised is not None:
+            inside.add(raised)
+            total += _function_work(raised.fn, raised.args[0].dtype, raised=True)
+        elif isinstance(node, Call):
+            total += _call_work(node)
+        else:
+            total += _plain_work(node)
+    return total
+
+
+def _plain_work(node: Expr) -> Work:
+    """What a node takes that is no call."""
+    match node:
+        case Const() | Var():
+            return Work()
+        case Div() if node.dtype.is_float:
+            return Work(divides=1)
+        case Div() | FloorDiv() | Mod() | Rem():
+            return _INTEGER_DIVISION
+        case Cast(a) if a.dtype.bits == node.dtype.bits and a.dtype.kind in "iu" and node.dtype.kind in "iu":
+            return Work()
+        case Cast() if node.dtype in _ROUNDED:
+            return _ROUNDING
+    return Work(plain=1)
+
+
+def _call_work(node: Call) -> Work:
+    """What a call takes, its arguments being there."""
+    known = tuple(a.value if isinstance(a, Const) else None for a in node.args[1:])
+    return _function_work(node.fn, node.args[0].dtype, known)
+
+
+@lru_cache(maxsize=1 << 8)
+def _function_work(fn: Intrinsic, dtype: DType, known: tuple[float | None, ...] = (), raised: bool = False) -> Work:
+    """What a function of arguments of this type takes, those behind the first being constants where they are known;
+    with `raised`, what the function and 1 more take."""
+    wide = dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype  # arithmetic on 16-bit floats runs in f32
+    others = (Var("y", wide) if value is None else const(value, wide) for value in known)
+    called = call(fn.name, Var("x", wide), *others)
+    assert isinstance(called, Call)
+    expanded = expand_sum(called + 1.0, fused=True) if raised else expand_call(called, fused=True)
+    if expanded is called and fn.name == "pow":
+        return _library_work(called)
+    if expanded is called:
+        return Work(roots=1) if fn.name == "sqrt" else Work(plain=0 if fn.name in _FREE else 1)
+    return _expansion_work(expanded, wide.bits)
+
+
+def _library_work(power: Call) -> Work:
+    """A power that the C library computes, element by element: about the instructions of the expansion for f32."""
+    base, exponent = power.args
+    work = _expansion_work(expand_pow(Real(base.dtype, True), base, exponent), base.dtype.bits)
+    return Work(steps=work.chained + work.divides)
+
+
+def _expansion_work(expanded: Expr, bits: int) -> Work:
+    """The instructions of an expansion for a vector of numbers of so many bits; wider numbers inside it take several
+    vectors. Nearly all wait for the one before."""
+    chained = divides = roots = 0.0
+    for node in dict.fromkeys(preorder(expanded)):
+        assert isinstance(node, Expr)
+        vectors = max(part.dtype.bits for part in (node, *node.children()) if isinstance(part, Expr)) / bits
         match node:
             case Const() | Var():
                 pass
-            case Div() if node.dtype.is_float:
-                total += Work(divides=1)
-            case Div() | FloorDiv() | Mod() | Rem():
-                total += _INTEGER_DIVISION
-            case Cast(a) if a.dtype.bits == node.dtype.bits and a.dtype.kind in "iu" and node.dtype.kind in "iu":
+            case Div():
+                divides += max(vectors, 1)
+            case Call(fn) if fn.name == "sqrt":
+                roots += max(vectors, 1)
+            case Call(fn) if fn.name in _FREE:
                 pass
-            case Cast() if node.dtype in _ROUNDED:
-                total += _ROUNDING
-            case Call(fn):
-                total += FUNCTIONS.get(fn.name, Work(plain=0 if fn.name in _FREE else 1))
-            case Expr():
-                total += Work(plain=1)
-    return total
+            case _:
+                chained += max(vectors, 1)
+    return Work(chained=chained, divides=divides, roots=roots)

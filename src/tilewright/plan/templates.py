@@ -10,8 +10,8 @@ from tilewright.plan.attention.schedule import schedule_attention
 from tilewright.plan.gemm.template import Contractions, TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
-from tilewright.plan.transforms.strassen import schedule_strassen
-from tilewright.plan.transforms.winograd import schedule_winograd
+from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
+from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
 from tilewright.plan.window.channels_last import ChannelsLast
 from tilewright.plan.window.columns import Columns
 from tilewright.plan.window.shared import SharedVectors
@@ -20,8 +20,10 @@ from tilewright.plan.window.transposed import Transposed
 TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Adapted("attention", 1, schedule_attention, whole=True),
     Adapted("pieces", 2, schedule_pieces, whole=True),
-    Adapted("winograd", 3, schedule_winograd, whole=True),
-    Adapted("strassen", 4, schedule_strassen, whole=True),
+    WinogradInput(),
+    WinogradOutput(),
+    StrassenInput(),
+    StrassenOutput(),
     Columns(),
     SharedVectors(),
     Transposed(),

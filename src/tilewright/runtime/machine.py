@@ -11,10 +11,11 @@ from tilewright import target as machine
 from tilewright.store import Store
 from tilewright.target import Target
 from tilewright.target.calibrate import MACHINE, Part
+from tilewright.target.core import Figures
 from tilewright.target.host import Host
 
 
-def _measure_starts(target: Target, host: Host) -> dict[str, float]:
+def _measure_starts(target: Target, host: Host) -> Figures:
     from tilewright.runtime.starts import measure_starts  # brings code generation along
 
     return measure_starts(target, host)

@@ -2,13 +2,14 @@
 
 A program runs a loop of two shares again and again, with the pool of this process. A share waits for the other
 thread's, so that each loop is timed from its start to the end of both threads' work. Where the other one does not come,
-because the machine is busy, a share waits no longer than it is told to, and the run does not count.
+because the machine is busy, a share waits no longer than it is told to, and the turn does not count.
 """
 
 from __future__ import annotations
 
 import ctypes
 import math
+import statistics
 import time
 from collections.abc import Callable
 from typing import Final
@@ -25,14 +26,18 @@ from tilewright.runtime.pool import pool_code, pool_functions
 from tilewright.runtime.program import Program
 from tilewright.target import Target
 from tilewright.target.host import Host
+from tilewright.target.turns import Run, settle, settled
 
-_LOOPS, _CALLS = 10, 200
-"""Loops in a run, and calls."""
+_LOOPS, _CALLS = 10, 20
+"""Loops in a turn, and calls."""
 
 _AWAKE_LOOKS, _ASLEEP_LOOKS = 1 << 14, 1 << 22
 """How often a share looks for the other: for microseconds, and for a millisecond."""
 
-_AWAKE_SECONDS, _ASLEEP_SECONDS = 0.02, 0.04
+_CALL_SECONDS, _AWAKE_SECONDS, _ASLEEP_SECONDS = 0.01, 0.02, 0.04
+_WAKES: Final = 5
+"""Wakes of which the middle one counts: what a system takes to wake a thread is different each time."""
+
 _SLEEP: Final = 0.002
 """Seconds after which the pool's workers sleep, several times over."""
 
@@ -91,9 +96,9 @@ define i64 @leave(ptr %env, ptr %team, i64 %count) #0 {{
 """
 
 
-def measure_starts(target: Target, host: Host) -> dict[str, float]:
-    """`call_seconds` of `host`, this machine, and, where it has several cores, `fork_seconds` and `wake_seconds`. Each
-    is the best of several runs."""
+def measure_starts(target: Target, host: Host) -> dict[str, float | None]:
+    """`call_seconds` of `host`, this machine, and, where it has several cores, `fork_seconds` and `wake_seconds`; None
+    for what is not settled, as in target/turns.py."""
     head = f'target triple = "{target.triple}"\ntarget datalayout = "{target.data_layout}"\n'
     text = f"{head}{_TEXT}attributes #0 = {{ nounwind {target.attributes} }}\n"
     code = link_code([assemble(text, target)], target, (ENTRY, "loops", "leave"))
@@ -106,53 +111,56 @@ def measure_starts(target: Target, host: Host) -> dict[str, float]:
     return found
 
 
-def _time_calls(target: Target, code: tuple[bytes, ...]) -> float:
+def _time_calls(target: Target, code: tuple[bytes, ...]) -> float | None:
     """Seconds of a call of a program that does nothing."""
     native = (*code, pool_code(target))
     executable = Executable(Program(Interface((), (), ()), native, (), (), target), None, threads=1)
-    return min(_seconds(executable) for _ in range(_CALLS))
+
+    def call(turn: int, rounds: int) -> None:
+        for _ in range(rounds):
+            executable()
+
+    return settle({"call": Run(call, _CALLS, fixed=True)}, _CALL_SECONDS)["call"]
 
 
-def _time_forks(loops: Callable[..., int], leave: Callable[..., int]) -> dict[str, float]:
-    """Seconds of a loop whose worker is awake, and what it takes longer when that sleeps; nothing where the machine is
-    too busy for two threads to run at once."""
+def _time_forks(loops: Callable[..., int], leave: Callable[..., int]) -> dict[str, float | None]:
+    """Seconds of a loop whose worker is awake, and what it takes longer when that sleeps; None where the machine is too
+    busy for two threads to run at once."""
     env, team = np.zeros(16, np.int64), np.zeros(8, np.int64)
 
     def run(count: int, looks: int) -> float:
         """Seconds of a loop; infinite where not all shares met."""
         env[:] = 0
         env[8] = looks
-        seconds = _seconds(lambda: loops(env.ctypes.data, team.ctypes.data, count)) / count
-        return float("inf") if env[9] else seconds
+        start = time.perf_counter()
+        loops(env.ctypes.data, team.ctypes.data, count)
+        return math.inf if env[9] else (time.perf_counter() - start) / count
 
-    def call(run_loops: Callable[[], float]) -> float:
+    def call(run_loops: Callable[[], list[float]]) -> list[float]:
         team[:4] = (2, 0, 0, 0)
         try:
             return run_loops()
         finally:
             leave(None, team.ctypes.data, 0)
 
-    def wake() -> float:
+    def wake() -> list[float]:
         time.sleep(_SLEEP)
-        return call(lambda: run(1, _ASLEEP_LOOKS))
+        return call(lambda: [run(1, _ASLEEP_LOOKS)])
 
     wake()  # the worker is started
-    awake = call(lambda: _best(lambda: run(_LOOPS, _AWAKE_LOOKS), _AWAKE_SECONDS))
-    asleep = _best(wake, _ASLEEP_SECONDS)
-    found = {"fork_seconds": awake, "wake_seconds": max(asleep - awake, awake)}
-    return {name: seconds for name, seconds in found.items() if math.isfinite(seconds)}
+    awake = settled(_finite(call(lambda: _within(_AWAKE_SECONDS, lambda: run(_LOOPS, _AWAKE_LOOKS)))))
+    asleep = _finite(_within(_ASLEEP_SECONDS, lambda: wake()[0]))
+    found = None if awake is None or len(asleep) < _WAKES else max(statistics.median(asleep) - awake, awake)
+    return {"fork_seconds": awake, "wake_seconds": found}
 
 
-def _best(run: Callable[[], float], seconds: float) -> float:
-    """The least of what runs within `seconds` say."""
-    end = time.perf_counter() + seconds
-    best = run()
+def _within(seconds: float, run: Callable[[], float]) -> list[float]:
+    """What runs within `seconds` say."""
+    end, found = time.perf_counter() + seconds, [run()]
     while time.perf_counter() < end:
-        best = min(best, run())
-    return best
+        found.append(run())
+    return found
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def _finite(seconds: list[float]) -> list[float]:
+    return [s for s in seconds if math.isfinite(s)]

@@ -1,7 +1,8 @@
 """`measured(target)`: the target with what was measured of this machine, once, and kept in the store.
 
 The probes and LLVM are loaded where there is something to measure, so that a program that was compiled before starts
-without them. What is kept are the raw figures: which of them are believed is decided when they are read.
+without them. What is kept are the raw figures: which of them are believed is decided when they are read. What could not
+be settled, because the machine was busy, is measured again by later processes, `TRIES` times in all.
 """
 
 from __future__ import annotations
@@ -10,33 +11,37 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..report import settings
 from ..report.errors import UserError
 from ..report.progress import progress
 from ..store import Json, Store, digest, pack, unpack
-from .core import number_of
+from .core import Figures, number_of
 from .host import Host, current_host
 from .machine import llvm_stamp
 from .target import GIVEN, Target
 
-MEASURING_VERSION: Final = 3
+MEASURING_VERSION: Final = 4
 """Rises when what the probes measure changes: what another version kept is not used."""
 
+TRIES: Final = 4
+"""How often what is not settled is measured. Each time costs a process 0.4 s, and figures that are settled then make
+compiled code be compiled again: a machine that is always busy is not to pay for that for ever."""
+
 _lock = threading.Lock()
-_measured: dict[str, Mapping[str, float]] = {}
+_measured: dict[str, Figures] = {}
 
 
 class Part(NamedTuple):
     """Figures that are measured together and kept under one key. `measure` finds them, by the names of
-    `Target.figures`, and raises MemoryError where there is no room for it."""
+    `Target.figures`, None for those that are not settled, and raises MemoryError where there is no room for it."""
 
     name: str
-    measure: Callable[[Target, Host], dict[str, float]]
+    measure: Callable[[Target, Host], Figures]
 
 
-def _measure_machine(target: Target, host: Host) -> dict[str, float]:
+def _measure_machine(target: Target, host: Host) -> Figures:
     from .measure import measure  # brings the probes along
 
     return measure(target, host)
@@ -86,41 +91,54 @@ def _with_figures(target: Target, store: Store | None, again: bool, parts: Seque
         keys = {part: _key(part, target, host) for part in parts}
         missing = [part for part, key in keys.items() if again or not (key in _measured or _recall(key, place))]
         if missing:
-            _measure({part: keys[part] for part in missing}, target, host, place)
+            _measure({part: keys[part] for part in missing}, target, host, place, again)
         figures = {name: value for key in keys.values() for name, value in _measured[key].items()}
     from .plausible import put_into
 
     return put_into(target, figures)
 
 
-def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store) -> None:
-    """Measures parts and keeps them under their keys, and says so where stderr is a terminal. A part for which there is
-    no memory has no figures, and is not kept."""
+def _measure(parts: Mapping[Part, str], target: Target, host: Host, store: Store, again: bool) -> None:
+    """Measures parts and keeps them under their keys, and says so where stderr is a terminal: with `again` all of it,
+    else what is not settled. A part for which there is no memory has no figures, and is not kept."""
     start = time.perf_counter()
     with progress("measuring this machine"):
         for part, key in parts.items():
+            before, tries = (None if again else _kept(key, store)) or ({}, 0)
             try:
-                _measured[key] = part.measure(target, host)
-                store.put(key, pack(dict(_measured[key]), {}))
+                found = {**part.measure(target, host)}
             except MemoryError:
-                _measured[key] = {}
+                _measured[key] = before
+                continue
+            found.update((name, value) for name, value in before.items() if value is not None)
+            _measured[key] = found
+            figures: dict[str, Json] = dict(found)
+            store.put(key, pack({"figures": figures, "tries": tries + 1}, {}))
     if sys.stderr is not None and sys.stderr.isatty():
         seconds = time.perf_counter() - start
-        print(f"measured this machine once, in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
+        print(f"measured this machine in {seconds:.1f} s (tilewright doctor shows it)", file=sys.stderr)
 
 
 def _recall(key: str, store: Store) -> bool:
-    """Whether figures are kept there; they are then those of this process."""
-    kept = store.get(key)
-    if kept is None:
+    """Whether all figures are kept there, or as many as this machine has; they are then those of this process."""
+    kept = _kept(key, store)
+    if kept is None or (None in kept[0].values() and kept[1] < TRIES):
         return False
-    try:
-        record: Mapping[str, Json] = unpack(kept)[0]
-        figures = {name: number_of(name, value) for name, value in record.items()}
-    except (UserError, ValueError):
-        return False
-    _measured[key] = figures
+    _measured[key] = kept[0]
     return True
+
+
+def _kept(key: str, store: Store) -> tuple[Figures, int] | None:
+    """The figures that are kept under a key, and how often they were measured; None for what makes no sense."""
+    content = store.get(key)
+    if content is None:
+        return None
+    try:
+        record: Mapping[str, Any] = unpack(content)[0]
+        figures = {name: None if value is None else number_of(name, value) for name, value in record["figures"].items()}
+        return figures, int(number_of("tries", record["tries"]))
+    except (UserError, ValueError, KeyError, AttributeError):
+        return None
 
 
 def _key(part: Part, target: Target, host: Host) -> str:

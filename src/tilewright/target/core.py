@@ -124,6 +124,9 @@ class Core:
         return Core(**record)
 
 
+Figures = Mapping[str, float | None]
+"""What was measured, by the names of `Target.figures`; None where turns did not agree."""
+
 UNITS: Final[Mapping[str, str]] = {
     field.name: unit
     for field in dataclasses.fields(Core)

@@ -22,13 +22,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from ..expr import dtypes
 from ..expr.dtypes import DType
 
-if TYPE_CHECKING:
-    from .target import Target
+
+class Machine(Protocol):
+    """What an instruction asks of a target."""
+
+    @property
+    def features(self) -> frozenset[str]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ class Instruction:
     def runs_with(self, features: frozenset[str]) -> bool:
         return any(features.issuperset(needed) for needed in self.requires)
 
-    def runs_on(self, target: Target) -> bool:
+    def runs_on(self, target: Machine) -> bool:
         return self.runs_with(target.features)
 
     def __str__(self) -> str:

@@ -1,8 +1,7 @@
 """What the probes find on this machine: raw figures, by the names of `Target.figures`, in under 0.3 seconds.
 
-All probes of a core run in turn, for microseconds each, again and again; the best time of each counts, for what
-disturbs a run only ever makes it slower. A processor takes milliseconds to reach its clock, so the first turns seldom
-count. Nothing here judges what was found: plausible.py does.
+Times are taken as turns.py says: short turns again and again, of which the best counts where others agree with it. A
+figure that is not settled is None. Nothing here judges what was found: plausible.py does.
 """
 
 from __future__ import annotations
@@ -11,77 +10,106 @@ import ctypes
 import mmap
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from .core import DOTS
-from .host import Host
+from .core import DOTS, Figures
+from .host import Cache, Host
 from .probes import CHAIN, GROUP, Probe, alike, core_probes, make_data, print_module
 from .streams import STEP, print_streams
 from .target import Target
+from .turns import LEAST, TURN, Clock, Run, settle, settled
 
 if TYPE_CHECKING:
     import llvmlite.binding as llvm
 
-_RUN: Final = 30e-6
-"""Seconds that one run of a probe takes: far more than its call, far less than a scheduler's time slice."""
-
-_TURNS: Final = 24
-_CORE_SECONDS: Final = 0.06
-"""How often each probe runs, and after how many seconds no further turn begins."""
-
-_CACHE_TURNS: Final = 12
-_CACHE_SECONDS: Final = 0.04
-_MEMORY_SECONDS: Final = 0.08
+_CORE_SECONDS: Final = 0.08
+_CACHE_SECONDS: Final = 0.05
+_MEMORY_SECONDS: Final = 0.03
+_TOGETHER_SECONDS: Final = 0.03
+"""After how many seconds no further turn begins. Where nothing disturbs, less than half of them are needed."""
 
 MEMORY_BYTES: Final = 64 << 20
 """The largest buffer for memory. What is read of it was taken out of all caches before, so it need not be larger than
 they; writes to it may stay in a last cache that is."""
 
+_PLACES: Final = 4
+"""Parts of the buffer that probes of a cache go over in turn."""
+
+_PIECE: Final = 2 << 20
+"""Bytes of memory that a turn reads or writes: little enough for a time slice."""
+
 SUBNORMAL: Final = "subnormal_cycles"
 
 
-def measure(target: Target, host: Host) -> dict[str, float]:
+def measure(target: Target, host: Host) -> dict[str, float | None]:
     """The figures of `host`, this machine, with the vectors of `target`, which must run on it: all that `Core` has in
     cycles, and all of `Peaks`. Raises MemoryError where there is no room for the buffer."""
     return {**measure_core(target), **measure_streams(target, host)}
 
 
-def measure_core(target: Target) -> dict[str, float]:
+def measure_core(target: Target, clock: Clock | None = None) -> dict[str, float | None]:
     """The clock in GHz, and cycles by it."""
     probes = core_probes(target)
     with Engine(target, print_module(target, probes)) as engine:
         usual, subnormal = make_data(), make_data(1e-40)
-        runs = {probe.name: _run(engine, probe, usual.ctypes.data) for probe in probes}
         (multiply_add,) = (probe for probe in probes if probe.name == "fma_cycles")
-        runs[SUBNORMAL] = _run(engine, multiply_add, subnormal.ctypes.data)
-        counts = {probe.name: probe.count for probe in probes} | {SUBNORMAL: multiply_add.count}
-        rounds = {name: max(1, round(_RUN * target.core.hertz / counts[name])) for name in runs}
-        times = _best_times({name: (run, rounds[name]) for name, run in runs.items()}, _TURNS, _CORE_SECONDS)
-    cycle = times["ghz"] / counts["ghz"]
-    cycles = {name: seconds / counts[name] / cycle for name, seconds in times.items()}
-    return {"ghz": 1e-9 / cycle, **_figures(cycles, target)}
+        rows = [(probe.name, probe, usual) for probe in probes] + [(SUBNORMAL, multiply_add, subnormal)]
+        counts = {name: probe.count for name, probe, _ in rows}
+        runs = {name: _probe_run(engine, probe, data.ctypes.data, target) for name, probe, data in rows}
+        times = settle(runs, _CORE_SECONDS, clock)
+    return figures_of_core(times, counts, target)
 
 
-def measure_streams(target: Target, host: Host) -> dict[str, float]:
+def figures_of_core(times: Figures, counts: Mapping[str, int], target: Target) -> dict[str, float | None]:
+    """The figures of `Core` from the seconds a round of all probes, by how many instructions a round has."""
+    cycle = _ratio(times["ghz"], counts["ghz"])
+    cycles = {name: _ratio(_ratio(seconds, counts[name]), cycle) for name, seconds in times.items()}
+    return {"ghz": _ratio(1e-9, cycle), **_figures(cycles, target)}
+
+
+def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
     """GB/s read from and written to each cache and memory."""
     with Engine(target, print_streams(target)) as engine:
         read, write, flush = (engine.function(name, 3) for name in ("read", "write", "flush"))
         size = min(MEMORY_BYTES, 2 * max(target.caches[-1].bytes, host.caches[-1].bytes)) // STEP * STEP
         with _Buffer(size) as place:
             write(place, size, 1)  # the pages are there
-            sizes = [max(STEP, min(cache.bytes // 2, size) // STEP * STEP) for cache in target.caches]
-            out: dict[str, float] = {}
+            sizes = _sizes(target.caches, size)
+            runs: dict[str, Run] = {}
+            moved: dict[str, int] = {}
             for figure, stream in (("cache_gbs", read), ("store_gbs", write)):
-                runs = {f"{figure}.{n}": _over(stream, place, each) for n, each in enumerate(sizes, 1)}
-                rounds = {name: max(2, 400_000 // each) for name, each in zip(runs, sizes, strict=True)}
-                pairs = {name: (run, rounds[name]) for name, run in runs.items()}
-                times = _best_times(pairs, _CACHE_TURNS, _CACHE_SECONDS)
-                moved = dict(zip(runs, sizes, strict=True))
-                out.update((name, moved[name] / seconds * 1e-9) for name, seconds in times.items())
-            out.update(_memory(read, write, flush, place, size, min(target.cores, host.cores)))
-    return out
+                for n, each in enumerate(sizes, 1):
+                    runs[f"{figure}.{n}"], moved[f"{figure}.{n}"] = _over(stream, place, each, size), each
+            found = _rates(settle(runs, _CACHE_SECONDS), moved)
+            piece = min(_PIECE, size // 4) // STEP * STEP
+            for name, run in (
+                ("memory_store_gbs", _pieces(write, place, piece, size)),  # alone: lines written before are evicted
+                ("memory_gbs", _pieces(read, place, piece, size, flush)),
+            ):
+                found.update(_rates(settle({name: run}, _MEMORY_SECONDS), {name: piece}))
+            cores = min(target.cores, host.cores)
+            found["memory_gbs_all"] = _all_cores(read, flush, place, size, cores) if cores > 1 else found["memory_gbs"]
+    return found
+
+
+def _sizes(caches: Sequence[Cache], most: int) -> list[int]:
+    """Bytes that a level holds and the one before does not: going over four times as much in order finds nothing of it
+    there. No more than half of the level, for pages may lie so that they share sets."""
+    before = [caches[0].bytes, *(cache.bytes for cache in caches)]
+    return [
+        max(STEP, min(cache.bytes // 2, 4 * nearer, most) // STEP * STEP)
+        for cache, nearer in zip(caches, before, strict=False)
+    ]
+
+
+def _rates(times: Figures, moved: Mapping[str, int]) -> dict[str, float | None]:
+    """GB/s, by the bytes that are moved in a round."""
+    return {name: _ratio(moved[name] * 1e-9, seconds) for name, seconds in times.items()}
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a / b
 
 
 class Engine:
@@ -130,90 +158,80 @@ class _Buffer:
         self._pages.close()
 
 
-def _run(engine: Engine, probe: Probe, data: int) -> Callable[[int], object]:
+def _probe_run(engine: Engine, probe: Probe, data: int, target: Target) -> Run:
     function = engine.function(probe.name, 2)
-    return lambda rounds: function(data, rounds)
+    return Run(lambda turn, rounds: function(data, rounds), max(1, round(TURN * target.core.hertz / probe.count / 8)))
 
 
-def _over(stream: Callable[..., int], place: int, size: int) -> Callable[[int], object]:
-    return lambda rounds: stream(place, size, rounds)
+def _over(stream: Callable[..., int], place: int, part: int, size: int) -> Run:
+    """Rounds over a part of a buffer that a cache holds, one of `_PLACES` in each turn: how well a cache holds pages
+    depends on where they are."""
+    places = min(max(size // part, 1), _PLACES)
+
+    def at(turn: int) -> int:
+        return place + turn % places * part
+
+    return Run(lambda turn, rounds: stream(at(turn), part, rounds), prepare=lambda turn: stream(at(turn), part, 1))
 
 
-def _best_times(
-    runs: Mapping[str, tuple[Callable[[int], object], int]], turns: int, seconds: float
-) -> dict[str, float]:
-    """The least seconds a round of each run, which all have their turns one after another. The first turn finds out how
-    many rounds take `_RUN` seconds: the numbers given are no more than a beginning."""
-    end = time.perf_counter() + seconds
-    best = dict.fromkeys(runs, float("inf"))
-    rounds = {name: max(1, number // 8) for name, (_, number) in runs.items()}
-    for turn in range(turns):
-        for name, (run, _) in runs.items():
-            start = time.perf_counter()
-            run(rounds[name])
-            took = (time.perf_counter() - start) / rounds[name]
-            best[name] = min(best[name], took)
-            if turn < 3:
-                rounds[name] = max(1, round(_RUN / best[name]))
-        if turn > 4 and time.perf_counter() > end:
-            break
-    return best
+def _pieces(
+    stream: Callable[..., int], place: int, piece: int, size: int, flush: Callable[..., int] | None = None
+) -> Run:
+    """The next piece of a buffer in each turn, all round; taken out of all caches before by `flush`."""
+    places = max(size // piece, 1)
+
+    def prepare(turn: int) -> None:
+        if flush is not None:
+            flush(place + turn % places * piece, piece, 1)
+
+    return Run(lambda turn, _: stream(place + turn % places * piece, piece, 1), prepare=prepare, fixed=True)
 
 
-def _figures(cycles: Mapping[str, float], target: Target) -> dict[str, float]:
+def _figures(cycles: Figures, target: Target) -> dict[str, float | None]:
     """Figures of `Core` from the cycles of probes."""
     out = {name: number for name, number in cycles.items() if not name.startswith(DOTS) and name != "ghz"}
+    fma, add, chain = cycles["fma_cycles"], cycles["add_cycles"], cycles["chain"]
+    beside, subnormal = cycles["add_beside_cycles"], cycles[SUBNORMAL]
     multiply_adds, plain = CHAIN
-    out["chain"] = max(1.0, cycles["chain"] / (multiply_adds * cycles["fma_cycles"] + plain * cycles["add_cycles"]))
-    out["add_beside_cycles"] = max(0.0, cycles["add_beside_cycles"] - (GROUP - 1) * cycles["fma_cycles"])
-    extra = cycles[SUBNORMAL] - cycles["fma_cycles"]
-    out[SUBNORMAL] = extra if extra > 0.1 else 0.0
+    if fma is None or add is None or chain is None:
+        out["chain"] = None
+    else:
+        out["chain"] = max(1.0, chain / (multiply_adds * fma + plain * add))
+    out["add_beside_cycles"] = None if fma is None or beside is None else max(0.0, beside - (GROUP - 1) * fma)
+    extra = None if fma is None or subnormal is None else subnormal - fma
+    out[SUBNORMAL] = extra if extra is None or extra > 0.1 else 0.0
     for first, *others in alike(target):
         out.update((f"{DOTS}{row.name}", cycles[f"{DOTS}{first.name}"]) for row in (first, *others))
     return out
 
 
-def _memory(
-    read: Callable[..., int], write: Callable[..., int], flush: Callable[..., int], place: int, size: int, cores: int
-) -> dict[str, float]:
-    """What one core reads from memory and writes to it, and what all cores read together."""
+def _all_cores(read: Callable[..., int], flush: Callable[..., int], place: int, size: int, cores: int) -> float | None:
+    """GB/s that all cores read from memory together."""
     part = size // 4 // STEP * STEP
-    best = {"memory_gbs": 0.0, "memory_store_gbs": 0.0, "memory_gbs_all": 0.0}
-    end = time.perf_counter() + _MEMORY_SECONDS
-    for turn in range(40):
+    end, turn, spans = time.perf_counter() + _TOGETHER_SECONDS, 0, list[float]()
+    while time.perf_counter() < end and (turn < LEAST or settled(spans) is None):
         at = place + turn % 4 * part
         flush(at, part, 1)
-        best["memory_gbs"] = max(best["memory_gbs"], part / _seconds(partial(read, at, part, 1)) * 1e-9)
-        best["memory_store_gbs"] = max(best["memory_store_gbs"], size / _seconds(partial(write, place, size, 1)) * 1e-9)
-        if cores > 1:
-            flush(at, part, 1)
-            best["memory_gbs_all"] = max(best["memory_gbs_all"], _together(read, at, part, cores))
-        if turn > 1 and time.perf_counter() > end:
-            break
-    best["memory_gbs_all"] = max(best["memory_gbs_all"], best["memory_gbs"])
-    return best
+        spans += _together(read, at, part, cores)
+        turn += 1
+    return _ratio(part // cores // STEP * STEP * cores * 1e-9, settled(spans))
 
 
-def _seconds(run: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
-def _together(read: Callable[..., int], place: int, size: int, cores: int) -> float:
-    """GB/s at which `cores` threads read their shares, from when the first begins to when the last has done."""
+def _together(read: Callable[..., int], place: int, size: int, cores: int) -> list[float]:
+    """The seconds in which `cores` threads read their shares, from when the first begins to when the last has done;
+    none where one of them was disturbed."""
     share = size // cores // STEP * STEP
-    gate, spans = threading.Barrier(cores), []
+    gate, spans = threading.Barrier(cores), list[tuple[float, float]]()
 
     def run(core: int) -> None:
         gate.wait()
         start = time.perf_counter()
-        read(place + core * share, share, 1)
-        spans.append((start, time.perf_counter()))
+        if Clock().time(lambda: read(place + core * share, share, 1)) is not None:
+            spans.append((start, time.perf_counter()))
 
     threads = [threading.Thread(target=run, args=(core,)) for core in range(cores)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return share * cores / (max(end for _, end in spans) - min(start for start, _ in spans)) * 1e-9
+    return [max(end for _, end in spans) - min(start for start, _ in spans)] if len(spans) == cores else []

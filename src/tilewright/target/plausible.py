@@ -1,8 +1,9 @@
 """What is believed of a measurement. A figure that is not keeps its estimate, and its origin says why.
 
-A machine that is busy, a hypervisor that stops a core or a clock that jumps may spoil single figures. So each is held
-against the family's estimate, which is seldom wrong by more than `RATIO`, and against the others: nearer caches deliver
-no less than farther ones, an instruction that adds several products takes no less than a multiply-add of its width.
+What disturbs a measurement makes it too slow, never too fast. So a figure that is better than its estimate is believed
+up to what no processor does, and one that is worse by more than `RATIO` is not: the family's estimate is seldom wrong
+by more. Figures are held against each other, too: a level of the memory delivers no less than a farther one, a load takes
+no longer than in a stream, an instruction that adds several products takes no less than a multiply-add of its width.
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import itertools
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from .core import DOTS, UNITS, rounded
+from .core import DOTS, UNITS, Figures, rounded
 from .families import is_generic
 from .instructions import INSTRUCTIONS
 from .target import ESTIMATE, MEASURED, Target
 
 RATIO: Final = 3.0
-"""Between a figure and its estimate."""
+"""How many times worse than its estimate a figure may be."""
 
 RATIOS: Final[Mapping[str, float]] = {
     "ghz": 2.5,
@@ -26,9 +27,12 @@ RATIOS: Final[Mapping[str, float]] = {
     "dots": 5.0,  # one family's instruction may be another's loop of microcode
     "fork_seconds": 20.0,
     "wake_seconds": 50.0,
-    **dict.fromkeys(("cache_gbs", "store_gbs", "memory_gbs", "memory_store_gbs", "memory_gbs_all"), 8.0),
+    **dict.fromkeys(("memory_gbs", "memory_store_gbs", "memory_gbs_all"), 8.0),  # a share of what others use, too
 }
 """Where estimates are worse."""
+
+BETTER: Final = 10.0
+"""How many times better than its estimate a figure may be, where `LIMITS` has none: clocks that jump do that."""
 
 GENERIC: Final = 2.0
 """How much further figures may be from the generic rows, which are of no processor."""
@@ -46,13 +50,18 @@ LIMITS: Final[Mapping[str, tuple[float, float]]] = {
 """What no processor is outside of; these alone bound the last three."""
 
 _UNBOUND: Final = ("add_beside_cycles", "chain", "subnormal_cycles")
+_MORE_IS_BETTER: Final = ("GHz", "GB/s")
 _SLACK: Final = 1.15
 """Measurements that should be in order may be out of it by so much."""
 
 
-def put_into(target: Target, figures: Mapping[str, float]) -> Target:
-    """`target` with the `figures` that are believed, cycles in two digits and the others in three; what is not believed
-    keeps its estimate."""
+UNSETTLED: Final = "its measurements do not agree: the machine was busy"
+
+
+def put_into(target: Target, measured: Figures) -> Target:
+    """`target` with the figures `measured` that are believed, cycles in two digits and the others in three; what is not
+    believed keeps its estimate."""
+    figures = {name: value for name, value in measured.items() if value is not None}
     doubts = dict(_doubts(target, figures))
     if "ghz" in doubts:
         doubts |= dict.fromkeys(_cycles(target), f"its clock is not believed: {doubts['ghz']}")
@@ -62,7 +71,8 @@ def put_into(target: Target, figures: Mapping[str, float]) -> Target:
     believed = {name: value for name, value in known.items() if name not in doubts}
     origins = dict.fromkeys(believed, MEASURED)
     origins |= {name: f"{ESTIMATE}: measured {known[name]:g}, but {doubts[name]}" for name in known if name in doubts}
-    return _replaced(target, {**values, **believed}, origins)
+    origins |= {name: f"{ESTIMATE}: {UNSETTLED}" for name in values if name in measured and measured[name] is None}
+    return _replaced(target, _ordered({**values, **believed}, believed, target), origins)
 
 
 def _cycles(target: Target) -> frozenset[str]:
@@ -80,8 +90,10 @@ def _doubts(target: Target, figures: Mapping[str, float]) -> Iterator[tuple[str,
         if not least <= value <= most:
             yield name, f"no processor is outside of {least:g} to {most:g}"
         elif kind not in _UNBOUND and name in estimates:
-            ratio = max(value / estimates[name], estimates[name] / value) if value > 0 else float("inf")
-            if ratio > RATIOS.get(kind, RATIO) * (GENERIC if is_generic(target.family) else 1):
+            more = UNITS.get(kind, "GB/s") in _MORE_IS_BETTER
+            good, usual = (value, estimates[name]) if more else (estimates[name], value)
+            ratio = RATIOS.get(kind, RATIO) * (GENERIC if is_generic(target.family) else 1)
+            if good * ratio < usual or good > BETTER * usual:
                 yield name, f"the estimate is {estimates[name]:g}"
     yield from _unordered(figures, len(target.caches))
     yield from _too_fast(figures)
@@ -96,6 +108,23 @@ def _unordered(figures: Mapping[str, float], levels: int) -> Iterator[tuple[str,
                 yield near, f"{far} is {figures[far]:.3g}"
     if figures.get("memory_gbs_all", 0.0) * _SLACK < figures.get("memory_gbs", 0.0):
         yield "memory_gbs_all", f"one core reads {figures['memory_gbs']:.3g}"
+
+
+def _ordered(values: Mapping[str, float], believed: Mapping[str, float], target: Target) -> dict[str, float]:
+    """`values`, with estimates that what was measured proves to be too slow raised to that: of levels that are nearer
+    than a measured one, and of the loads and stores of a stream."""
+    out = dict(values)
+    levels, core = range(len(target.caches), 0, -1), (("load_cycles", "cache_gbs"), ("store_cycles", "store_gbs"))
+    for kind, farther in (("cache_gbs", "memory_gbs"), ("store_gbs", "memory_store_gbs")):
+        most = believed.get(farther, 0.0)
+        for name in (f"{kind}.{level}" for level in levels):
+            out[name] = out[name] if name in believed else max(out[name], most)
+            most = max(most, believed.get(name, 0.0))
+    for name, kind in core:
+        if name not in believed and f"{kind}.1" in believed:
+            out[name] = min(out[name], rounded(target.vector_bits / 8 * out["ghz"] / out[f"{kind}.1"], 2))
+    out["memory_gbs_all"] = max(out["memory_gbs_all"], out["memory_gbs"])
+    return out
 
 
 def _too_fast(figures: Mapping[str, float]) -> Iterator[tuple[str, str]]:

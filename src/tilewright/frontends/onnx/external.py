@@ -12,6 +12,7 @@ import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.frontends.build.names import clip
 from tilewright.report.errors import UserError
 from tilewright.store.files import READ_FLAGS, MappedFile, map_descriptor, unreadable
 
@@ -46,11 +47,6 @@ def reference(entries: Sequence[tuple[str, str]], where: str) -> Reference:
         raise UserError("cannot use the external data of a tensor", where=where, why=why, fix=_FIX_SAVE)
     offset = _number(found, "offset", where)
     return Reference(found["location"], offset or 0, _number(found, "length", where))
-
-
-def clip(text: str) -> str:
-    """A name from a file, quoted and short enough for a message."""
-    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 class ExternalFiles:

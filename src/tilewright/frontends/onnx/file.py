@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tilewright.frontends.onnx.external import ExternalFiles, clip, reference
+from tilewright.frontends.build.names import clip
+from tilewright.frontends.onnx.external import ExternalFiles, reference
 from tilewright.frontends.onnx.limits import Limits
 from tilewright.frontends.onnx.structure import bad_text, check_opset, check_structure, scopes, tensors
 from tilewright.frontends.onnx.tensors import (

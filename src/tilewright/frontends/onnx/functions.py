@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
-from tilewright.frontends.onnx.structure import function_key
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.structure import domain_of, function_key
 from tilewright.frontends.onnx.tensors import ELEMENTS
-from tilewright.frontends.onnx.values import Tensor
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, ModelProto, NodeProto
@@ -39,7 +39,7 @@ def local_functions(proto: ModelProto) -> dict[tuple[str, str, str], FunctionPro
 def local_body(function: FunctionProto, given: Mapping[str, AttributeProto], opsets: Mapping[str, int]) -> Body:
     """The body of a model-local function for a call with these attributes."""
     defaults = {a.name: a for a in function.attribute_proto}
-    own = {_domain(o.domain): o.version for o in function.opset_import}
+    own = {domain_of(o.domain): o.version for o in function.opset_import}
     return Body(function, {**defaults, **given}, own or dict(opsets))
 
 
@@ -77,7 +77,7 @@ def standard_body(
     if not function.node:
         return None
     opsets = {"": defs.onnx_opset_version(), domain: version}
-    opsets.update({_domain(o.domain): o.version for o in function.opset_import})
+    opsets.update({domain_of(o.domain): o.version for o in function.opset_import})
     return Body(function, attributes, opsets)
 
 
@@ -140,7 +140,3 @@ def _type_of(tensor: Tensor | None) -> bytes:
 def number_of(dtype: DType) -> int:
     """The TensorProto.DataType of an element type."""
     return NUMBER_OF[dtype.numpy]
-
-
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain

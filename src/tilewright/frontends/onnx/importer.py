@@ -14,20 +14,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr
+from tilewright.frontends.build.handlers import misfit
+from tilewright.frontends.build.names import Dimensions, clip
+from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
+from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
-from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
-from tilewright.frontends.onnx.operators import find_handler
+from tilewright.frontends.onnx.operators import HANDLERS
 from tilewright.frontends.onnx.order import check_order
-from tilewright.frontends.onnx.registry import Handler, attribute_values, check_call
+from tilewright.frontends.onnx.registry import attribute_values, check_call
+from tilewright.frontends.onnx.structure import domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
-from tilewright.frontends.onnx.values import AlreadyReported, Tensor, Unsupported
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.nodes import Module, Value
-from tilewright.report.errors import TilewrightError, UserError, all_of
+from tilewright.report.errors import TilewrightError, UserError
 from tilewright.types.tensor import TensorType
 
 if TYPE_CHECKING:
@@ -38,16 +42,7 @@ DEEPEST_CALL = 32
 
 MOST_DIMENSIONS = 32
 
-
-class Unread:
-    """Stands for a value that could not be read because something before it is not supported."""
-
-
-UNREAD = Unread()
-
-Known = Tensor | Unread | None
-Scope = dict[str, Known]
-"""Values by name; None for an input of a function that the call leaves out."""
+_CHECK = "see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect"
 
 
 def read(model: str | os.PathLike[str] | bytes | ModelProto | ModelFile) -> Module:
@@ -73,13 +68,13 @@ class Importer:
     def __init__(self, file: ModelFile) -> None:
         self.file = file
         self.graph = GraphBuilder("main")
-        self.emit = Emit(self.graph, self)
-        self.problems: list[UserError] = []
-        self.opsets: Mapping[str, int] = {_domain(o.domain): o.version for o in file.proto.opset_import}
+        self.emit = OnnxEmit(self.graph, self)
+        self.problems = Problems()
+        self.opsets: Mapping[str, int] = {domain_of(o.domain): o.version for o in file.proto.opset_import}
         self.attributes: Mapping[str, AttributeProto] = {}
-        self.scopes: list[Scope] = []
+        self.scopes = Scopes()
         self._functions = functions.local_functions(file.proto)
-        self._dims: dict[str, Var] = {}
+        self._dimensions = Dimensions(self.graph)
         self._depth = 0
         self._path = ""
 
@@ -87,13 +82,12 @@ class Importer:
         """The whole model."""
         proto = self.file.proto.graph
         check_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer])
-        self.scopes.append({})
-        self._initializers(proto)
-        self._params(proto)
-        self._nodes(proto.node)
-        results = self._results(proto)
-        if self.problems:
-            raise all_of("the model uses what is not supported", _distinct(self.problems))
+        with self.scopes.inner({}):
+            self._initializers(proto)
+            self._params(proto)
+            self._nodes(proto.node)
+            results = self._results(proto)
+        self.problems.check("the model uses what is not supported")
         return self.graph.module(results)
 
     def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
@@ -104,27 +98,41 @@ class Importer:
             )
         own = [i.name for i in graph.input]
         check_order(graph.node, own, [t.name for t in graph.initializer])
-        self.scopes.append(dict(zip(own, inputs, strict=True)))
-        try:
+        with self.scopes.inner(dict(zip(own, inputs, strict=True))):
             self._initializers(graph)
             self._nodes(graph.node)
-            return [self._present(self._find(o.name, f"the outputs of {clip(graph.name)}")) for o in graph.output]
+            return [self.scopes.tensor(o.name, f"the outputs of {clip(graph.name)}") for o in graph.output]
+
+    def visible(self, names: Sequence[str]) -> dict[str, Tensor]:
+        """Those of the names that are tensors here."""
+        return self.scopes.visible(names)
+
+    def attempt(
+        self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
+    ) -> list[Tensor] | None:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
+        cannot be read there."""
+        before = self.emit, self.problems
+        self.emit, self.problems = emit, Problems()
+        try:
+            with self.scopes.inner(dict(values)):
+                results = self.body(graph, inputs)
+                for tensor in results:
+                    tensor.value  # noqa: B018  makes its nodes while this is the function
+            return None if self.problems else results
+        except (TilewrightError, Unsupported, AlreadyReported):
+            return None
         finally:
-            self.scopes.pop()
+            self.emit, self.problems = before
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""
         return self.file.tensor(tensor)
 
-    def _present(self, known: Known) -> Tensor:
-        if not isinstance(known, Tensor):
-            raise AlreadyReported
-        return known
-
     # The model's interface
 
     def _initializers(self, proto: GraphProto) -> None:
-        scope = self.scopes[-1]
+        scope = self.scopes.innermost
         for tensor in proto.initializer:
             try:
                 scope[tensor.name] = self.emit.of_array(self.file.tensor(tensor), tensor.name)
@@ -133,12 +141,12 @@ class Importer:
                 scope[tensor.name] = UNREAD
         for sparse in proto.sparse_initializer:
             where = f"initializer {clip(sparse.values.name)}"
-            self.problems.append(UserError("sparse initializers are not supported", where=where))
+            self.problems.add("sparse initializers are not supported", where=where)
             scope[sparse.values.name] = UNREAD
 
     def _params(self, proto: GraphProto) -> None:
         """The graph's inputs; one with an initializer of its name is that constant."""
-        scope = self.scopes[-1]
+        scope = self.scopes.innermost
         for info in proto.input:
             if info.name in scope:
                 continue
@@ -153,7 +161,7 @@ class Importer:
         kind = info.type.WhichOneof("value")
         if kind != "tensor_type":
             why = f"its type is {kind.removesuffix('_type') if kind else 'not declared'}"
-            self.problems.append(UserError("only tensors can be inputs", where=where, why=why))
+            self.problems.add("only tensors can be inputs", where=where, why=why)
             return None
         element = ELEMENTS.get(info.type.tensor_type.elem_type)
         if element is None:
@@ -161,7 +169,7 @@ class Importer:
             return None
         if not info.type.tensor_type.HasField("shape"):
             fix = "declare the shape of the input; dimensions may be names"
-            self.problems.append(UserError("an input without a rank is not supported", where=where, fix=fix))
+            self.problems.add("an input without a rank is not supported", where=where, fix=fix)
             return None
         dims = info.type.tensor_type.shape.dim
         if len(dims) > MOST_DIMENSIONS:
@@ -176,16 +184,12 @@ class Importer:
             if size < 0:
                 raise UserError("an input has a negative dimension", where=where, why=f"it is {size}")
             return size
-        key = dimension.dim_param or f"?{name}"
-        if key not in self._dims:
-            label = "".join(c if c.isalnum() or c == "_" else "_" for c in dimension.dim_param or name)
-            self._dims[key] = self.graph.symbol(label if not label[:1].isdigit() else f"d{label}")
-        return self._dims[key]
+        return self._dimensions.symbol(dimension.dim_param, name)
 
     def _results(self, proto: GraphProto) -> dict[str, Value]:
         results: dict[str, Value] = {}
         for info in proto.output:
-            tensor = self._find(info.name, "the model's outputs")
+            tensor = self.scopes.find(info.name, "the model's outputs")
             if info.name in results:
                 raise UserError("two outputs have the same name", why=f"{clip(info.name)} is listed twice")
             if not isinstance(tensor, Tensor):
@@ -201,33 +205,26 @@ class Importer:
         for node in nodes:
             self._node(node)
 
-    def _find(self, name: str, user: str) -> Known:
-        for scope in reversed(self.scopes):
-            if name in scope:
-                return scope[name]
-        raise UserError(
-            f"the value {clip(name)} is not defined", where=user, why="no input, initializer or node has it"
-        )
-
     def _node(self, node: NodeProto) -> None:
         source = f"{self._path}{source_of(node)}"
         given = functions.resolve(node.attribute, self.attributes)
-        inputs = [self._find(name, source) if name else None for name in node.input]
+        inputs = [self.scopes.find(name, source) if name else None for name in node.input]
         outputs: Sequence[Tensor | None] | None = None
         try:
             outputs = self._call(node, given, inputs, source)
         except Unsupported as error:
-            self._problem(f"{node.op_type} is not supported here", source, error.why, error.fix)
+            self.problems.add(f"{node.op_type} is not supported here", where=source, why=error.why, fix=error.fix)
         except AlreadyReported:
             outputs = None
         for n, name in enumerate(node.output):
             if name:
-                self.scopes[-1][name] = UNREAD if outputs is None else self._output(node, outputs, n, source)
+                self.scopes.innermost[name] = UNREAD if outputs is None else self._output(node, outputs, n, source)
 
     def _output(self, node: NodeProto, outputs: Sequence[Tensor | None], n: int, source: str) -> Known:
         tensor = outputs[n] if n < len(outputs) else None
         if tensor is None:
-            self._problem(f"{node.op_type} is not supported here", source, f"its output {n} is not supported")
+            why = f"its output {n} is not supported"
+            self.problems.add(f"{node.op_type} is not supported here", where=source, why=why)
             return UNREAD
         if not tensor.name:
             tensor.name = node.output[n]
@@ -238,7 +235,7 @@ class Importer:
     ) -> Sequence[Tensor | None] | None:
         """The outputs of a node, by its own function, its handler, or the body that ONNX gives for it; None where they
         depend on what is not supported."""
-        domain = _domain(node.domain)
+        domain = domain_of(node.domain)
         unread = any(i is UNREAD for i in inputs)
         tensors = [i if isinstance(i, Tensor) else None for i in inputs]
         wanted = tuple(bool(name) for name in node.output)
@@ -253,16 +250,16 @@ class Importer:
         if version is None:
             why = f"the model does not import the operator set {clip(domain or 'ai.onnx')}"
             raise UserError(f"cannot tell what {node.op_type} means", where=source, why=why)
-        handler = find_handler(domain, node.op_type, version)
+        handler = HANDLERS.find(node.op_type, version, domain)
         if handler is None:
             return self._standard(node, given, version, None if unread else tensors, source, wanted)
         problems = check_call(handler, [i is not None for i in inputs], given)
         for why in problems:
-            self._problem(f"{node.op_type} is not supported here", source, why)
+            self.problems.add(f"{node.op_type} is not supported here", where=source, why=why)
         if problems or unread:
             return None
         with self.emit.node(source, version, wanted):
-            return self._handle(handler, tensors, given, source)
+            return handler.call(self.emit, tensors, lambda: attribute_values(handler, given, self.emit.error), _CHECK)
 
     def _standard(
         self,
@@ -274,37 +271,20 @@ class Importer:
         wanted: tuple[bool, ...],
     ) -> Sequence[Tensor | None] | None:
         """The outputs of a node without a handler, by the body that ONNX gives for it."""
-        domain = _domain(node.domain)
+        domain = domain_of(node.domain)
         if not functions.has_standard_body(node.op_type, version, domain):
             name = f"{domain}.{node.op_type}" if domain else node.op_type
-            self._problem(f"the operator {name} is not supported", source, f"opset {version} is imported")
+            self.problems.add(f"the operator {name} is not supported", where=source, why=f"opset {version} is imported")
             return None
         if inputs is None:
             return None
         try:
             body = functions.standard_body(node, given, version, domain, inputs)
         except Exception as error:  # whatever the operator's own definition raises for a node that it is not for
-            raise _misfit(source, error) from error
+            raise misfit(source, error, _CHECK) from error
         if body is None:
             raise Unsupported("ONNX gives no definition of it for these inputs")
         return self._expand(body, inputs, source, wanted)
-
-    def _handle(
-        self, handler: Handler, inputs: list[Tensor | None], given: Mapping[str, AttributeProto], source: str
-    ) -> Sequence[Tensor | None]:
-        _, named, variadic = handler.inputs
-        arguments = inputs if variadic else inputs[:named]
-        try:
-            results = handler.function(self.emit, *arguments, **attribute_values(handler, given, self.emit.error))
-        except UserError as error:
-            raise (
-                error if error.where else UserError(error.what, where=source, why=error.why, fix=error.fix)
-            ) from None
-        except (TilewrightError, Unsupported, AlreadyReported):
-            raise
-        except Exception as error:
-            raise _misfit(source, error) from error
-        return results if isinstance(results, tuple) else (results,)
 
     def _expand(
         self, body: Body, inputs: list[Tensor | None], source: str, wanted: tuple[bool, ...]
@@ -318,32 +298,19 @@ class Importer:
         check_order(body.proto.node, names, [])
         scope: Scope = dict.fromkeys(names)
         scope.update(zip(names, inputs, strict=False))
-        before = self.scopes, self.opsets, self.attributes, self._path
-        self.scopes, self.opsets, self.attributes = [scope], body.opsets, body.attributes
-        self._path = f"{source} › "
+        before = self.opsets, self.attributes, self._path
+        self.opsets, self.attributes, self._path = body.opsets, body.attributes, f"{source} › "
         self._depth += 1
         try:
-            self._nodes(body.proto.node)
-            return [
-                self._present(self._find(name, source)) if want else None
-                for name, want in zip(body.proto.output, wanted, strict=False)
-            ]
+            with self.scopes.apart(scope):
+                self._nodes(body.proto.node)
+                return [
+                    self.scopes.tensor(name, source) if want else None
+                    for name, want in zip(body.proto.output, wanted, strict=False)
+                ]
         finally:
-            self.scopes, self.opsets, self.attributes, self._path = before
+            self.opsets, self.attributes, self._path = before
             self._depth -= 1
-
-    def _problem(self, what: str, where: str, why: str, fix: str | None = None) -> None:
-        self.problems.append(UserError(what, where=where, why=why, fix=fix))
-
-
-def _misfit(source: str, error: Exception) -> UserError:
-    """The error for a node that a handler cannot make sense of."""
-    return UserError(
-        "a node does not fit its operator",
-        where=source,
-        why=f"reading it ended with {type(error).__name__}: {error}",
-        fix="see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect",
-    )
 
 
 def source_of(node: NodeProto) -> str:
@@ -352,21 +319,12 @@ def source_of(node: NodeProto) -> str:
     return f"{node.op_type} {clip(name)}" if name else node.op_type
 
 
-def _domain(domain: str) -> str:
-    return "" if domain == "ai.onnx" else domain
-
-
 def _element_problem(number: int, where: str) -> UserError:
     from onnx import TensorProto
 
     names = {number: name.lower() for name, number in TensorProto.DataType.items()}
     why = f"it has {names.get(number, f'number {number}')}"
     return UserError("the element type of a value is not supported", where=where, why=why)
-
-
-def _distinct(problems: list[UserError]) -> list[UserError]:
-    """Each problem once: a function that is called twice has its problems twice."""
-    return list({str(p): p for p in problems}.values())
 
 
 def _check_declared(info: ValueInfoProto, tensor: Tensor) -> None:

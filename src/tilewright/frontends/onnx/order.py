@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.build.names import clip
 from tilewright.report.errors import UserError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.build.names import clip
 from tilewright.frontends.onnx.wire import too_deep
 from tilewright.report.errors import UserError
 
@@ -62,7 +62,7 @@ def check_structure(proto: ModelProto, bodies: Iterable[Scope], nesting: int, so
         if scope.graph is not None:
             _check_names(scope.graph, f"{scope.label} in {source}")
         if scope.function is not None:
-            called = {(_domain(n.domain), n.op_type, n.overload) for n in scope.nodes}
+            called = {(domain_of(n.domain), n.op_type, n.overload) for n in scope.nodes}
             calls[scope.function] |= called & functions.keys()
     _check_acyclic(calls, source)
 
@@ -104,7 +104,7 @@ def tensors(bodies: Iterable[Scope]) -> Iterator[TensorProto]:
 
 def function_key(function: FunctionProto) -> FunctionKey:
     """What a node says to call this function: domain, name, overload."""
-    return _domain(function.domain), function.name, function.overload
+    return domain_of(function.domain), function.name, function.overload
 
 
 def bad_text(proto: ModelProto, source: str) -> UserError:
@@ -132,7 +132,7 @@ def _opsets(imports: Iterable[OperatorSetIdProto], where: str) -> dict[str, int]
 
     versions: dict[str, int] = {}
     for entry in imports:
-        domain = _domain(entry.domain)
+        domain = domain_of(entry.domain)
         shown = clip(domain or "ai.onnx")
         if domain in versions:
             why = f"the operator set {shown} is imported twice, with versions {versions[domain]} and {entry.version}"
@@ -151,7 +151,8 @@ def _bad_opset(where: str, why: str, fix: str) -> UserError:
     return UserError("cannot tell what the model's operators mean", where=where, why=why, fix=fix)
 
 
-def _domain(domain: str) -> str:
+def domain_of(domain: str) -> str:
+    """The domain as it is compared: ONNX's own has two names."""
     return "" if domain == "ai.onnx" else domain
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import ml_dtypes
 import numpy as np
 
-from tilewright.frontends.onnx.external import clip
+from tilewright.frontends.build.names import clip
 from tilewright.frontends.onnx.limits import MAX_RANK, Limits
 from tilewright.report.errors import UserError
 

@@ -330,7 +330,10 @@ def reduce_units(node: Node, graph: Graph) -> Value | None:
     return graph.make("reshape", x, shape=node.outputs[0].type.shape)
 
 
-_ELEMENTWISE = tuple([name for name, op in REGISTRY.items() if isinstance(op, Elementwise) and op.arity > 1])
+def _of_several() -> tuple[str, ...]:
+    """The elementwise operators of several operands."""
+    return tuple([name for name, op in REGISTRY.items() if isinstance(op, Elementwise) and op.arity > 1])
+
 
 RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (add_zero, ("add",)),
@@ -363,6 +366,6 @@ RULES: tuple[tuple[Rule, tuple[str, ...]], ...] = (
     (concat_of_concat, ("concat",)),
     (pad_by_nothing, ("pad",)),
     (reduce_units, ("reduce",)),
-    (operand_repeated, _ELEMENTWISE),
+    (operand_repeated, _of_several()),
 )
 """Each rule with the operators whose nodes it looks at, in the order they are tried."""

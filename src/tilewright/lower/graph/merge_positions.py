@@ -21,16 +21,13 @@ from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.op import REGISTRY, Pattern, TypeContext
 from tilewright.lower.graph.graph_rules import Graph
 from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.ops.checks import ONE, ZERO
 from tilewright.ops.contract import Contract, ContractAttributes
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
 
 Shape = tuple[Expr, ...]
-ZERO, ONE = const(0), const(1)
-
-LONGEST_GROUP = 4
-"""The most dimensions that are compared as one."""
 
 
 def merge_positions(module: Module) -> Module:
@@ -292,8 +289,7 @@ def _groups(out: Shape, source: Shape) -> list[tuple[Shape, Shape]] | None:
     """The least groups of neighbouring dimensions of two shapes that hold equally many elements."""
     groups: list[tuple[Shape, Shape]] = []
     while out or source:
-        sizes = [(p, q) for p in range(LONGEST_GROUP + 1) for q in range(LONGEST_GROUP + 1)]
-        sizes = [(p, q) for p, q in sizes if p + q > 0 and p <= len(out) and q <= len(source)]
+        sizes = [(p, q) for p in range(len(out) + 1) for q in range(len(source) + 1) if p + q > 0]
         sizes.sort(key=lambda pq: (pq[0] + pq[1], pq[0] != pq[1]))
         found = next((pq for pq in sizes if product_of(out[: pq[0]]) is product_of(source[: pq[1]])), None)
         if found is None:

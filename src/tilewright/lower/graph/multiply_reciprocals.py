@@ -15,13 +15,13 @@ import math
 import numpy as np
 
 from tilewright.expr import dtypes
+from tilewright.expr.functions.real import Real
 from tilewright.expr.nodes import const
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.lower.graph.graph_rules import Graph
 from tilewright.lower.graph.simplify_graph import simplify_graph
 
-LEAST_EXPONENT = {dtypes.f32: -126, dtypes.f64: -1022}
-"""The exponents of the least normal numbers: reciprocals below them would lose digits."""
+WIDE = (dtypes.f32, dtypes.f64)
 
 
 def multiply_reciprocals(module: Module) -> Module:
@@ -33,11 +33,11 @@ def divide_by_number(node: Node, graph: Graph) -> Value | None:
     """x / c  =>  x * (1 / c)        of finite c whose reciprocal is a normal number"""
     x, divisor = node.inputs
     c = graph.uniform(divisor)
-    if c is None or c.dtype not in LEAST_EXPONENT or not math.isfinite(c.value) or c.value == 0:
+    if c is None or c.dtype not in WIDE or not math.isfinite(c.value) or c.value == 0:
         return None
     with np.errstate(over="ignore"):
         reciprocal = float(np.reciprocal(np.array(c.value, c.dtype.numpy)))
-    if not math.isfinite(reciprocal) or abs(reciprocal) < 2.0 ** LEAST_EXPONENT[c.dtype]:
+    if not math.isfinite(reciprocal) or abs(reciprocal) < Real(c.dtype, True).least_normal:  # would lose digits
         return None
     factor = graph.make("full", value=const(reciprocal, c.dtype), shape=divisor.type.shape)
     return None if factor is None else graph.make("mul", x, factor)

@@ -18,8 +18,9 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.lower.graph.graph_rules import Graph
-from tilewright.lower.graph.merge_positions import ONE, RULES, Shape, read_contraction, viewed_as
+from tilewright.lower.graph.merge_positions import RULES, Shape, read_contraction, viewed_as
 from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.ops.checks import ONE
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import TransposeAttributes
 

@@ -23,7 +23,7 @@ from tilewright.ops.index_maps import parse
 from tilewright.plan.price.dots import choose_dot, cost
 from tilewright.target import Target
 
-SHIFT = 128
+SHIFT = -dtypes.i8.min
 
 
 def shift_signs(module: Module, target: Target) -> Module:

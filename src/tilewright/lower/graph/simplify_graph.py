@@ -23,9 +23,6 @@ from tilewright.ops.symbolic import Full
 
 Rules = Sequence[tuple[Rule, tuple[str, ...]]]
 
-LONGEST_SCAN = 1 << 20
-"""Constants with more elements are not searched for a second value."""
-
 
 def simplify_graph(module: Module, rules: Rules = RULES) -> Module:
     """The module with all graph functions simplified."""
@@ -97,9 +94,12 @@ class Simplifier(Edit):
 def only_element(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> Const | None:
     """The number that all elements of an array are, told apart by their bits; None when there is none."""
     dtype = from_numpy(array.dtype)
-    if dtype is None or not 0 < array.size <= LONGEST_SCAN:
+    if dtype is None or array.size == 0:
         return None
-    first = array.flat[0].tobytes()
-    if array.size > 1 and array.tobytes() != first * array.size:
-        return None
+    bits = np.ascontiguousarray(array).reshape(-1).view(f"u{array.itemsize}")
+    done = 1
+    while done < bits.size:  # as many more as before, so that a second value ends the search early
+        if (bits[done : 2 * done] != bits[0]).any():
+            return None
+        done *= 2
     return const(array.flat[0].item(), dtype)

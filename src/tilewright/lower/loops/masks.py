@@ -17,7 +17,7 @@ from tilewright.expr.linear import Polynomial, affine_in, are_moderate, expressi
 from tilewright.expr.nodes import And, Broadcast, Cast, Const, Expr, FloorDiv, Le, Lt, Max, Min, Ramp, Var, const
 from tilewright.loops.nodes import Load
 
-_BY_WIDTH = {8: dtypes.i8, 16: dtypes.i16, 32: dtypes.i32, 64: dtypes.i64}
+_BY_WIDTH = {dtype.bits: dtype for dtype in (dtypes.i8, dtypes.i16, dtypes.i32, dtypes.i64)}
 
 
 def conjuncts(cond: Expr) -> list[Expr]:

@@ -17,17 +17,15 @@ from tilewright.loops.edit import map_loads, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Load, Stmt, Store
 from tilewright.types.scopes import Scope
 
-MOST = 16
-"""The most elements that such a buffer has for an iteration: more would not stay in registers for all lanes."""
-
 
 def is_private(buffer: Buffer) -> bool:
     """Whether a buffer allocated in a loop is small and the iteration's own."""
     return buffer.scope in (Scope.REGISTER, Scope.STACK) and all(isinstance(d, Const) for d in buffer.shape)
 
 
-def with_private_lanes(loop: For) -> Stmt:
-    """The body of a loop of constant extent, in which flat private buffers have a place for each iteration."""
+def with_private_lanes(loop: For, registers: int) -> Stmt:
+    """The body of a loop of constant extent, in which flat private buffers have a place for each iteration. Those of
+    more elements than half the vector registers are left as they are: all lanes of one would not stay in registers."""
     assert isinstance(loop.begin, Const)
     assert isinstance(loop.end, Const)
     count, lane = int(loop.end.value) - int(loop.begin.value), loop.var - loop.begin
@@ -35,7 +33,7 @@ def with_private_lanes(loop: For) -> Stmt:
     for s in statements(loop.body):
         if isinstance(s, Alloc) and is_private(s.buffer) and len(s.buffer.shape) == 1:
             (size,) = s.buffer.shape
-            if isinstance(size, Const) and size.value <= MOST:
+            if isinstance(size, Const) and 2 * size.value <= registers:
                 wide[s.buffer] = s.buffer.replace(shape=(const(int(size.value) * count),))
     if not wide:
         return loop.body

@@ -29,26 +29,26 @@ from tilewright.lower.loops.masks import compare_lanes, conjuncts, decided, is_p
 from tilewright.lower.loops.private_lanes import is_private, with_private_lanes
 
 
-def vectorize(function: Function) -> Function:
-    """The function without `vectorize` loops. A loop whose body cannot run in lanes (it has no constant extent, stores
-    to one place, calls a function) runs serially instead: that is never wrong."""
+def vectorize(function: Function, registers: int) -> Function:
+    """The function without `vectorize` loops, for so many vector registers. A loop whose body cannot run in
+    lanes (it has no constant extent, stores to one place, calls a function) runs serially: that is never wrong."""
 
     def change(node: Node) -> Node:
         if isinstance(node, For):
-            return _mask_outside(_widen_loop(node) if node.kind is LoopKind.VECTORIZE else node)
+            return _mask_outside(_widen_loop(node, registers) if node.kind is LoopKind.VECTORIZE else node)
         return _joined(node) if isinstance(node, Seq) else node
 
     body = loads_outside(transform_statements(function.body, change))
     return function if body is function.body else function.replace(body=body)
 
 
-def _widen_loop(loop: For) -> Stmt:
+def _widen_loop(loop: For, registers: int) -> Stmt:
     serial = loop.replace(kind=LoopKind.SERIAL)
     if not (isinstance(loop.end, Const) and isinstance(loop.begin, Const)):
         return serial
     widths = (s.buffer.dtype.bits for s in statements(loop.body) if isinstance(s, Store))
     widen = _Widener(loop.var, loop.begin, int(loop.end.value) - int(loop.begin.value), next(widths, 32))
-    return widen.statement(with_private_lanes(loop)) or serial
+    return widen.statement(with_private_lanes(loop, registers)) or serial
 
 
 def _masked(masks: list[Expr], then: Stmt, otherwise: Stmt | None) -> Stmt:

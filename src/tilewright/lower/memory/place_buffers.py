@@ -12,11 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-MOVES = 60
-"""How often the search changes each order that it began with."""
-
-PUT_DOWN = 12_000
-"""How many buffers it puts down for each of these orders: large programs get fewer moves."""
+MOST_PLACED = 6_000
+"""How many buffers the search places for each order that it begins with, a limit of its time: large programs get fewer
+moves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +24,11 @@ class Span:
     bytes: int
     first: int
     last: int
+
+    @property
+    def moments(self) -> int:
+        """How long it is alive."""
+        return self.last - self.first + 1
 
 
 def most_alive(spans: Sequence[Span]) -> int:
@@ -70,8 +73,8 @@ class _Beside:
 
 ORDERS: tuple[Callable[[Span], tuple[int, ...]], ...] = (
     lambda span: (-span.bytes, span.first),
-    lambda span: (-span.bytes * (span.last - span.first + 1),),
-    lambda span: (span.first - span.last, -span.bytes),
+    lambda span: (-span.bytes * span.moments,),
+    lambda span: (-span.moments, -span.bytes),
     lambda span: (span.first, -span.bytes),
 )
 """Large ones first, what takes most room and time first, long lives first, and as they come."""
@@ -87,7 +90,7 @@ def _search(
 ) -> list[int]:
     """The best placement met on the way from an order and its offsets, `best` unless there is a better one."""
     order = list(order)
-    for _ in range(min(MOVES, PUT_DOWN // len(spans))):
+    for _ in range(MOST_PLACED // len(spans)):
         top = _top(spans, offsets)
         place = next(k for k, n in enumerate(order) if offsets[n] + spans[n].bytes == top)
         if place == 0:

@@ -11,25 +11,23 @@ With random w, growth is about 7; random data is off by twice as much as the pro
 beside the one that it shares sums with is off by as much as that one: such constants are left alone.
 
 Times. Products by the price of contractions, or the constant by the bandwidth of where it lies where that takes longer;
-the sums by the instructions of their definitions (ops/strassen.py), or by the bandwidth of what is between kernels.
+the sums as their templates price them (plan/transforms/strassen.py).
 Products of few rows are bound by the constant's way, which is longer: they do not gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Expr, Var
 from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
 from tilewright.plan.price import margin
 from tilewright.plan.price.contraction import Sums, best, seconds
-from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
+from tilewright.plan.price.transfer import level_of, memory, read_seconds
+from tilewright.plan.price.transforms import Halves, strassen_seconds
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -85,26 +83,9 @@ def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
     products = _multiply(whole, 1, target) + _multiply(differences, 1 if stored else 2, target)
     size = f32.bytes * half.depth * half.columns
     level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
-    sums = _sums_seconds(half, target) + 3 * target.core.kernel_seconds
+    pairs = half.number * half.rows
+    sums = strassen_seconds(Halves(pairs, half.depth), Halves(pairs, half.columns), target) + target.core.kernel_seconds
     return max(products, read_seconds(size * read, level, target)) + sums
-
-
-def _sums_seconds(half: Sizes, target: Target) -> float:
-    """The time of the sums of blocks and of products, from the cache that holds them."""
-    core, pairs = target.core, half.number * half.rows
-    blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
-    before, behind = (_instructions(terms) for terms in (input_terms(blocks[:4]), output_terms(blocks)))
-    each = (len(blocks) * core.store_cycles + 4 * core.load_cycles + before * core.add_cycles) * half.depth
-    each += (len(blocks) * core.load_cycles + 4 * core.store_cycles + behind * core.add_cycles) * half.columns
-    taken = pairs * each / target.lanes(f32) / core.hertz
-    between = [f32.bytes * len(blocks) * pairs * extent for extent in (half.depth, half.columns)]
-    moved = write_seconds(between[0], level_of(between[0], target), target)
-    moved += read_seconds(between[1], level_of(between[1], target), target)
-    return max(taken, moved)
-
-
-def _instructions(terms: Sequence[Expr]) -> int:
-    return len({e for term in terms for e in preorder(term) if not isinstance(e, Var)})
 
 
 def half_columns(columns: int, target: Target) -> int:

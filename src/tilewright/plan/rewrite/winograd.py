@@ -20,24 +20,22 @@ what lies between the kernels where that takes longer.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import DType, bf16, f32
-from tilewright.expr.nodes import Const, Expr, Mul, Var
-from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
+from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transformed_parts
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
 from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.margin import MARGIN
-from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import level_of, memory, read_seconds, write_seconds
+from tilewright.plan.price.transfer import memory, read_seconds
+from tilewright.plan.price.transforms import Tiling
 from tilewright.plan.rewrite.precision import fits, pair_seconds
+from tilewright.plan.transforms.winograd import transform_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
@@ -66,6 +64,10 @@ class Sizes:
     def tiles(self, size: int) -> tuple[int, int]:
         """The tiles along height and width."""
         return -(-self.height // size), -(-self.width // size)
+
+    def tiled(self, tiles: Tiles, channels: int, bytes_each: int) -> Tiling:
+        """The tiles of so many channels, the factors or sums of which have so many bytes each."""
+        return Tiling(tiles.size, self.stride, self.images, channels, *self.tiles(tiles.size), bytes_each)
 
     @property
     def convolution(self) -> Convolution:
@@ -150,35 +152,7 @@ def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) 
     sums = Sums(number, sizes.outputs, sizes.inputs, products, instruction=instruction)
     multiply = seconds(sums, best(sums, target), target)
     filters = read_seconds(bytes_each * products * sizes.inputs * sizes.outputs, memory(target), target)
-    read, write = (cycles / target.core.hertz for cycles in _transform_cycles(sizes, tiles, number, target))
-    before, behind = (products * number * n for n in (bytes_each * sizes.inputs, f32.bytes * sizes.outputs))
-    level = level_of(before + behind, target)
-    transforms = max(read, write_seconds(before, level, target)) + max(write, read_seconds(behind, level, target))
-    return max(multiply, filters) + transforms + 2 * target.core.kernel_seconds
-
-
-def _transform_cycles(sizes: Sizes, tiles: Tiles, number: int, target: Target) -> tuple[float, float]:
-    """Cycles of the input transform, in vectors of tiles, and of the output transform, in vectors of channels: rows
-    first, then columns, with what is between on the stack."""
-    core, lanes, size = target.core, target.lanes(f32), tiles.size
-    edge, step = edge_of(size, sizes.stride), size * sizes.stride
-    load, store, add = core.load_cycles, core.store_cycles, core.add_cycles
-    taken = _instructions(input_terms(size, sizes.stride, _variables(edge)))
-    made = _instructions(output_terms(size, sizes.stride, _variables(edge)))
-    padding = step * step * (load + store)
-    rows = step * (edge * (load + store) + taken * add)
-    columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
-    of_tiles = -(-number // lanes) * sizes.inputs * (padding + rows + columns)
-    rows = edge * (edge * load + made * add + size * store)
-    columns = size * (edge * load + made * add + size * store)
-    of_channels = -(-sizes.outputs // lanes) * number * (rows + columns)
-    return of_tiles, of_channels + transpose_cycles(number * size * size * sizes.outputs, target)
-
-
-def _variables(count: int) -> Sequence[Expr]:
-    return [Var(f"d{n}", f32, None) for n in range(count)]
-
-
-def _instructions(terms: Sequence[Expr]) -> int:
-    """The instructions of sums, products fused into them."""
-    return sum(not isinstance(e, Const | Var | Mul) for e in {e for term in terms for e in preorder(term)})
+    before = sizes.tiled(tiles, sizes.inputs, bytes_each)
+    behind = sizes.tiled(tiles, sizes.outputs, f32.bytes)
+    between = replace(before, beside=behind.products), replace(behind, beside=before.products)
+    return max(multiply, filters) + transform_seconds(*between, target)

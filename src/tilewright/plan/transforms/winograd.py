@@ -1,8 +1,8 @@
-"""The schedules of Winograd's transforms: tiles in lanes on the way in, channels on the way out; stages meet on stack.
+"""The templates of Winograd's transforms: tiles in lanes on the way in, channels on the way out; stages meet on stack.
 
-    for n, c:                                               input; where planes meet in the cache, c in few channels
+    for n, c:                                               input; or for groups of channels, c in each of them
       padded = the channel with its zeros
-      half = Bᵀ d                                           of all rows of tiles; in large channels, of one
+      half = Bᵀ d                                           of all rows of tiles, or of one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
 
     for n, vectors of channels, rows of tiles:              output
@@ -16,108 +16,153 @@ Where a loop is no multiple of the lanes, its last vector is moved back: what it
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.linear import affine_in, plus, polynomial
-from tilewright.expr.nodes import Const, Le, Lt, Select, Var
-from tilewright.loops.edit import blocks
-from tilewright.loops.nodes import Block, Function, Store
+from tilewright.expr.nodes import Const, Expr, Le, Lt, Select, Var
+from tilewright.loops.edit import loads, loops_around
+from tilewright.loops.nodes import Block, Store
+from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.loops import cut_at
-from tilewright.schedule.find import find_block, find_buffer, find_loop
+from tilewright.plan.price.transforms import Tiling, winograd_input_seconds, winograd_output_seconds
+from tilewright.plan.template import Template
+from tilewright.plan.tile.loops import cut_at, extent
+from tilewright.plan.tile.nest import MANY
+from tilewright.schedule.find import find_block
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.predicates import conjuncts
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.scopes import LARGEST
 from tilewright.target import Target
-
-CHANNEL_ELEMENTS = 8 * 1024
-"""The largest channel that is padded as a whole; of larger ones, only the rows of a row of tiles."""
-
-CHANNELS = 8
-"""The channels that write a few planes of products together where all planes of one would begin in the same sets of the
-first cache: 16 tiles of 256 channels are planes of 16 KiB, of which each store would wait for the one before."""
-
-ROWS_ELEMENTS = 6 * 1024
-"""The largest channel of which all rows are transformed before the columns: then five or six planes of products are
-written at a time, not 25 or 36, which drive each other out of the caches."""
+from tilewright.types.scopes import Scope
 
 
-def schedule_winograd(function: Function, target: Target) -> Schedule | None:
-    """The schedule of a kernel with one of the transforms; None for any other."""
-    names = {b.name for b in blocks(function.body)}
-    if "winograd_input" in names and _has_points(function):
-        return _input(Schedule(function), target)
-    if "winograd_output" in names and _has_points(function) and _has_whole_tiles(function):
-        return _output(Schedule(function), target)
-    return None
+class Held(Enum):
+    """What is transformed along its rows before its columns are: all of a channel; or a row of tiles, of a channel that
+    is padded before, or that is padded with each."""
+
+    CHANNEL = "channel"
+    ROW = "row of a padded channel"
+    PADDED_ROW = "padded row"
 
 
-def _has_points(function: Function) -> bool:
-    """Whether no dimension is known to be 0."""
-    return not any(isinstance(e, Const) and e.value == 0 for b in function.params for e in b.shape)
+@dataclass(frozen=True, slots=True)
+class InputChoice:
+    """Vectors of `lanes`; what is `held` between the stages; and how many channels write a few planes of products
+    together, of which each is in as many sets of the first cache as one alone."""
+
+    lanes: int
+    held: Held
+    together: int = 1
 
 
-def _has_whole_tiles(function: Function) -> bool:
-    """Whether the output is a tile high and wide, and has more than one, and more than one channel: loops of a single
-    iteration are none."""
-    *_, height, width = function.params[-1].shape
-    _, size, tiles, _, channels = map(known, find_buffer(function, "whole").shape)
-    return min(known(height), known(width)) >= size and min(tiles, channels) > 1
+@dataclass(frozen=True, slots=True)
+class OutputChoice:
+    """Vectors of `lanes` channels, and of positions when the result is stored."""
+
+    lanes: int
 
 
-def _input(s: Schedule, target: Target) -> Schedule:
-    """The steps for the input transform."""
-    _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
-    jo, ji = s.split(j, _lanes(s, j, target), tail="shift")
-    at_once = _elements(s, "winograd_rows") <= ROWS_ELEMENTS
-    if at_once and _planes_meet(s, target):
-        c, inner = s.split(c, CHANNELS, tail="clip")
-        s.reorder(p, inner, i, jo, q, *woven, ji)
-    elif at_once:
-        s.reorder(p, i, jo, q, *woven, ji)
-    else:
-        s.reorder(p, jo, q, *woven, ji)
-    s.vectorize(ji)
-    for loop in (q, *woven):
-        s.unroll(loop)
-    s.compute_at("winograd_rows", c if at_once else i)
-    channel = s.get_loops("winograd_rows")[-4] if at_once else c
-    s.compute_at("winograd_pad", channel if _elements(s, "winograd_pad") <= CHANNEL_ELEMENTS else i)
-    for buffer in ("half", "padded"):
-        s.compact(buffer)
-        s.set_scope(buffer, "stack")
-    row, column = s.get_loops("winograd_rows")[-2:]
-    wo, wi = s.split(column, _lanes(s, column, target), tail="shift")
-    s.reorder(wo, row, wi)
-    s.vectorize(wi)
-    s.unroll(row)
-    _pad(s, target)
-    return s
+@dataclass(frozen=True, slots=True)
+class InputTiles:
+    """The tiles of an input transform, and whether the number of channels is known."""
+
+    tiles: Tiling
+    any_channels: bool = False
 
 
-def _planes_meet(s: Schedule, target: Target) -> bool:
-    """Whether the planes of products begin in so few sets of the first cache that a line of each finds no room."""
-    _, planes, channels, *_ = shape = s.func.params[-1].shape
-    apart = math.prod(map(known, shape[2:])) * s.func.params[-1].dtype.bytes
-    return isinstance(channels, Const) and target.caches[0].room(apart) < known(planes)
+class WinogradInput(Template[InputTiles, InputChoice]):
+    """Kernels with an input transform."""
+
+    name = "winograd input"
+    choice = InputChoice
+    whole = True
+
+    def recognise(self, facts: Facts) -> InputTiles | None:
+        if "winograd_input" not in facts.names or not _has_points(facts):
+            return None
+        block = find_block(facts.function, "winograd_input")
+        n, c, rows, columns, edge, _, *woven = _extents(facts, block)
+        (padded,) = {ld.buffer for ld in loads(find_block(facts.function, "winograd_rows"))}
+        step = known(padded.shape[-1]) // (known(columns) + 1)
+        assert isinstance(block.body, Store)
+        size, stride = next((step // n, n) for n in (1, 2) if (step // n - 1) * n + 3 == known(edge))
+        channels = known(c) * (known(woven[0]) if woven else 1)
+        made = block.body.buffer.dtype.bytes
+        tiles = Tiling(size, stride, known(n), channels, known(rows), known(columns), made)
+        return InputTiles(tiles, not isinstance(c, Const))
+
+    def choices(self, shape: InputTiles, target: Target) -> Iterator[InputChoice]:
+        return _input_choices(shape, target)
+
+    def price(self, choice: InputChoice, shape: InputTiles, target: Target) -> float:
+        return _input_seconds(choice, shape.tiles, target)
+
+    def apply(self, s: Schedule, shape: InputTiles, choice: InputChoice) -> Schedule:
+        _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
+        jo, ji = s.split(j, _lanes(s, j, choice.lanes), tail="shift")
+        if choice.together > 1:
+            c, inner = s.split(c, choice.together, tail="clip")
+            s.reorder(p, inner, i, jo, q, *woven, ji)
+        else:
+            s.reorder(p, *([i] if choice.held is Held.CHANNEL else []), jo, q, *woven, ji)
+        s.vectorize(ji)
+        for loop in (q, *woven):
+            s.unroll(loop)
+        s.compute_at("winograd_rows", c if choice.held is Held.CHANNEL else i)
+        channel = s.get_loops("winograd_rows")[-4] if choice.held is Held.CHANNEL else c
+        s.compute_at("winograd_pad", i if choice.held is Held.PADDED_ROW else channel)
+        for buffer in ("half", "padded"):
+            s.compact(buffer)
+            s.set_scope(buffer, "stack")
+        row, column = s.get_loops("winograd_rows")[-2:]
+        wo, wi = s.split(column, _lanes(s, column, choice.lanes), tail="shift")
+        s.reorder(wo, row, wi)
+        s.vectorize(wi)
+        s.unroll(row)
+        _pad(s, choice.lanes)
+        return s
 
 
-def _elements(s: Schedule, block: str) -> int:
-    """The elements that a block, over images and channels first, computes of a channel."""
-    return math.prod(known(extent_of(find_loop(s.func, loop))) for loop in s.get_loops(block)[2:])
+def _input_choices(shape: InputTiles, target: Target) -> Iterator[InputChoice]:
+    """The ways to run an input transform: of channels one, two, four and so on, as far as there is room on the stack,
+    and threads can share them evenly."""
+    t, lanes, room = shape.tiles, target.lanes(f32), LARGEST[Scope.STACK]
+    together = 1
+    while together * t.half <= room and (together == 1 or t.channels // together >= MANY):
+        yield InputChoice(lanes, Held.CHANNEL, together)
+        together *= 2
+        if shape.any_channels:
+            break
+    if t.padded <= room:
+        yield InputChoice(lanes, Held.ROW)
+    yield InputChoice(lanes, Held.PADDED_ROW)
 
 
-def _pad(s: Schedule, target: Target) -> None:
+def _input_seconds(choice: InputChoice, tiles: Tiling, target: Target) -> float:
+    together = choice.together if choice.held is Held.CHANNEL else 0
+    return winograd_input_seconds(tiles, choice.lanes, together, choice.held is not Held.PADDED_ROW, target)
+
+
+def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
+    """The time of both transforms around products, each in the cheapest way."""
+    read = min(_input_seconds(c, before, target) for c in _input_choices(InputTiles(before), target))
+    return read + winograd_output_seconds(behind, target.lanes(f32), target)
+
+
+def _pad(s: Schedule, lanes: int) -> None:
     """The image is copied in vectors, apart from the zeros around it."""
     block = find_block(s.func, "winograd_pad")
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
     for part in cut_at(s, column, columns):
-        lanes = _lanes(s, part, target)
-        if lanes > 1:
-            s.vectorize(s.split(part, lanes, tail="shift")[1])
+        width = _lanes(s, part, lanes)
+        if width > 1:
+            s.vectorize(s.split(part, width, tail="shift")[1])
     cut_at(s, row, rows)
 
 
@@ -135,30 +180,50 @@ def _edges(block: Block, axis: Var) -> list[int]:
     return sorted(places - {0})
 
 
-def _output(s: Schedule, target: Target) -> Schedule:
-    """The steps for the output transform and its epilogue."""
-    block = _with_epilogue(s)
-    _, o, h, _ = loops = s.get_loops(block)
-    size, lanes = known(find_buffer(s.func, "whole").shape[1]), _lanes(s, o, target)
-    vectors, o = s.split(o, lanes, tail="shift")
-    rows, a = s.split(h, size, tail="mask")
-    s.reorder(vectors, rows, o, a, loops[-1])
-    s.compute_at("winograd_tiles", rows)
-    s.compact("whole")
-    *_, a, t, b, lane = s.get_loops("winograd_tiles")
-    s.reorder(t, a, b, lane)
-    s.vectorize(lane)
-    s.unroll(b)
-    s.compute_at("winograd_columns", t)
-    *_, a, q, lane = s.get_loops("winograd_columns")
-    s.reorder(q, a)
-    s.vectorize(lane)
-    s.unroll(a)
-    s.compact("half")
-    for buffer in ("half", "whole"):
-        s.set_scope(buffer, "stack")
-    store_transposed(s, block, rows, target.lanes(f32))
-    return s
+class WinogradOutput(Template[Tiling, OutputChoice]):
+    """Kernels with an output transform of which the result is a tile high and wide."""
+
+    name = "winograd output"
+    choice = OutputChoice
+    whole = True
+
+    def recognise(self, facts: Facts) -> Tiling | None:
+        if "winograd_output" not in facts.names or not _has_points(facts):
+            return None
+        n, size, edge, tiles, channels = map(known, _extents(facts, find_block(facts.function, "winograd_columns")))
+        *_, height, width = map(known, facts.function.params[-1].shape)
+        if min(height, width) < size or min(tiles, channels) < 2:
+            return None  # loops of a single iteration are none
+        return Tiling(size, 1 if edge == size + 2 else 2, n, channels, 1, tiles)
+
+    def choices(self, shape: Tiling, target: Target) -> Iterator[OutputChoice]:
+        yield OutputChoice(target.lanes(f32))
+
+    def price(self, choice: OutputChoice, shape: Tiling, target: Target) -> float:
+        return winograd_output_seconds(shape, choice.lanes, target)
+
+    def apply(self, s: Schedule, shape: Tiling, choice: OutputChoice) -> Schedule:
+        block = _with_epilogue(s)
+        _, o, h, _ = loops = s.get_loops(block)
+        vectors, o = s.split(o, _lanes(s, o, choice.lanes), tail="shift")
+        rows, a = s.split(h, shape.size, tail="mask")
+        s.reorder(vectors, rows, o, a, loops[-1])
+        s.compute_at("winograd_tiles", rows)
+        s.compact("whole")
+        *_, a, t, b, lane = s.get_loops("winograd_tiles")
+        s.reorder(t, a, b, lane)
+        s.vectorize(lane)
+        s.unroll(b)
+        s.compute_at("winograd_columns", t)
+        *_, a, q, lane = s.get_loops("winograd_columns")
+        s.reorder(q, a)
+        s.vectorize(lane)
+        s.unroll(a)
+        s.compact("half")
+        for buffer in ("half", "whole"):
+            s.set_scope(buffer, "stack")
+        store_transposed(s, block, rows, choice.lanes)
+        return s
 
 
 def _with_epilogue(s: Schedule) -> str:
@@ -175,9 +240,18 @@ def _with_epilogue(s: Schedule) -> str:
     return last
 
 
-def _lanes(s: Schedule, loop: Var, target: Target) -> int:
-    """The lanes for a loop: as many as f32 has, or as fit once."""
-    extent, lanes = known(extent_of(find_loop(s.func, loop))), target.lanes(f32)
-    while lanes > extent:
+def _has_points(facts: Facts) -> bool:
+    """Whether no dimension is known to be 0."""
+    return not any(isinstance(e, Const) and e.value == 0 for b in facts.function.params for e in b.shape)
+
+
+def _extents(facts: Facts, block: Block) -> list[Expr]:
+    """The extents of the loops around a block."""
+    return [extent_of(loop) for loop in loops_around(facts.function.body, block)]
+
+
+def _lanes(s: Schedule, loop: Var, lanes: int) -> int:
+    """The lanes for a loop: as many as there are, or as fit once."""
+    while lanes > extent(s, loop):
         lanes //= 2
     return lanes

@@ -1,4 +1,4 @@
-"""The handlers of ONNX operators, one file per family: `find_handler` finds one, all of them being registered."""
+"""The handlers of ONNX operators, one file per family: all are registered in `HANDLERS` once this is imported."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tilewright.frontends.onnx.operators import (
     signal,
     softmax,
 )
-from tilewright.frontends.onnx.registry import find_handler
+from tilewright.frontends.onnx.registry import HANDLERS
 
 __all__ = [
+    "HANDLERS",
     "activation",
     "control",
     "convolution",
     "elementwise",
-    "find_handler",
     "gather",
     "matmul",
     "movement",

@@ -7,9 +7,10 @@ import math
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import AnyInt, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 
 @handles("LeakyRelu")

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.repeat import scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 if TYPE_CHECKING:
     from onnx import GraphProto
@@ -26,13 +27,13 @@ FEW_STEPS = 8
 
 
 @handles("If")
-def if_(b: Emit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
+def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
     """The branch that the condition takes, where it is known; else both, if that is safe, and a selection."""
     taken = truth(cond)
     if taken is not None:
-        return tuple(b.importer.body(then_branch if taken else else_branch, []))
+        return tuple(b.model.body(then_branch if taken else else_branch, []))
     before = len(b.graph.nodes)
-    results = [b.importer.body(branch, []) for branch in (then_branch, else_branch)]
+    results = [b.model.body(branch, []) for branch in (then_branch, else_branch)]
     for pair in zip(*results, strict=True):
         if pair[0].shape != pair[1].shape or pair[0].dtype is not pair[1].dtype:
             raise Unsupported("the branches of an If with a condition from data must give tensors of the same type")
@@ -48,7 +49,7 @@ _UNSAFE = frozenset(("size", "require", "checked_indices", "compact"))
 
 @handles("Loop")
 def loop(
-    b: Emit, trips: Tensor | None = None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
+    b: OnnxEmit, trips: Tensor | None = None, cond: Tensor | None = None, *initial: Tensor, body: GraphProto
 ) -> tuple[Tensor, ...]:
     """The body repeated; its first output says whether to go on, the next are carried, the others are stacked."""
     most = None
@@ -69,7 +70,7 @@ def loop(
     while going and (most is None or steps < most):
         if steps >= MOST_STEPS:
             raise Unsupported(f"a Loop of more than {MOST_STEPS} steps is not supported")
-        proceed, *rest = b.importer.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
+        proceed, *rest = b.model.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
         carried = rest[: len(carried)]
         for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
             stack.append(b.unsqueeze(tensor, [0]))
@@ -82,13 +83,13 @@ def loop(
     return *carried, *(b.concat(stack, 0) for stack in stacks)
 
 
-def _condition(b: Emit, value: bool) -> Tensor:
+def _condition(b: OnnxEmit, value: bool) -> Tensor:
     return b.scalar(value, dtypes.bool_)
 
 
 @handles("Scan", since=9)
 def scan(
-    b: Emit,
+    b: OnnxEmit,
     *inputs: Tensor,
     body: GraphProto,
     num_scan_inputs: int,
@@ -129,14 +130,14 @@ def _first(axis: int, rank: int) -> list[int]:
     return [axis, *(d for d in range(rank) if d != axis)]
 
 
-def _moved(b: Emit, x: Tensor, axis: int) -> Tensor:
+def _moved(b: OnnxEmit, x: Tensor, axis: int) -> Tensor:
     """A tensor with its first dimension at another place."""
     order = _first(b.axis(axis, x.rank), x.rank)
     return b.transpose(x, [order.index(d) for d in range(x.rank)])
 
 
 def _scanned(
-    b: Emit,
+    b: OnnxEmit,
     body: GraphProto,
     states: list[Tensor],
     sequences: Sequence[Tensor],
@@ -149,10 +150,10 @@ def _scanned(
     stacks: list[list[Tensor]] = [[] for _ in range(outputs)]
     for step in range(steps):
         slices = [
-            at(b, x, axis, steps - 1 - step if reverse else step)
+            b.pick(x, axis, steps - 1 - step if reverse else step)
             for x, axis, reverse in zip(sequences, axes, back, strict=True)
         ]
-        results = b.importer.body(body, [*states, *slices])
+        results = b.model.body(body, [*states, *slices])
         states = results[: len(states)]
         for stack, tensor in zip(stacks, results[len(states) :], strict=True):
             stack.append(tensor)
@@ -169,14 +170,9 @@ def steps_of(x: Tensor, axis: int, what: str) -> int:
     return int(extent.value)
 
 
-def at(b: Emit, x: Tensor, axis: int, place: int) -> Tensor:
-    """The slice of `x` at one place of an axis, without that axis."""
-    return b.squeeze(b.narrow(x, axis, place, 1), [axis])
-
-
 @handles("Scan", until=8)
 def scan_batched(
-    b: Emit,
+    b: OnnxEmit,
     lengths: Tensor | None = None,
     *inputs: Tensor,
     body: GraphProto,
@@ -190,7 +186,7 @@ def scan_batched(
     rows = [
         scan(
             b,
-            *(at(b, x, 0, sample) for x in inputs),
+            *(b.pick(x, 0, sample) for x in inputs),
             body=body,
             num_scan_inputs=num_scan_inputs,
             scan_input_directions=directions,

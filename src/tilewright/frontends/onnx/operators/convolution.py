@@ -10,10 +10,11 @@ from tilewright.expr.build import maximum
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
-from tilewright.frontends.onnx.emit import Emit
-from tilewright.frontends.onnx.reading import Size
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.reading import Size
+from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
 
 AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.registry import AnyInt, AnyInts, Floats, handles
 from tilewright.frontends.onnx.tensors import ELEMENTS
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 if TYPE_CHECKING:
     from onnx import TensorProto
@@ -170,7 +172,7 @@ def cast_like(b: Emit, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode
 
 @handles("Constant")
 def constant(
-    b: Emit,
+    b: OnnxEmit,
     *,
     value: TensorProto | None = None,
     value_float: float | None = None,
@@ -179,7 +181,7 @@ def constant(
     value_ints: AnyInts | None = None,
 ) -> Tensor:
     if value is not None:
-        return b.of_array(b.tensor_data(value), "constant")
+        return b.of_array(b.model.tensor_data(value), "constant")
     numbers = [
         (value_float, np.float32), (value_floats, np.float32), (value_int, np.int64), (value_ints, np.int64),
     ]  # fmt: skip

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
 

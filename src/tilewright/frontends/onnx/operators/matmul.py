@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import handles
-from tilewright.frontends.onnx.values import Tensor
 
 
 @handles("MatMul")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.pooling import norm_of, powers
 from tilewright.frontends.onnx.operators.reduction import mean_over
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 
 def moments(b: Emit, x: Tensor, axes: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,7 +80,7 @@ def instance_normalization(b: Emit, x: Tensor, scale: Tensor, bias: Tensor, *, e
 
 @handles("GroupNormalization")
 def group_normalization(
-    b: Emit, x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
+    b: OnnxEmit, x: Tensor, scale: Tensor, bias: Tensor, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Tensor:
     """Groups of channels normalised over channels and space; before opset 21 scale and bias are for each group."""
     if num_groups < 1:

@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from tilewright.expr.build import less, select
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import simplify
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Number, Tensor
 from tilewright.frontends.onnx.operators.convolution import Windows, padded, windows
 from tilewright.frontends.onnx.operators.reduction import mean_over
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Number, Tensor, Unsupported
 from tilewright.graph.op import LARGEST
 from tilewright.ops.scatter import Reduction
 

@@ -7,12 +7,13 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.matmul import matrix_product
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 
 def saturated(b: Emit, x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr import dtypes
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.loop import Loop
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators import activation
-from tilewright.frontends.onnx.operators.control import at
-from tilewright.frontends.onnx.operators.repeat import Loop
 from tilewright.frontends.onnx.registry import Floats, Strs, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 Function = Callable[[Emit, Tensor], Tensor]
 Cell = Callable[["Layer", Tensor, list[Tensor]], list[Tensor]]
@@ -34,7 +34,7 @@ class Layer:
     hidden: int
     clip: float | None
 
-    def inside(self, loop: Loop) -> Layer:
+    def inside(self, loop: Loop[Emit]) -> Layer:
         """The layer as the steps of a scan see it; they have no use for what the input's part is made of."""
         r = loop.whole(self.r)
         state_bias, peepholes = (None if t is None else loop.whole(t) for t in (self.state_bias, self.peepholes))
@@ -179,7 +179,7 @@ def _recurrent(
     for d in range(1 + both):
         layer = _layer(b, d, count, w, r, bias, peepholes, settings, hidden[2])
         empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
-        start = [empty if s is None else at(b, s, 0, d) for s in initial]
+        start = [empty if s is None else b.pick(s, 0, d) for s in initial]
         rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
     everything = b.concat([b.unsqueeze(row[0], [1]) for row in rows], 1)
     last = [b.concat([b.unsqueeze(s, [0]) for s in kind], 0) for kind in zip(*(row[1] for row in rows), strict=True)]
@@ -204,13 +204,13 @@ def _layer(
     names = settings.activations[direction * each : (direction + 1) * each]
     input_bias = state_bias = None
     if bias is not None:
-        whole, size = at(b, bias, 0, direction), count * hidden
+        whole, size = b.pick(bias, 0, direction), count * hidden
         input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
         if not settings.inner_bias:
             input_bias, state_bias = input_bias + state_bias, None
-    peep = None if peepholes is None else at(b, peepholes, 0, direction)
+    peep = None if peepholes is None else b.pick(peepholes, 0, direction)
     functions = _functions(names, settings.alpha, settings.beta)
-    rows, columns = at(b, w, 0, direction), at(b, r, 0, direction)
+    rows, columns = b.pick(w, 0, direction), b.pick(r, 0, direction)
     return Layer(b, rows, columns, input_bias, state_bias, peep, functions, hidden, settings.clip)
 
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 
 from tilewright.expr.build import equal, select
 from tilewright.expr.nodes import Expr, Or, const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.permute import permuted
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 Over = Callable[[Emit, Tensor, Sequence[int], bool], Tensor]
 

@@ -14,9 +14,10 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Expr, const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import Floats, Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 from tilewright.graph.op import LARGEST
 
 _POLICIES = ("stretch", "not_larger", "not_smaller")

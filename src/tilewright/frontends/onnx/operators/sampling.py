@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
 from tilewright.expr.nodes import Const, Expr
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.reading import Size
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.softmax import product
-from tilewright.frontends.onnx.reading import Size
 from tilewright.frontends.onnx.registry import handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
 _CUBIC = -0.75
@@ -123,7 +125,7 @@ def _gathered(b: Emit, x: Tensor, lines: Sequence[_Line]) -> Tensor:
 
 @handles("RoiAlign")
 def roi_align(
-    b: Emit,
+    b: OnnxEmit,
     x: Tensor,
     rois: Tensor,
     batch: Tensor,

@@ -10,11 +10,13 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less_equal, maximum, select
 from tilewright.expr.nodes import Const, Expr, Or, Var, const
 from tilewright.expr.simplify import Facts, simplify
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import AnyInt, Ints, handles
-from tilewright.frontends.onnx.values import Tensor, Unsupported
 from tilewright.graph.op import LARGEST
 
 if TYPE_CHECKING:
@@ -181,11 +183,11 @@ def _unmarked_at(positions: Sequence[Expr], marks: Sequence[Expr], values: Seque
 
 
 @handles("ConstantOfShape")
-def constant_of_shape(b: Emit, shape: Tensor, *, value: TensorProto | None = None) -> Tensor:
+def constant_of_shape(b: OnnxEmit, shape: Tensor, *, value: TensorProto | None = None) -> Tensor:
     dims = b.sizes(shape, "the shape of ConstantOfShape", 0, LARGEST)
     if value is None:
         return b.full(dims, 0.0, dtypes.f32)
-    data = b.of_array(b.tensor_data(value))
+    data = b.of_array(b.model.tensor_data(value))
     if data.array is None or data.array.size != 1:
         raise b.error("the value of ConstantOfShape must have one element")
     return b.full(dims, data.array.reshape(-1)[0].item(), data.dtype)

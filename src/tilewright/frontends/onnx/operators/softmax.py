@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.expr.nodes import Expr, const
-from tilewright.frontends.onnx.emit import Emit
+from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import handles
-from tilewright.frontends.onnx.values import Tensor
 
 
 def softmax_along(b: Emit, x: Tensor, axis: int) -> Tensor:

@@ -1,8 +1,8 @@
 """Tensors whose elements are known as expressions: the sizes, axes and indices that a model computes with.
 
 A content is a NumPy array of objects: `i64` expressions for the elements of integer tensors, truth values for bool
-tensors, and expressions of their own type for floats. What ONNX models do between `Shape` and `Reshape` is computed
-here while the model is read, so that the compiled program has shapes instead of arithmetic.
+tensors, and expressions of their own type for floats. What models do between asking for a shape and reshaping by it is
+computed here while the model is read, so that the compiled program has shapes instead of arithmetic.
 
 Only small tensors have a content: at most `MOST_INTEGERS` elements, for floats `MOST_FLOATS`.
 """

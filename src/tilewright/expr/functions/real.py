@@ -9,7 +9,12 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Add, BitAnd, BitXor, Const, Expr, Mul, Shl, Shr, binary, call, const
-from tilewright.lower.loops import polynomials as table
+
+# ln(2): the product of the first part and an exponent is exact
+LN2_32 = (0.693145751953125, 1.428606765330187e-06)
+
+# ln(2): the product of the first part and an exponent is exact
+LN2_64 = (0.6931471803691238, 1.9082149292705877e-10)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Real:
 
     @property
     def ln2(self) -> tuple[float, float]:
-        return table.LN2_64 if self.is_double else table.LN2_32
+        return LN2_64 if self.is_double else LN2_32
 
     def number(self, value: float) -> Const:
         return const(value, self.dtype)

@@ -1,4 +1,4 @@
-"""What the importer knows of one ONNX value: its type, its content where that is small and known, and its graph value.
+"""What is known of one value of a model: its type, its content where that is small and known, and its graph value.
 
 A `Tensor` whose content is known enters the graph only when it is used as data. Python's operators on tensors add
 element-wise operators to the graph (`(x - mean) * scale`); numbers take the type of the tensor beside them.
@@ -7,32 +7,24 @@ element-wise operators to the graph (`(x - mean) * scale`); numbers take the typ
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
-from tilewright.frontends.onnx.contents import Content
+from tilewright.frontends.build.contents import Content
 from tilewright.graph.nodes import Value
-
-if TYPE_CHECKING:
-    from tilewright.frontends.onnx.emit import Emit
 
 Number = int | float | bool
 
 
-class Unsupported(Exception):
-    """Raised by a handler for what it does not support: `why` in the user's terms. The importer collects these."""
+class Arithmetic(Protocol):
+    """What tensors need to be computed with: the builder that they are of."""
 
-    def __init__(self, why: str, fix: str | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.fix = fix
-
-
-class AlreadyReported(Exception):
-    """A value is missing because of a problem that is already in the list."""
+    def map(self, name: str, *inputs: Tensor | Number) -> Tensor:
+        """An element-wise operator; numbers take the type of the first tensor among the inputs."""
+        ...
 
 
 class Tensor:
@@ -42,7 +34,7 @@ class Tensor:
 
     def __init__(
         self,
-        emit: Emit,
+        emit: Arithmetic,
         dtype: DType,
         shape: tuple[Expr, ...],
         *,

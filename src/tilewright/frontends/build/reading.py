@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import Self
 
 from tilewright.expr import dtypes
 from tilewright.expr.build import equal, less_equal, select
 from tilewright.expr.nodes import And, Const, Expr, const
 from tilewright.expr.simplify import simplify
-from tilewright.frontends.onnx import contents
-from tilewright.frontends.onnx.values import Tensor, Unsupported
+from tilewright.frontends.build import contents
+from tilewright.frontends.build.names import symbol_name
+from tilewright.frontends.build.problems import Unsupported
+from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 from tilewright.report.errors import UserError
-
-if TYPE_CHECKING:
-    from tilewright.frontends.onnx.importer import Importer
 
 Size = Expr | int
 
@@ -26,28 +26,31 @@ MOST = int(dtypes.i64.max)
 
 
 class Reading:
-    """The graph being built, and the node being read: its opset version and which of its outputs are wanted."""
+    """The graph being built, and the node being read: which of its outputs are wanted."""
 
-    def __init__(self, graph: GraphBuilder, importer: Importer) -> None:
+    def __init__(self, graph: GraphBuilder) -> None:
         self.graph = graph
-        self.importer = importer
-        self.opset = 0
         self.wanted: tuple[bool, ...] = (True,)
+
+    def within(self, graph: GraphBuilder) -> Self:
+        """The builder of another function, of the same node of the same model."""
+        inner = copy.copy(self)
+        inner.graph = graph
+        return inner
 
     def wants(self, output: int) -> bool:
         """Whether the node being read has a use for its output number `output`."""
         return output < len(self.wanted) and self.wanted[output]
 
     @contextmanager
-    def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:
-        """Operators added inside come from the ONNX node `source`."""
-        before = self.opset, self.wanted
-        self.opset, self.wanted = opset, wanted
+    def at(self, source: str, wanted: tuple[bool, ...] = (True,)) -> Iterator[None]:
+        """Operators added inside come from the model's node `source`, whose `wanted` outputs have a use."""
+        before, self.wanted = self.wanted, wanted
         try:
             with self.graph.at(source):
                 yield
         finally:
-            self.opset, self.wanted = before
+            self.wanted = before
 
     def error(self, why: str, fix: str | None = None) -> UserError:
         """The error for a node that contradicts itself or its inputs."""
@@ -86,7 +89,7 @@ class Reading:
         wide = self.graph.op("reshape", x.value, shape=(count,))
         if x.dtype is not dtypes.i64:
             wide = self.graph.op("cast", wide, dtype=dtypes.i64)
-        name = "".join(c if c.isalnum() else "_" for c in x.name or what.split()[-1])
+        name = symbol_name(x.name or what.split()[-1])
         elements: list[Expr] = []
         for position in range(count):
             one = self.graph.op("slice", wide, starts=(const(position),), sizes=(const(1),), steps=(const(1),))
