@@ -89,7 +89,8 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
-    panels = choice.block_panels or -(-size.columns // tile.columns)
+    all_panels = -(-size.columns // tile.columns) if choice.rows_stay else 1
+    panels = choice.block_panels or all_panels
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
@@ -137,15 +138,17 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     tile, vector = choice.tile, size.vector
     if not choice.pack_vector or vector.constant:
         return _again(choice, size, sums, source, target)
-    whole = size.columns * sums.terms * vector.bytes
+    whole = size.columns * sums.steps * vector.bytes
     if choice.first_packs:
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size))
         return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
-    pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
+    pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
+    if choice.dot is not None:  # rows that are interleaved are loaded together: one waits while another one does
+        waiting /= COPY_WAITS
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
-    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.terms), target)
+    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.steps), target)
     return moved + move_cycles(whole, source, group, target) + waiting
 
 
@@ -153,7 +156,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
     constant that is prefetched comes while the panel before is computed."""
     level = max(source, sums.panel)
-    whole = size.columns * sums.terms * size.vector.bytes * size.parts
+    whole = size.columns * sums.steps * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / PAGE if stops else 0.0  # a stream that other tiles interrupt ends with each
@@ -170,7 +173,7 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
     computed where it is prefetched."""
     tile, element = choice.tile, size.element
-    whole = size.rows * sums.terms * element.bytes
+    whole = size.rows * sums.steps * element.bytes
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
         panels = -(-size.columns // tile.columns)

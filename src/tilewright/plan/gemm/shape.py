@@ -39,7 +39,7 @@ class Lies:
         """The operand as a copy of it that has `each` bytes of all terms of an instruction together, and so many times
         as many terms as it had."""
         by = each / self.bytes
-        return replace(self, bytes=each, apart=round(self.apart * by), whole=round(self.whole * terms * by))
+        return replace(self, bytes=each, whole=round(self.whole * terms * by))
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,17 +116,22 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     whole = -(-size.rows // tile.columns) * tile.columns
     panel = tile.columns * turned.terms * turned.vector.bytes
     image = turned.element.whole
+    across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
+    if choice.dot is not None:
+        across = (target.caches[0].line - turned.element.bytes) / tile.rows
     sums = replace(
         turned.tile_sums(size.columns, whole, turned.terms, target),
+        brought=turned.element.bytes + across,
         panel=fits(panel + tile.rows * turned.terms * turned.element.bytes, target),
         elements=fits(panel + image, target),
     )
     found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
-    if choice.dot is not None:
-        found += copy_cycles(image / turned.element.bytes, tile.lanes, target) * choice.dot.depth
-    elif size.vector.plain:
+    if choice.dot is not None or size.vector.plain:
         copied = -(-size.columns // tile.rows) * tile.rows * size.terms
-        found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
+        if choice.dot is None:
+            found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
+        else:
+            found += transpose_cycles(image / size.vector.bytes, tile.lanes, target)
         found += move_cycles(image, fits(2 * image, target), fits(2 * image, target), target)
     constant = whole * turned.terms * turned.vector.bytes
     source = where(size.element, constant, target)
@@ -244,9 +249,8 @@ def _interleave(s: Schedule, found: Contraction, block: str, choice: TransposedC
         s.reorder(*loops[dimension + 1 :], term)
     else:
         channels, term = loops[dimension], loops[-1]
-    *_, column, _ = s.get_loops(block)
     s.unroll(term)
-    s.vectorize(s.split(column, choice.tile.lanes, tail="mask")[1])
+    _vectorize(s, s.get_loops(block)[-2], choice.tile.lanes)
     s.parallel(channels)
 
 
@@ -317,7 +321,7 @@ def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[N
 def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
     side, and is transposed in registers."""
-    _vectorize_last(s, block, lanes)
+    _vectorize(s, s.get_loops(block)[-1], lanes)
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
     if known(extent_of(find_loop(s.func, row))) % SIDE == 0:
@@ -326,9 +330,8 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
         s.unroll(few)
 
 
-def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
-    """The last loop of a block in vectors, the last of them moved back to where the loop ends."""
-    loop = s.get_loops(block)[-1]
+def _vectorize(s: Schedule, loop: Var, lanes: int) -> None:
+    """A loop in vectors, the last of them moved back to where the loop ends."""
     extent = known(extent_of(find_loop(s.func, loop)))
     while lanes > extent:
         lanes //= 2

@@ -79,7 +79,7 @@ class Sums:
     stride: int = 1
     aligned: bool = True
     scattered: bool = False
-    brought: int = 0
+    brought: float = 0
     held: int = 0
     converted: tuple[float, float] = (0.0, 0.0)
     integers: bool = False
@@ -94,6 +94,11 @@ class Sums:
     def depth(self) -> int:
         """Products that are added to a lane at a time."""
         return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
+
+    @property
+    def steps(self) -> int:
+        """How often terms are taken."""
+        return -(-self.terms // self.depth)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -146,7 +151,7 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: 
     """Cycles of a tile of rows with all panels. What is stored of each (with one operand of an epilogue, read and
     added) and the latency of its first loads and last sums are not hidden."""
     rates = _rates(target, sums.instruction, sums.integers)
-    terms = -(-sums.terms // sums.depth)
+    terms = sums.steps
     whole, rest = divmod(sums.columns, tile.columns)
     found = 0.0
     for count, vectors in ((whole, tile.vectors), (rest > 0, -(-rest // tile.lanes))):
