@@ -203,11 +203,12 @@ def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
 def product_cycles(instruction: str, target: Target) -> float:
     """Cycles of the products of an instruction by themselves: the core's rate counts conversions of operands, too,
     which a tile does once for each vector or element, so it is that of the fastest one with the same products."""
-    row, dots = INSTRUCTIONS[instruction], target.core.dots
-    if not row.conversions:
-        return dots[instruction]
-    alike = (name for name in dots if INSTRUCTIONS[name].products == row.products)
-    return min(dots[name] for name in alike if name == instruction or not INSTRUCTIONS[name].conversions)
+    own = INSTRUCTIONS[instruction]
+    alike = [own]
+    if own.conversions:
+        others = (row for row in INSTRUCTIONS.values() if not row.conversions and row.runs_on(target))
+        alike += [row for row in others if row.products == own.products]
+    return min(target.dot_cycles(row.name) for row in alike)
 
 
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:

@@ -15,7 +15,6 @@ from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.plan.price.contraction import Sums, product_cycles, term_cycles, tiles
 from tilewright.plan.tile.registers import tile_registers
-from tilewright.schedule.widen import holds
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
 
@@ -74,7 +73,7 @@ class Dot:
         row = INSTRUCTIONS[self.instruction]
         if not row.conversions:
             return 0.0, 0.0
-        each = max(target.core.dots[self.instruction] - product_cycles(self.instruction, target), 0.0)
+        each = max(target.dot_cycles(self.instruction) - product_cycles(self.instruction, target), 0.0)
         each /= len(row.conversions)
         swapped = row.registers[0].dtype.name != self.element
         element, vector = (any(f"{{{r.name}}}" in line for line in row.conversions) for r in row.registers[:2])
@@ -107,5 +106,5 @@ def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterato
     for row in INSTRUCTIONS.values():
         if row.accumulator.dtype is sums and len(row.registers[0].shape) == 2 and row.runs_on(target):
             for one, other in (row.registers[:2], row.registers[1::-1]):
-                if holds(one.dtype, element) and holds(other.dtype, vector):
+                if one.dtype.holds(element) and other.dtype.holds(vector):
                     yield Dot(row.name, one.dtype.name, other.dtype.name)
