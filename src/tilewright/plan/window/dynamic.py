@@ -113,7 +113,7 @@ def _sum(s: Schedule, w: Windows, choice: DynamicChoice) -> None:
 
 def _channel_by_channel(s: Schedule, w: Windows, blocks: Sequence[str]) -> Var:
     """The loop over channels that holds all of a kernel; what is laid around an image is as large as one of them."""
-    channels = []
+    channels: list[Var] = []
     for block in blocks:
         rows = loop_of(s, block, -2)
         loops = s.get_loops(block)
