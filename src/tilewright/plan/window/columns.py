@@ -21,8 +21,8 @@ from tilewright.plan.window.price import (
     total_seconds,
     unhidden,
 )
+from tilewright.schedule.buffers.scopes import LARGEST
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.scopes import LARGEST
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 

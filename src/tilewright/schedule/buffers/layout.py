@@ -43,9 +43,9 @@ from tilewright.loops.nodes import (
     Store,
     View,
 )
-from tilewright.schedule.cache import point_nest
+from tilewright.schedule.buffers.cache import point_nest
+from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.index_map import IndexMap, read_map, written
 from tilewright.schedule.names import unique_loops
 from tilewright.schedule.step import Step, refusal
 

@@ -45,8 +45,8 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
+from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.find import allocation_of, find_block
-from tilewright.schedule.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.step import Step, refusal
 
 

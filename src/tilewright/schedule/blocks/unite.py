@@ -31,11 +31,11 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import loads, path_to, replace, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.domain import domain_of, is_one, single_axis, values_of
+from tilewright.schedule.facts.domain import domain_of, is_one, single_axis, values_of
+from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, perfect_nest, writers_of
 from tilewright.schedule.names import unique_block
-from tilewright.schedule.place import Memory
-from tilewright.schedule.predicates import bound, conjunction, conjuncts
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

@@ -35,10 +35,10 @@ from tilewright.loops.nodes import (
     View,
 )
 from tilewright.report.errors import UserError
-from tilewright.schedule.domain import Domain, domain_of, is_one, is_single, single_axis, values_of, within
-from tilewright.schedule.elements import unstored
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, is_single, single_axis, values_of, within
+from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.find import find_block, nests, stored_buffers
-from tilewright.schedule.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.step import Step, refusal
 
 

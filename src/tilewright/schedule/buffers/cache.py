@@ -48,7 +48,8 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.schedule.elements import (
+from tilewright.schedule.buffers.scopes import LOCAL, require_no_prefetch
+from tilewright.schedule.facts.elements import (
     NOTHING,
     Elements,
     Touch,
@@ -61,12 +62,11 @@ from tilewright.schedule.elements import (
     united,
     unwritten,
 )
+from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.predicates import conjunction
 from tilewright.schedule.find import find_block, find_buffer, nested
 from tilewright.schedule.legality import access_text
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.place import Memory
-from tilewright.schedule.predicates import conjunction
-from tilewright.schedule.scopes import LOCAL, require_no_prefetch
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

@@ -22,10 +22,11 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, replace, statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Prefetch, Stmt, Store, seq
-from tilewright.schedule.cache import copy_nest, dimension_names, shared_inside
-from tilewright.schedule.compact import rebased
-from tilewright.schedule.domain import unclipped
-from tilewright.schedule.elements import (
+from tilewright.schedule.buffers.cache import copy_nest, dimension_names, shared_inside
+from tilewright.schedule.buffers.compact import rebased
+from tilewright.schedule.buffers.scopes import LOCAL
+from tilewright.schedule.facts.domain import unclipped
+from tilewright.schedule.facts.elements import (
     NOTHING,
     Elements,
     Known,
@@ -41,7 +42,6 @@ from tilewright.schedule.elements import (
 from tilewright.schedule.find import find_buffer, find_loop, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.scopes import LOCAL
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

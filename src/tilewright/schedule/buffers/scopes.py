@@ -12,8 +12,8 @@ from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loops_around, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefetch, Stmt
+from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import allocation_of, find_buffer
-from tilewright.schedule.place import Memory, require_plain
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

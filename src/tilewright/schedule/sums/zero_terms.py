@@ -35,10 +35,10 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond, simplified
+from tilewright.schedule.buffers.layout import filling_of
+from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.layout import filling_of
-from tilewright.schedule.padding import PlaceBeyond, run_beyond, simplified
-from tilewright.schedule.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.step import Step, refusal
 

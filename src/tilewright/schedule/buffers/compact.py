@@ -20,13 +20,13 @@ from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import loads_of, loops_around, map_loads, replace, statements, transform_statements
+from tilewright.loops.edit import loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.domain import is_one, touched, within
-from tilewright.schedule.elements import touches, unwritten
+from tilewright.schedule.facts.domain import is_one, touched, within
+from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.place import Memory, own_loads, require_plain, without
 from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.legality import access_text
-from tilewright.schedule.place import Memory, require_plain, without
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 
@@ -112,10 +112,8 @@ def _before_lanes(loops: list[For]) -> list[For]:
 
 def _touches(stmt: Stmt, buffer: Buffer) -> bool:
     """Whether the statement itself, not one inside it, reads or stores a buffer."""
-    if isinstance(stmt, Store) and stmt.buffer is buffer:
-        return True
-    own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return any(load.buffer is buffer for e in own for load in loads_of(e))
+    stores = isinstance(stmt, Store) and stmt.buffer is buffer
+    return stores or any(load.buffer is buffer for load in own_loads(stmt))
 
 
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:

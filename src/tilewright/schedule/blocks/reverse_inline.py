@@ -13,9 +13,8 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.edit import allocations, loads, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.domain import Domain, domain_of, is_one, single_axis, values_of, within
-from tilewright.schedule.find import allocation_of, find_block, writers_of
-from tilewright.schedule.place import (
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, single_axis, values_of, within
+from tilewright.schedule.facts.place import (
     Memory,
     Place,
     allocations_between,
@@ -27,6 +26,7 @@ from tilewright.schedule.place import (
     single_store,
     without,
 )
+from tilewright.schedule.find import allocation_of, find_block, writers_of
 from tilewright.schedule.step import Step, refusal
 
 

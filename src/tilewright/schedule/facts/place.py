@@ -28,7 +28,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.domain import Domain, domain_of, is_one, own_accesses, single_axis
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
 from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
@@ -288,12 +288,7 @@ def allocations_between(function: Function, found: Place, what: str) -> list[Stm
     """The allocations between the two places that the block needs: they move with it."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
-        if isinstance(s, Let) and any(s.var in variables_of(e) for e in _expressions(found.nest)):
+        if isinstance(s, Let) and s.var in found.nest.variables():
             why = f"{found.block.name} uses {s.var.name}, which is defined only here"
             raise refusal(function, what, s, why=why)
     return [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
-
-
-def _expressions(stmt: Stmt) -> list[Expr]:
-    made = [c for s in statements(stmt) for c in s.children() if isinstance(c, Expr)]
-    return made + [a.binding for s in statements(stmt) if isinstance(s, Block) for a in s.axes]

@@ -23,9 +23,9 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.facts.predicates import conjunction, conjuncts, resolved
 from tilewright.schedule.find import nested
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.predicates import conjunction, conjuncts, resolved
 
 Part = Mapping[Var, Range]
 """A range for some axes of a block."""
@@ -101,6 +101,10 @@ def _box(block: Block, loops: Sequence[For], reduce: tuple[For, ...]) -> Domain 
         if seen & {loop.var for loop in own}:
             return f"several axes of {block.name} are bound to loop {own[0].var.name}"
         seen |= {loop.var for loop in own}
+        if len(own) == 1 and axis.binding is own[0].var:
+            box[axis.var] = Range(own[0].begin, extent_of(own[0]))
+            alone[own[0].var] = axis.var
+            continue
         found = covered(polynomial(axis.binding), const(1), own)
         if found is None:
             return f"the values of {axis.var.name} = {axis.binding} are not known to come one by one, each once"
@@ -125,8 +129,8 @@ def _box(block: Block, loops: Sequence[For], reduce: tuple[For, ...]) -> Domain 
 
 def _left_in(block: Block, gone: set[Var]) -> Var | None:
     """One of these variables in what a block computes."""
-    inside = (e for s in (block.body, block.init) if s is not None for e in expressions(s))
-    return next((e for e in inside if isinstance(e, Var) and e in gone), None)
+    parts = [s for s in (block.body, block.init) if s is not None and not gone.isdisjoint(s.variables())]
+    return next((e for s in parts for e in expressions(s) if isinstance(e, Var) and e in gone), None)
 
 
 def _inverse(axis: Axis, own: Sequence[For]) -> Expr | None:

@@ -35,11 +35,11 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.schedule.cache import shared_inside
-from tilewright.schedule.domain import is_single
+from tilewright.schedule.buffers.cache import shared_inside
+from tilewright.schedule.facts.domain import is_single
+from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
-from tilewright.schedule.place import Memory
 from tilewright.schedule.step import Step, refusal
 
 

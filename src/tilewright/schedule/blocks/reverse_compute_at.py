@@ -20,7 +20,7 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.domain import (
+from tilewright.schedule.facts.domain import (
     Domain,
     covered,
     exchanged,
@@ -32,8 +32,7 @@ from tilewright.schedule.domain import (
     unclipped,
     within,
 )
-from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.place import (
+from tilewright.schedule.facts.place import (
     Memory,
     Place,
     allocations_between,
@@ -42,6 +41,7 @@ from tilewright.schedule.place import (
     require_apart,
     require_plain,
 )
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]

@@ -14,9 +14,9 @@ from tilewright.loops.edit import blocks, loops_around, replace, statements, sub
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.report.errors import UserError
+from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.names import unique_block
-from tilewright.schedule.place import Memory
 from tilewright.schedule.step import Step, refusal
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 

@@ -18,11 +18,19 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, LoopKind, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.compact import touched_box
-from tilewright.schedule.domain import nest_over, own_accesses, single_axis, unclipped, within
-from tilewright.schedule.elements import unstored
+from tilewright.schedule.buffers.compact import touched_box
+from tilewright.schedule.facts.domain import nest_over, own_accesses, single_axis, unclipped, within
+from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    in_sequence,
+    own_loads,
+    place,
+    require_only_writer,
+    single_store,
+)
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.place import Memory, Place, in_sequence, own_loads, place, require_only_writer, single_store
 from tilewright.schedule.step import Step, refusal
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)

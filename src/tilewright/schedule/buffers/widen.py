@@ -15,8 +15,8 @@ from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Cast
 from tilewright.loops.edit import map_expressions, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Buffer, Function, Load, Prefetch, Stmt, Store
+from tilewright.schedule.buffers.layout import require_local
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.layout import require_local
 from tilewright.schedule.step import Step, refusal
 
 

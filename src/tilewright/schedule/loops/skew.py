@@ -20,7 +20,7 @@ from tilewright.loops.edit import blocks, loops_around, replace, substitute_expr
 from tilewright.loops.nodes import For, Function, LoopKind
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import KEPT, turned_around
-from tilewright.schedule.loops import guarded, require_starts_inside
+from tilewright.schedule.loops.rearrange import guarded, require_starts_inside
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
