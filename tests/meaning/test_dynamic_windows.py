@@ -43,20 +43,22 @@ class Case:
 
 TILED = {
     "3x3": Case(),
-    "3x3, every second": Case(step=(2, 2)),
     "5x5": Case((5, 5), around=2, after="swish"),
     "nothing around": Case(around=0),
     "heights": Case(dynamic="H"),
     "widths": Case(dynamic="W"),
     "images, too": Case(dynamic="NHW"),
-    "steps of rows": Case(step=(3, 1)),
+    "widths, steps of rows": Case(step=(3, 1), dynamic="W"),
+    "the largest, images, too": Case(convolves=False, dynamic="NHW"),
     "the largest": Case((5, 5), around=2, convolves=False),
-    "the largest, steps of rows": Case((3, 3), (2, 1), convolves=False, dynamic="NHW"),
     "the largest, nothing around": Case((2, 2), around=0, convolves=False),
 }
 OTHERS = {
     "the largest, every second": Case((3, 3), (2, 2), convolves=False),
     "images": Case(dynamic="N"),
+    "3x3, every second": Case(step=(2, 2)),
+    "steps of rows": Case(step=(3, 1)),
+    "the largest, steps of rows": Case((3, 3), (2, 1), convolves=False, dynamic="NHW"),
 }
 SIZES = ((1, 29, 37), (2, 64, 48), (1, 3, 3), (1, 7, 100), (1, 40, 5))
 

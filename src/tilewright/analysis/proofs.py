@@ -9,6 +9,7 @@ divisors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import lru_cache
 
@@ -88,29 +89,24 @@ def _sides(p: Polynomial, choices: int) -> Iterator[Polynomial]:
 
 
 def _without_divisions(p: Polynomial) -> Polynomial:
-    """A multiple of p, or less than it, in which no division is a term: one after the other becomes its bound. What is
-    in the dividend of another comes after it, and x // (c*d) is (x // c) // d where x // c is a term: so what both have
-    in common cancels."""
-    while max(map(abs, p.values()), default=0) <= LARGEST >> 20:
-        found = dict(_divisions(p))
-        if not found:
-            return p
-        within = {
-            e: f for e, d in found.items() for f, part in found.items() if e.a is f.a and d % part == 0 and d > part
-        }
-        division = max(found, key=lambda e: (e in within and p[(e,)] < 0, e.serial))
-        divisor, c, dividend = found[division], p[(division,)], polynomial(division.a)
-        if c > 0:
-            dividend = plus(dividend, {(): divisor - 1}, -1)
-        elif division in within:
-            divisor, dividend = divisor // found[within[division]], {(within[division],): 1}
-        p = plus({m: k * divisor for m, k in p.items() if m != (division,)}, dividend, c)
-    return p
-
-
-def _divisions(p: Polynomial) -> Iterator[tuple[FloorDiv, int]]:
-    """The terms that are quotients by numbers, with those."""
-    for monomial in p:
+    """A multiple of p, or less than it, in which no division is a term."""
+    divisors = [int(d.value) for d in (_divisor(m) for m in p) if d is not None]
+    scale = math.lcm(*divisors) if divisors else 1
+    if scale == 1 or scale > 1 << 20 or max(map(abs, p.values())) > LARGEST >> 20:
+        return p
+    made: Polynomial = {}
+    for monomial, c in p.items():
         match monomial:
-            case (FloorDiv(_, Const(divisor)) as division,) if divisor > 0:
-                yield division, int(divisor)
+            case (FloorDiv(a, Const(d)),) if d > 0:
+                dividend = polynomial(a) if c < 0 else plus(polynomial(a), {(): int(d) - 1}, -1)
+                made = plus(made, dividend, c * scale // int(d))
+            case _:
+                made = plus(made, times({monomial: c}, {(): scale}))
+    return made
+
+
+def _divisor(monomial: tuple[Expr, ...]) -> Const | None:
+    match monomial:
+        case (FloorDiv(_, Const() as d),) if d.value > 0:
+            return d
+    return None

@@ -40,7 +40,7 @@ class DynamicChoice:
 
 
 class DynamicWindows(Template[Windows, DynamicChoice]):
-    """Depthwise convolutions, and pools that move by one column, of dynamic heights or widths."""
+    """Depthwise convolutions and pools of dynamic heights or widths, that move by one row or column along these."""
 
     name = "windows, dynamic sizes"
     choice = DynamicChoice
@@ -49,7 +49,8 @@ class DynamicWindows(Template[Windows, DynamicChoice]):
         w = facts.windows
         if w is None or w.channels_last or not w.dynamic:
             return None
-        return w if w.products or w.columns.stride == 1 else None
+        strides = [side.stride for side in (w.rows, w.columns) if side.dynamic or not w.products]
+        return w if max(strides) == 1 else None
 
     def choices(self, shape: Windows, target: Target) -> Iterator[DynamicChoice]:
         most = target.vector_registers // 2 - 2 * shape.instructions + 1
