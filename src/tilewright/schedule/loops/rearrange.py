@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.analysis.regions import ranges_of
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
@@ -336,7 +337,7 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
         raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
     cut = simplify(_clamp(place, found))
     _require_steady_starts(function, found, cut, what)
-    around = {o.var: (o.begin, simplify(o.end - 1)) for o in loops_around(function.body, found)}
+    around = ranges_of(loops_around(function.body, found))
     first = settle(found.replace(end=cut), around)
     second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"), around)
     parts = [p for p in (first, second) if isinstance(p, For)]
