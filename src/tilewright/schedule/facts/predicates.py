@@ -10,6 +10,7 @@ from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
+from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import simplify
@@ -39,14 +40,20 @@ def conjunction(parts: list[Expr]) -> Expr | None:
 
 def boundary(loop: For) -> Expr | None:
     """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
-    that only later iterations can fail, may not hold; None where there is no such condition."""
+    that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
+    hold. None where there is no such condition."""
     inner = ranges_of(loops_inside(loop.body))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
+    conds: list[Expr] = []
     for s in statements(loop.body):
-        conds = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
-        for part in [part for cond in conds for part in conjuncts(cond)]:
-            place = _limit(part, loop.var, inner)
-            if place is not None and not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
+        found = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
+        conds += [part for cond in found for part in conjuncts(cond)]
+    for most in (False, True):
+        for cond in conds:
+            place = _limit(cond, loop.var, inner, most)
+            if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
+                continue
+            if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
     return None
 
@@ -71,8 +78,9 @@ def resolved(block: Block, cond: Expr | None) -> Expr | None:
     return None if cond is None else substitute(cond, values)
 
 
-def _limit(cond: Expr, var: Var, inner: Ranges) -> Expr | None:
-    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold."""
+def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
+    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold; with `most`, the
+    least rest, so that it holds for none."""
     if not isinstance(cond, Lt | Le):
         return None
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)  # the condition is gap > 0, or gap >= 0
@@ -83,15 +91,15 @@ def _limit(cond: Expr, var: Var, inner: Ranges) -> Expr | None:
     step = -factor.get((), 0)
     if any(m for m in factor) or step <= 0:
         return None
-    least = _least(expression(rest), inner)
-    if least is None or mentions(least, {var}):
+    end = _extreme(expression(rest), inner, most)
+    if end is None or mentions(end, {var}):
         return None
-    spare = least - 1 if isinstance(cond, Lt) else least
+    spare = end - 1 if isinstance(cond, Lt) else end
     return simplify(FloorDiv(spare, const(step)) + 1)
 
 
-def _least(e: Expr, inner: Ranges) -> Expr | None:
-    """The least value of a linear expression over the inner loops' ranges."""
+def _extreme(e: Expr, inner: Ranges, most: bool) -> Expr | None:
+    """The least value of a linear expression over the inner loops' ranges; with `most` the greatest."""
     for var in reversed(list(inner)):
         if not mentions(e, {var}):
             continue
@@ -99,7 +107,7 @@ def _least(e: Expr, inner: Ranges) -> Expr | None:
         if parts is None or any(m for m in parts[0]):
             return None
         factor = parts[0].get((), 0)
-        e = simplify(expression(parts[1]) + (inner[var].last if factor < 0 else inner[var].begin) * factor)
+        e = simplify(expression(parts[1]) + (inner[var].begin if (factor < 0) == most else inner[var].last) * factor)
     return e
 
 
