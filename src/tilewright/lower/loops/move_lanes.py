@@ -120,12 +120,22 @@ class _Mover:
         return stmt.rebuild(tuple(made))
 
     def expression(self, e: Expr, memo: Moves, masked: bool) -> Expr:
-        if not e.kinds & Load.bit:
+        loads = loads_of(e)
+        if all(load.lanes == 1 for load in loads) or all(self.load(load, masked, memo) is load for load in loads):
             return e
-        return transform(e, lambda node: self.load(node, masked) if type(node) is Load else node, memo, _reads_nothing)
+        return transform(
+            e, lambda node: self.load(node, masked, memo) if type(node) is Load else node, memo, _reads_nothing
+        )
 
-    def load(self, load: Load, masked: bool) -> Expr:
+    def load(self, load: Load, masked: bool, memo: Moves) -> Expr:
         """What takes the place of one load: itself, or shuffles of whole vectors."""
+        found = memo.get(load)
+        if found is None:
+            found = memo[load] = self.lanes(load, masked)
+        assert isinstance(found, Expr)
+        return found
+
+    def lanes(self, load: Load, masked: bool) -> Expr:
         buffer = load.buffer
         if load.lanes == 1 or buffer.dtype.is_bool or len(buffer.shape) != 1:
             return load
