@@ -35,8 +35,6 @@ from tilewright.loops.nodes import COMPOUND, Buffer, Function, If, Load, Seq, St
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-SIDE = 4
-
 Moves = dict[Node, Node]
 """What becomes of loads, and of expressions with them."""
 
@@ -61,7 +59,7 @@ def _runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
 
 def _suits(buffer: Buffer, place: Address) -> bool:
     """Whether an access is one of whole registers' worth of elements, four or more apart."""
-    stride = isinstance(place.stride, Const) and place.stride.value >= SIDE
+    stride = isinstance(place.stride, Const) and place.stride.value >= 4
     plain = not place.index and len(buffer.shape) == 1 and not loads_of(place.base)
     return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
 
@@ -74,7 +72,7 @@ def _stride(place: Address) -> int:
 
 def _woven(place: Address) -> int:
     """How many vectors at this distance fill one piece of memory; 0 where others do."""
-    plain = isinstance(place.stride, Const) and place.stride.value in (2, SIDE) and not place.index
+    plain = isinstance(place.stride, Const) and place.stride.value in (2, 4) and not place.index
     return _stride(place) if plain and place.lanes > 1 and not loads_of(place.base) else 0
 
 
@@ -194,18 +192,18 @@ class _Mover:
                 places[key] = place
         moves: Moves = {}
         for key, group in found.items():
-            if len(group) < SIDE:
+            if len(group) < 4:
                 continue
             known: dict[int, Expr] = {}
             place, lanes = places[key], places[key].lanes
             for offset in sorted(group):
                 if offset in known:
                     continue
-                if all(offset + n in group for n in range(SIDE)) and self.pays(lanes, SIDE * lanes, lanes + SIDE):
+                if all(offset + n in group for n in range(4)) and self.pays(lanes, 4 * lanes, lanes + 4):
                     columns = _load_four(key[0], place, offset)
                     known.update({offset + n: column for n, column in enumerate(columns)})
-                elif offset - SIDE in known and _stride(place) == SIDE:
-                    known[offset] = _moved_by_a_lane(key[0], place, offset, known[offset - SIDE])
+                elif offset - 4 in known and _stride(place) == 4:
+                    known[offset] = _moved_by_a_lane(key[0], place, offset, known[offset - 4])
             moves.update((group[offset], value) for offset, value in known.items())
         return moves
 
@@ -219,10 +217,10 @@ class _Mover:
             return [Store(buffer, _neighbours(place, place.offset, whole.lanes), whole)]
         rows = _transposed(columns)
         made: list[Stmt] = []
-        for part in range(0, place.lanes, SIDE):
+        for part in range(0, place.lanes, 4):
             for n, row in enumerate(rows):
-                piece = Shuffle(row, row, tuple(range(part, part + SIDE)))
-                made.append(Store(buffer, _neighbours(place, place.offset + (part + n) * _stride(place), SIDE), piece))
+                piece = Shuffle(row, row, tuple(range(part, part + 4)))
+                made.append(Store(buffer, _neighbours(place, place.offset + (part + n) * _stride(place), 4), piece))
         return made
 
 
@@ -238,7 +236,7 @@ def _stored_together(run: Sequence[Stmt], start: int) -> list[Store] | None:
         return None
     buffer = first.buffer
     place = address(buffer.shape, first.indices)
-    number = SIDE if _suits(buffer, place) else _woven(place)
+    number = 4 if _suits(buffer, place) else _woven(place)
     stores = [s for s in run[start : start + number] if isinstance(s, Store) and s.buffer is buffer]
     if not number or len(stores) != number or len(buffer.shape) != 1:
         return None
@@ -296,10 +294,9 @@ def _weave(columns: Sequence[Expr]) -> Expr:
 def _load_four(buffer: Buffer, place: Address, offset: int) -> list[Expr]:
     """The vectors at four offsets from this one on."""
     rows: list[Expr] = []
-    for n in range(SIDE):
+    for n in range(4):
         pieces: list[Expr] = [
-            Load(buffer, _neighbours(place, offset + lane * _stride(place), SIDE))
-            for lane in range(n, place.lanes, SIDE)
+            Load(buffer, _neighbours(place, offset + lane * _stride(place), 4)) for lane in range(n, place.lanes, 4)
         ]
         while len(pieces) > 1:
             both = tuple(range(2 * pieces[0].lanes))
@@ -310,23 +307,23 @@ def _load_four(buffer: Buffer, place: Address, offset: int) -> list[Expr]:
 
 def _moved_by_a_lane(buffer: Buffer, place: Address, offset: int, before: Expr) -> Expr:
     """The vector at an offset, out of the one four elements before it."""
-    last = Broadcast(Load(buffer, _at(place, offset + SIDE * (place.lanes - 1))), place.lanes)
+    last = Broadcast(Load(buffer, _at(place, offset + 4 * (place.lanes - 1))), place.lanes)
     return Shuffle(before, last, tuple(range(1, place.lanes + 1)))
 
 
 def _transposed(rows: Sequence[Expr]) -> list[Expr]:
     """Each 4 x 4 elements of four vectors, transposed: pairs of elements first, then pairs of pairs."""
     lanes = rows[0].lanes
-    groups = range(0, lanes, SIDE)
+    groups = range(0, lanes, 4)
     a, b, c, d = rows
     halves: list[Expr] = []
     for first, second in ((a, b), (c, d)):
         for start in (0, 2):
-            picked = tuple(g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(SIDE))
+            picked = tuple(g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(4))
             halves.append(Shuffle(first, second, picked))
     columns: list[Expr] = []
     for low, high in ((halves[0], halves[2]), (halves[1], halves[3])):
         for start in (0, 2):
-            picked = tuple(g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(SIDE))
+            picked = tuple(g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(4))
             columns.append(Shuffle(low, high, picked))
     return columns
