@@ -9,13 +9,15 @@ legal     no blocks, one-dimensional buffers, explicit lanes               nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
 from tilewright.compiler.kernels import Kernel, KernelPass, Kernels, on_functions, on_kernels
 from tilewright.compiler.legalise import GRAPH, LOOPS, legalise
+from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
@@ -49,6 +51,7 @@ from tilewright.plan.choose import scheduled
 from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
+from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
 from tilewright.target import Target, native
@@ -64,7 +67,10 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     when given, takes what was chosen on the way."""
     chosen = choices or Choices()
     fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
-    rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
+    forced = forced_in(switches.choices)
+    if forced and not schedules:
+        raise UserError("choices are asked for kernels, and schedules are switched off", fix="take level 2 or 3")
+    rounds = switches.bf16 and switches.wants("reduce-precision", HIGHEST)
     passes: list[Pass[Module]] = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("fold", fold_constants, GRAPH, since=1),
@@ -85,7 +91,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        schedule_pass(target, chosen) if schedules else Pass("schedule", lambda module: module, GRAPH),
+        schedule_pass(target, chosen, forced) if schedules else Pass("schedule", lambda module: module, GRAPH),
         KernelPass("hoist", hoist, GRAPH, 2, alone=without_head, rest=compute_heads),
         on_functions("share-out", share_out, GRAPH, since=2),
         on_functions("overwrite", overwrite, GRAPH, since=1),
@@ -117,19 +123,29 @@ def plan_kernels(
     return made
 
 
-def schedule_pass(target: Target, chosen: Choices) -> KernelPass:
-    """Schedules every kernel; what was decided for each goes into `chosen`."""
+def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced]) -> KernelPass:
+    """Schedules every kernel, as `forced` says where it names one; what was decided for each goes into `chosen`.
+    UserError where `forced` names no kernel."""
 
     def alone(kernel: Kernel) -> Kernel:
         (function,) = kernel.functions
-        made, decision = scheduled(own_symbols(function), target)
+        made, decision = scheduled(own_symbols(function), target, forced.get(function.name))
         return replace(kernel, functions=(made,), decision=decision)
 
     def rest(module: Module, kernels: Kernels) -> Module:
+        for name in forced:
+            if name not in kernels:
+                raise _unknown_kernel(name, list(kernels))
         chosen.decisions.update((name, k.decision) for name, k in kernels.items() if k.decision is not None)
         return module
 
     return on_kernels("schedule", alone, GRAPH, rest=rest)
+
+
+def _unknown_kernel(name: str, kernels: list[str]) -> UserError:
+    near = get_close_matches(name, kernels, n=3) or kernels
+    fix = f"the kernels are {', '.join(near)}; `tilewright why MODEL` lists all"
+    return UserError(f"a choice is asked for {name!r}", why="no kernel of the program is called that", fix=fix)
 
 
 def hoist(module: Module) -> Module:
