@@ -35,15 +35,14 @@ from tilewright.schedule import (
     index_map,
     joint_sums,
     kinds,
+    lanes,
     layout,
     local_buffers,
     loops,
     merge,
     padding,
     partial_sums,
-    rows,
     scopes,
-    tiles,
 )
 from tilewright.schedule import inline as inlining
 from tilewright.schedule import jam as jamming
@@ -217,8 +216,8 @@ class Schedule:
     rfactor = primitive(factors.rfactor)
     sum_in_parts = primitive(partial_sums.sum_in_parts)
     join_sums = primitive(joint_sums.join_sums)
-    sum_in_lanes = primitive(rows.sum_in_lanes)
-    tile_registers = primitive(tiles.tile_registers)
+    sum_in_lanes = primitive(lanes.sum_in_lanes)
+    sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)
