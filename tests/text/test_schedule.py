@@ -16,11 +16,11 @@ from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.plan.nests.beside import named_nests
 from tilewright.plan.nests.rows import Region, Terms, apply_terms, fuse_terms
-from tilewright.schedule.cache_write import cache_write
-from tilewright.schedule.jam import jam
-from tilewright.schedule.lanes import sum_in_blocks, sum_in_lanes
-from tilewright.schedule.loops import fuse, split
+from tilewright.schedule.buffers.cache import cache_write
+from tilewright.schedule.loops.jam import jam
+from tilewright.schedule.loops.rearrange import fuse, split
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.sums.lanes import sum_in_blocks, sum_in_lanes
 
 MAP = """
 func double[n](x: f32[n, 6], y: f32[n, 6]):

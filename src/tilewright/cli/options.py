@@ -29,7 +29,7 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N",
-        help="The size of a symbolic dimension of random or filled inputs. [default: 1]",
+        help="The size of a dynamic dimension of random or filled inputs. [default: 1]",
         show_default=False,
     ),
 ]
@@ -39,7 +39,7 @@ Dims = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N",
-        help="Compile for this size of a symbolic dimension alone; may be given again.",
+        help="Compile for this size of a dynamic dimension alone; may be given again.",
         show_default=False,
     ),
 ]
@@ -73,6 +73,16 @@ Precision = Annotated[
     str,
     typer.Option(
         "--precision", metavar="f32|bf16", help="bf16: factors of f32 products may be rounded to bf16, where faster."
+    ),
+]
+
+Choices = Annotated[
+    str | None,
+    typer.Option(
+        "--choices",
+        metavar="FILE",
+        help="A JSON file of choices that kernels are to have, by their names, as `tilewright why` tells them.",
+        show_default=False,
     ),
 ]
 

@@ -25,7 +25,7 @@ PAGE, LINE = 4096, 64
 BESIDE = 3328
 """So many bytes after the first input a result begins, counted modulo PAGE. A load waits for a store under way where
 the last twelve bits of their addresses are the same: whether they are of the same memory is looked at later. Stores of
-a result run behind loads of an input, and so far apart they meet none of these. (Windows of each channel of 14 x 14:
+a result run behind loads of an input, and so far apart they meet none of these. (Depthwise convolutions of 14 x 14:
 up to a fifth of their time; docs/findings.md.)"""
 
 STEPS = 8

@@ -16,8 +16,8 @@ from tilewright.plan.cheapest import cheapest
 from tilewright.plan.facts.contraction import contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.report.errors import UserError
+from tilewright.schedule.blocks.pieces import piece_functions
 from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.pieces import piece_functions
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
