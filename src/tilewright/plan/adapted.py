@@ -7,13 +7,10 @@ from dataclasses import dataclass, field
 
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Template, registered
+from tilewright.plan.template import Template
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-
-WINDOWS = 4
-"""Templates of higher ranks are not tried for kernels that a template of windows runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,7 @@ class Adapted(Template[Facts, Only]):
         return facts
 
     def choices(self, shape: Facts, target: Target) -> Iterator[Only]:
-        if getattr(shape, "adapted", False) or (self._rank > WINDOWS and _is_of_windows(shape, target)):
+        if getattr(shape, "adapted", False):
             return
         try:
             made = self._schedule(shape.function, target)
@@ -57,9 +54,3 @@ class Adapted(Template[Facts, Only]):
         if isinstance(choice.made, UserError):
             raise choice.made
         return choice.made
-
-
-def _is_of_windows(facts: Facts, target: Target) -> bool:
-    """Whether a template of windows has a choice for a kernel."""
-    windows = [t for t in registered(target.kind) if t.name.startswith("windows")] if facts.windows is not None else []
-    return any(t.recognise(facts) and any(True for _ in t.choices(facts.windows, target)) for t in windows)

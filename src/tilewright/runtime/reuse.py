@@ -1,4 +1,4 @@
-"""Results over memory that is used again: a new page costs more than what many a kernel writes to it.
+"""Buffer reuse for results: a fresh page costs more than what many kernels write to it.
 
 A large result refers, as its base, to a lease of its memory, and so does all that is made of it: views, buffers,
 tensors of other libraries. When the last of them is gone, so is the lease, which leaves the memory with its output; the
