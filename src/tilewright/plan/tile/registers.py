@@ -29,9 +29,6 @@ STORE_CYCLES = 2
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
 
-TALLEST = 13
-"""The most rows of a tile: where the place of each row is known to a call alone, it has a general register each."""
-
 LOADED_AHEAD = 3
 """Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
 
@@ -56,12 +53,24 @@ class RegisterTile:
         return max(work, loads, FMA_LATENCY) + self.rows * ROW_TRAFFIC + self.vectors * VECTOR_TRAFFIC
 
 
-def candidates(registers: int, lanes: int) -> list[RegisterTile]:
+def tallest(target: Target) -> int:
+    """The most rows of a tile: where the place of each row is known to a call alone, it has a general register each,
+    beside the stack's, the panel's, and that of the count of terms."""
+    return target.addresses - 3
+
+
+def free_places(target: Target) -> int:
+    """The most rows of a tile that leave as many general registers as they take: for the places of terms that are
+    written out, or for one to prefetch from where the last tile is not whole."""
+    return target.addresses // 2
+
+
+def candidates(registers: int, lanes: int, most_rows: int) -> list[RegisterTile]:
     """The tiles that fit: accumulators, the vectors of a term and a broadcast element in registers. Where vectors are
     used by one row only, they are operands in memory."""
     found = []
     for vectors in range(1, DEEPEST + 1):
-        for rows in range(1, TALLEST + 1):
+        for rows in range(1, most_rows + 1):
             held = rows * vectors + (vectors if rows > 1 else 0) + 1
             if held <= registers:
                 found.append(RegisterTile(rows, vectors, lanes))
@@ -80,7 +89,7 @@ def tile_registers(target: Target) -> int:
 def choose_register_tile(rows: int, columns: int, depth: int, registers: int, lanes: int) -> RegisterTile:
     """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, none of whose vectors
     lies beyond the last column altogether."""
-    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns]
+    fitting = [t for t in candidates(registers, lanes, 13) if (t.vectors - 1) * lanes < columns]
     return min(fitting, key=lambda t: (_cycles(t, rows, columns, depth), -t.rows * t.vectors))
 
 
