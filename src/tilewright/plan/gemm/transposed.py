@@ -29,18 +29,11 @@ from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import FREE_PLACES, written_out
 from tilewright.plan.gemm.price import PAGE, where
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import (
-    KEPT,
-    byte_cycles,
-    copy_cycles,
-    cycles,
-    fits,
-    move_cycles,
-    tiles,
-    transpose_cycles,
-)
+from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
+from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
+from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import Together, copy_vectors, pack
@@ -48,9 +41,9 @@ from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
 
 
@@ -324,8 +317,8 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     _vectorize(s, s.get_loops(block)[-1], lanes)
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
-    if known(extent_of(find_loop(s.func, row))) % SIDE == 0:
-        _, few = s.split(row, SIDE)
+    if known(extent_of(find_loop(s.func, row))) % SHORTEST_LANES == 0:
+        _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])
         s.unroll(few)
 

@@ -27,6 +27,7 @@ from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.nests import extent_of, is_spatial
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,12 @@ def lanes_of(nest: Stmt, target: Target) -> int:
     return max(target.vector_bits // max(widest, dtypes.f32.bits), 2)
 
 
-def choose_points(nest: Stmt, target: Target, parallel: bool = True) -> Points:
+def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Points:
     """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
-    iterations shared by threads, where asked."""
+    iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
     loops, _ = perfect_nest(nest)
-    lanes, side = lanes_of(nest, target), target.shortest_lanes
+    parallel, side = not lanes, SHORTEST_LANES
+    lanes = lanes or lanes_of(nest, target)
     fused = pieces_of(loops)
     ends = [sum(fused[: n + 1]) - 1 for n in range(len(fused))]
     sizes = [_product(loops[end - count + 1 : end + 1]) for end, count in zip(ends, fused, strict=True)]
@@ -85,12 +87,13 @@ def choose_points(nest: Stmt, target: Target, parallel: bool = True) -> Points:
 
 def pieces_of(loops: Sequence[For]) -> tuple[int, ...]:
     """How many neighbouring loops, from outside, run together over what lies in one piece of memory: a step of the
-    outer one moves each access as far as all of the inner one."""
+    outer one moves each access as far as all of the inner one. An inner loop of a dynamic extent stays by itself: that
+    quotients and remainders by what is dynamic are one place each cannot be proved."""
     found = accesses(loops[0])
     counts = [1]
     inner, extent = loops[-1], extent_of(loops[-1])
     for outer in reversed(loops[:-1]):
-        if all(_continues(a, outer, inner, extent) for a in found):
+        if isinstance(extent, Const) and all(_continues(a, outer, inner, extent) for a in found):
             counts[0] += 1
             extent = extent * extent_of(outer)
         else:

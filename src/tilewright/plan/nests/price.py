@@ -10,10 +10,9 @@ from tilewright.expr.work import work_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, For, Store
 from tilewright.plan.nests.nest import Nest
-from tilewright.plan.nests.points import pieces_of
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.sizes import Sizes
-from tilewright.plan.price.transfer import level_of, read_seconds, write_seconds
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of
 from tilewright.target import Target
@@ -56,17 +55,20 @@ def vectors_of(size: int, lanes: int) -> int:
 def _lanes(nest: For, around: Sequence[For], chosen: Nest) -> tuple[Var | None, Var | None, int, float, float]:
     """(the loop that lanes lie along, the one that counts rows, lanes, the uses of a vector and of an element)."""
     loops, _ = perfect_nest(nest)
-    ends, end = [], -1
-    for count in pieces_of(loops):
-        end += count
-        ends.append(loops[end].var)
     if chosen.points is not None and chosen.points.widths:
-        return ends[chosen.points.along], None, chosen.points.widths[0], 1.0, 1.0
-    if (t := chosen.tile) is not None:
-        return ends[t.along], None if t.across is None else ends[t.across], t.lanes, t.count, t.vectors
-    if chosen.rows is not None and around:
-        return around[-1].var, None, chosen.rows.lanes, 1.0, 1.0
+        return _last(loops, chosen.points.fused, chosen.points.along), None, chosen.points.widths[0], 1.0, 1.0
+    if (t := chosen.tile) is not None and t.strips:
+        row = None if t.across is None else _last(loops, t.fused, t.across)
+        return _last(loops, t.fused, t.along), row, t.strips[0].lanes, t.rows, t.strips[0].vectors
+    if chosen.rows is not None and chosen.rows.passes and around:
+        lanes = max(p.lanes or (p.points.widths[:1] or (1,))[0] if p.points else p.lanes for p in chosen.rows.passes)
+        return around[-1].var, None, lanes, 1.0, 1.0
     return None, None, 1, 1.0, 1.0
+
+
+def _last(loops: Sequence[For], fused: Sequence[int], number: int) -> Var:
+    """The innermost of the loops that became this one."""
+    return loops[sum(fused[: number + 1]) - 1].var
 
 
 def _moved_seconds(nest: For, target: Target) -> float:
@@ -80,5 +82,4 @@ def _moved_seconds(nest: For, target: Target) -> float:
                 size *= max(Sizes().value(extent), 0)
             found[a.buffer] = size, a.is_store
     total = sum(size for size, _ in found.values())
-    level = level_of(total, target)
-    return sum((write_seconds if store else read_seconds)(size, level, target) for size, store in found.values())
+    return sum((rewrite_seconds if store else reread_seconds)(size, total, target) for size, store in found.values())
