@@ -1,7 +1,7 @@
 """`tw.compile`: a model to an executable, from the store where it was compiled before.
 
-The compiler takes longer to load than a stored program, so programs.py, which brings it along, is imported where it is
-needed: not where a program is found and nobody looks inside.
+The compiler takes longer to load than a stored program, so programs.py, which imports it, is imported only where a
+program is not in the store or its stages are shown.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What was compiled of a model file before: its key in the store, and how it is found there, without the compiler.
 
 The key of an entry is the content of the model's file, the sizes that its dimensions are fixed at, the target, the
-compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So
-nothing is found that would be compiled otherwise.
+compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So an
+entry is found only if compiling again would give the same.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ A node class is declared by its fields alone, and needs no decorator:
 Two kinds of class, inherited by subclasses until the class keyword `interned` says otherwise:
 
 - interned (`Interned`): constructing twice with the same fields gives the same object, so `is` is structural equality
-  and hashing costs the same for every size. Nodes that nobody holds are freed. Safe for threads.
+  and hashing costs the same for every size. Nodes without references are freed. Safe for threads.
 - by identity (`Node`): every construction makes a new object, equal only to itself.
 
 Both are immutable, match positionally (`case Add(a, b)`), and know their `children()`. Fields follow the annotations,

@@ -169,7 +169,7 @@ def _read(pipe: IO[bytes], size: int) -> bytes:
 
 
 def _close(pipe: Any) -> None:
-    """Closes a pipe that nobody may be reading any more."""
+    """Closes a pipe whose reader may be gone."""
     try:
         pipe.close()
     except OSError:

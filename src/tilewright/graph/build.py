@@ -110,8 +110,8 @@ class GraphBuilder:
         return outputs
 
     def _guard(self, type: TensorType) -> None:
-        """Sizes are computed exactly, and those that come from data make no more elements than a tensor may have:
-        nobody has seen them, and a product that wraps around looks small."""
+        """Checks that sizes do not overflow, and that dynamic sizes make no more elements than a tensor may have: a
+        product that wraps around would look small."""
         self._guarded.add(type.shape)
         parts = list(preorder([d for d in type.shape if not isinstance(d, Const)]))
         from_data = any(v in self._late or isinstance(v, Cast) for v in parts)

@@ -1,5 +1,5 @@
 """What Python does before a call enters native code, as a function generated for the program's interface: calls are
-frequent, and a loop over arrays costs more than what is done for each.
+frequent, and a loop over the arrays would cost more than the work for each.
 
     def prepare(given, wanted, places, pointers):
         a0, = given

@@ -257,7 +257,7 @@ class Store:
         return self._is_trusted(self.path)
 
     def _is_trusted(self, path: Path) -> bool:
-        """Whether nobody but this user (and the system's) can put code into the folder. A missing folder is not yet."""
+        """Whether only this user (and the system's) can put code into the folder. False for a missing folder."""
         if self._trusted is None:
             try:
                 status = path.stat()

@@ -27,7 +27,7 @@ _CORE_SECONDS: Final = 0.08
 _CACHE_SECONDS: Final = 0.05
 _MEMORY_SECONDS: Final = 0.03
 _TOGETHER_SECONDS: Final = 0.03
-"""After how many seconds no further turn begins. Where nothing disturbs, less than half of them are needed."""
+"""The seconds after which no further turn begins. An idle machine needs less than half of them."""
 
 MEMORY_BYTES: Final = 64 << 20
 """The largest buffer for memory. What is read of it was taken out of all caches before, so it need not be larger than
