@@ -70,7 +70,7 @@ class GraphBuilder:
         return value
 
     def known(self, value: Value) -> Value:
-        """The value here; in a body what stands for a value from outside, where the builder has been told how."""
+        """The value in this function; in a body, the parameter for a value from outside, where the builder knows it."""
         return value if self.outside is None or value in self._own else self.outside(value)
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value:

@@ -179,7 +179,7 @@ class Executable:
 
     @cached_property
     def _inside(self) -> Inside:
-        """What there is to look at, made when somebody first looks."""
+        """The stages and kernels, made when they are first asked for."""
         if self._look is None:
             raise UserError(
                 "there is nothing to look into",

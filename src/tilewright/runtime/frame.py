@@ -56,7 +56,7 @@ class Frame:
 
     @property
     def profile(self) -> int | None:
-        """The address of the record of a profile, while somebody asks for one: calls are noted there."""
+        """The address of the record of a profile, while one is taken: calls are noted there."""
         return self.record[_PROFILE] or None
 
     @profile.setter

@@ -100,8 +100,8 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def check_empty(port: Port, shape: Shape) -> None:
-    """Raises UserError for an array without elements whose other dimensions are so large that nobody could count to
-    them: it takes no memory, so nothing else bounds them."""
+    """Raises UserError for an array without elements whose other dimensions are so large that a loop to them would not
+    end in time: it takes no memory, so nothing else bounds them."""
     others = prod(size for size in shape if size)
     if others > MOST_BESIDE_EMPTY:
         raise UserError(

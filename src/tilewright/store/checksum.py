@@ -69,8 +69,8 @@ class Checksum:
 
 
 class PendingChecksum:
-    """The checksum of contiguous bytes, under way: of many, a thread begins at once to sum pages, while whoever asked
-    does something else; `digest` helps it, and waits."""
+    """The checksum of contiguous bytes, computed in the background: if they are many, a thread begins at once to sum
+    pages while the caller goes on; `digest` helps it, and waits."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         view = memoryview(data).cast("B")

@@ -57,9 +57,9 @@ def measured(
     """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
     less than 0.4 s, and kept. With `again` they are measured in any case.
 
-    Models of machines, targets that this machine cannot run and targets in which somebody put rates by hand stay as
-    they are, and so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate
-    (`Target.origin`). At last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
+    Models of machines, targets that this machine cannot run and targets with rates given by hand stay as they are, and
+    so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate (`Target.origin`). At
+    last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
     """
     return overridden(_with_figures(target, store, again, parts))
 

@@ -165,7 +165,7 @@ class Target:
 
     def with_core(self, **changes: Any) -> Target:
         """This target with `changes` of its core's numbers, which are then `given`; `dots` adds to the rates it has.
-        A target that somebody changed is compiled for as it is: nothing of it is measured.
+        A changed target is compiled for as it is: nothing of it is measured.
         Raises TypeError for an unknown name, ValueError for a number that makes no sense."""
         return replace(self, core=self.core.replace(**changes), origins=self._origins(changes, GIVEN))
 
