@@ -160,7 +160,7 @@ class Target:
 
     def figures(self) -> dict[str, float]:
         """The numbers of `core` and `peaks` by their names, those in rows with what they are of: `fma_cycles`,
-        `dots.x86.fma.fma_f32`, `cache_gbs.1` (the first cache)."""
+        `dots.x86.fma.fma_f32`, `cache_gbs.1` (L1)."""
         return flatten({**self.core.record(), **self.peaks.record()})
 
     def with_core(self, **changes: Any) -> Target:
