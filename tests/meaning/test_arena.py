@@ -76,8 +76,8 @@ def test_a_right_layout_is_accepted_and_measured() -> None:
 
 
 WRONG = {
-    "over the end": ("reserve 64\nalloc a: f32[n] in arena at 0\ncall f[n](x, a)\ncall f[n](a, z)", "a lies at 0 to"),
-    "between lines": ("reserve 96\nalloc a: f32[8] in arena at 32\ncall f[8](x, a)", "a lies at 32 to 64"),
+    "over the end": ("reserve 64\nalloc a: f32[n] in arena at 0\ncall f[n](x, a)\ncall f[n](a, z)", "a is at 0 to"),
+    "between lines": ("reserve 96\nalloc a: f32[8] in arena at 32\ncall f[8](x, a)", "a is at 32 to 64"),
     "written over": (
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\n"
         "call f[n](x, a)\ncall f[n](x, b)\ncall f[n](a, z)",
@@ -102,7 +102,10 @@ WRONG = {
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\ncall g[n](x, a, b)",
         "g is passed a and b, which overlap",
     ),
-    "never written": ("reserve 64*n\nalloc a: f32[n] in arena at 0\ncall f[n](a, z)", "reads a: nobody wrote it"),
+    "never written": (
+        "reserve 64*n\nalloc a: f32[n] in arena at 0\ncall f[n](a, z)",
+        "reads a: nothing was written there",
+    ),
     "handed over, then written over": (
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\ncall f[n](x, a)\n"
         "publish a as argument 5, sizes 5\ncall f[n](x, b)",

@@ -1,8 +1,8 @@
 """What was compiled of a model file before: its key in the store, and how it is found there, without the compiler.
 
 The key of an entry is the content of the model's file, the sizes that its dimensions are fixed at, the target, the
-compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So
-nothing is found that would be compiled otherwise.
+compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So an
+entry is found only if compiling again would give the same.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Stored:
             return None
 
     def files_of(self, sources: Iterable[Source]) -> tuple[str, ...]:
-        """The absolute paths of the model's file and of those that its weights lie in."""
+        """The absolute paths of the model's file and of those that hold its weights."""
         path = os.path.abspath(self.path)
         return tuple({path: None} | {os.path.join(os.path.dirname(path), s.path): None for s in sources if s.path})
 
@@ -109,7 +109,7 @@ class Stored:
 
 
 def _hashed(path: str, model: Source, store: Store) -> Callable[[], str]:
-    """The SHA-256 of a model's file. Without a store it is found when somebody asks for it."""
+    """The SHA-256 of a model's file. Without a store it is computed on demand."""
     if not store.is_on:
         return cache(model.digest)
     known = _digest_of(path, model, store)
@@ -137,8 +137,8 @@ class MadeFrom(Mapping[str, Json]):
 
 
 def files_with_weights(path: str) -> list[str]:
-    """The files beside a model's own that its weights lie in. Raises UserError for a file that is no model."""
-    from tilewright.frontends.onnx.file import open_model  # brings the front end along, for whoever asks
+    """The files beside a model's own that hold its weights. Raises UserError for a file that is no model."""
+    from tilewright.frontends.onnx.file import open_model  # imports the front end
 
     return [file.path for file in open_model(path).files()[1:] if file.path is not None]
 

@@ -20,7 +20,7 @@ from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.store import Json
 
 SOURCES = 2
-"""A row names so many of the model's operators; of more it tells how many there are."""
+"""The most operators of the model that a row names; of more, the number is shown."""
 
 Trace = Annotated[
     str | None,
@@ -69,7 +69,7 @@ def profile(
         save_text(place, json.dumps(found.timeline(), separators=(",", ":")))
         note(f"{place} holds the timeline of the fastest call; open it with ui.perfetto.dev")
     if not executable.program.target.measured:
-        note("peaks and bandwidths are estimates, which kernels may lie above; `tilewright doctor` measures them")
+        note("peaks and bandwidths are estimates, which kernels may exceed; `tilewright doctor` measures them")
     if found.subnormals is not None and found.subnormals.any:
         note(found.subnormals.told())
     if as_json:

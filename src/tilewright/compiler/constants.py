@@ -1,7 +1,7 @@
 """What kernels compute from constants alone, run once while compiling.
 
-Much of it is as large as the model's weights, so each piece of a large model goes to a file of the store as soon as it
-is made, and what it was made of leaves memory where it lies in a file, too.
+Much of it is as large as the model's weights, so each constant of a large model goes to a file of the store as soon as
+it is made, and pages of mapped weights that it was made of are released.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _room(size: int) -> Spill | contextlib.nullcontext[None]:
 
 
 def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple[Array, ...]:
-    """The results of a task in the file; what they were made of is not needed for the moment."""
+    """The results of a task in the file; pages of its inputs are released."""
     for array in task[1]:
         release(array)
     return made if spill is None else tuple([spill.keep(array) for array in made])

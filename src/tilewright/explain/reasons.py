@@ -38,7 +38,7 @@ ROUNDS = 4
 
 
 def why_apart(graph: PlannedGraph, value: Value, maker: Place | None, reader: Place, node: Node) -> Reason:
-    """Why `node`, in `reader`, reads a value from memory that `maker` stores, or nobody."""
+    """Why `node`, in `reader`, reads a value from memory; `maker` is the kernel that stores it, if one does."""
     stored = graph.flow.stored(value)
     if stored in graph.flow.constants:
         return Reason(CONSTANT, "it is a constant: no kernel computes it at a call")
@@ -59,7 +59,7 @@ def _without_prices(graph: PlannedGraph, value: Value, maker: Place, reader: Pla
             refused = ((ATTENTION, f"it holds {held}, and {_of(place, node, made_by)} is beyond that"),)
             return Reason(NO_TEMPLATE, "no template takes both operators", refused)
     if not makes_kernels(made_by):
-        text = f"{made_by.op.name} lies between: it gives memory another shape, and what it reads has to be there"
+        text = f"{made_by.op.name} is between them: it is a view of memory in another shape, so its input is stored"
         return Reason(NO_TEMPLATE, text)
     if len(made_by.outputs) != 1:
         return Reason(NO_TEMPLATE, f"{made_by.op.name} has several results: nothing follows it in its kernel")

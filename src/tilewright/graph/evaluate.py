@@ -106,7 +106,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def bind(graph: GraphFunction, arrays: Sequence[Array], symbols: Symbols) -> dict[Value, Array]:
-    """The parameters' values; gives the symbols that stand alone in a shape the size there, then checks every size."""
+    """The parameters' values; binds each symbol that is by itself a dimension, then checks every size."""
     for param, array in zip(graph.params, arrays, strict=True):
         if array.dtype != param.type.dtype.numpy or array.ndim != param.type.rank:
             raise _misfit(param, array)
@@ -156,7 +156,7 @@ def run_node(
 
 
 def checked_size(node: Node, size: int, symbols: Symbols) -> int:
-    """The size, when it lies between its bounds."""
+    """The size, when it is within its bounds."""
     attrs = node.attrs
     assert isinstance(attrs, Size)
     low, high = (int(expressions.evaluate(e, symbols)) for e in (attrs.low, attrs.high))

@@ -64,8 +64,8 @@ def _number(e: Expr) -> int:
 
 
 def _taken(source: Array, place: Array, axis: int) -> Array:
-    """`source.take(place, axis)`. Neighbours that stay neighbours are a part of the source, which is not copied one by
-    one: of most indices that is all, or all but those at an edge."""
+    """`source.take(place, axis)`. A run of consecutive indices is a slice of the source, which is not copied element by
+    element: most indices are one run, but for those at an edge."""
     counted = place == np.arange(len(place)) + (place[0] if len(place) else 0)
     count = len(place) if counted.all() else int(counted.argmin())
     if count * 2 < len(place):
@@ -123,7 +123,7 @@ class _Nest:
         raise _Other
 
     def choice(self, cond: Array, a: Array, b: Array) -> Array:
-        """`np.where(cond, a, b)`, several times as fast where one is laid out otherwise than the result."""
+        """`np.where(cond, a, b)`, several times as fast where an operand has other strides than the result."""
         made = np.array(np.broadcast_to(a, np.broadcast_shapes(cond.shape, a.shape, b.shape)), order="C")
         np.copyto(made, b, where=np.logical_not(cond))
         return made

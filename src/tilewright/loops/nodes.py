@@ -8,7 +8,7 @@
 
 A *block* is the unit that schedules reason about. It runs once for each point of its axes; its axes are bound to
 expressions over the loop variables around it. Spatial axes name independent points; along reduce axes the body
-accumulates, and `init` runs before the first of them. Statements are told apart by identity; expressions are interned.
+accumulates, and `init` runs before the first of them. Statements are equal by identity; expressions are interned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.types.scopes import Scope
 
 
 class Buffer(Node):
-    """A dense row-major array of `dtype` and `shape` in a memory `scope`. Told apart by identity. One that is `finite`
+    """A dense row-major array of `dtype` and `shape` in a memory `scope`, equal by identity. One that is `finite`
     holds no infinity and no NaN: a parameter of which that is known."""
 
     name: str
@@ -149,7 +149,7 @@ class Stmt(Node):
 
 
 class Seq(Stmt):
-    """Statements one after the other. An `Alloc` or `Let` among them holds to the end of the sequence."""
+    """Statements in order. An `Alloc` or `Let` among them holds to the end of the sequence."""
 
     body: tuple[Stmt, ...]
 
@@ -235,7 +235,7 @@ class View(Stmt):
 
 
 class Publish(Stmt):
-    """Hands a result whose size only the call knows to the caller: the buffer's address in place `argument` of the
+    """Hands a result whose size the call computes to the caller: the buffer's address in place `argument` of the
     caller's pointers, its dimensions from place `symbol` on of the caller's sizes. No parameter has that place."""
 
     buffer: Buffer = reference()
@@ -260,7 +260,7 @@ class Store(Stmt):
 
 class Prefetch(Stmt):
     """Prefetches the memory at `place`, because it will be read. Changes nothing that a program can
-    see, and reads nothing: the place may lie outside its buffer."""
+    see, and reads nothing: the place may be outside its buffer."""
 
     place: Load
 
@@ -268,7 +268,7 @@ class Prefetch(Stmt):
 class If(Stmt):
     """One of two statements. A condition with lanes is a mask: `then` runs in the lanes where it holds, after that
     `otherwise` in those where it does not. The other lanes read and write no memory, and what they would have read is
-    zero; where no lane is left, nothing is read or written at all. See lanes.py for what may stand under a mask."""
+    zero; where no lane is left, nothing is read or written at all. See lanes.py for what a mask may hold."""
 
     cond: Expr
     then: Stmt
@@ -336,7 +336,7 @@ printer: list[Callable[[Function], str]] = []
 
 
 def seq(*statements: Stmt) -> Stmt:
-    """The statements one after the other, nested sequences spliced, a single one as itself.
+    """The statements in order, nested sequences spliced, a single one as itself.
 
     What a spliced sequence defines lives to the end of the whole, which is longer but never wrong: a name is an object
     that is defined in one place of a program, so none is defined twice because of it."""

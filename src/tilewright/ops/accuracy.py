@@ -13,4 +13,5 @@ WINDOW_ERROR: Final = 1e-3
 """The largest error that a convolution in f32 may have by fewer multiplications (winograd.py)."""
 
 ROUNDED_GROWTH: Final = 8.0
-"""How many times as far off a convolution of rounded factors may be by fewer multiplications as by windows."""
+"""The most that a convolution by fewer multiplications may amplify the errors of rounded factors, compared with a direct
+one."""

@@ -3,7 +3,7 @@
     rows = checked_indices(i: i64[k], limit=n, what="Gather 'embed'")
     take(x: f32[n, 4], rows, axis=0)  ->  f32[k, 4]
 
-Indices come from outside, so `checked_indices` stands before every use of them: it ends the call with a fault that
+Indices come from outside, so `checked_indices` comes before every use of them: it ends the call with a fault that
 names the first index that is out of range, and wraps negative ones. The gathers themselves take indices that were
 checked.
 """
@@ -30,7 +30,7 @@ Types = tuple[TensorType, ...]
 
 
 class CheckedIndicesAttributes(Attributes):
-    """`limit`: indices lie in [-limit, limit); `what` says whose indices they are."""
+    """`limit`: indices are in [-limit, limit); `what` says whose indices they are."""
 
     limit: Expr
     what: str
@@ -44,7 +44,7 @@ class CheckedIndicesAttributes(Attributes):
 
 
 class CheckedIndices(Op):
-    """The indices with `limit` added to the negative ones; a fault when one lies outside [-limit, limit)."""
+    """The indices with `limit` added to the negative ones; a fault when one is outside [-limit, limit)."""
 
     name = "checked_indices"
     attributes = CheckedIndicesAttributes

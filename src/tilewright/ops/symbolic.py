@@ -36,7 +36,7 @@ Types = tuple[TensorType, ...]
 
 
 class SymbolicOp(Op):
-    """An operator that has its meaning from the module around it."""
+    """An operator whose meaning depends on the module around it."""
 
     pattern = Pattern.SHAPE
 
@@ -58,7 +58,7 @@ class ConstantOp(SymbolicOp):
 
 
 class SizeOp(SymbolicOp):
-    """Binds a symbol to the value of an i64 scalar, once that is known to lie in [low, high]."""
+    """Binds a symbol to the value of an i64 scalar, once that is known to be in [low, high]."""
 
     name = "size"
     attributes = Size
