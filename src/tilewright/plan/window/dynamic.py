@@ -40,14 +40,15 @@ class DynamicChoice:
 
 
 class DynamicWindows(Template[Windows, DynamicChoice]):
-    """Depthwise convolutions and pools of dynamic heights or widths, that move by one row or column along these."""
+    """Depthwise convolutions and pools of dynamic heights or widths, that move by one row or column along these. Of a
+    single plane there is no loop that holds its padding and its tiles."""
 
     name = "windows, dynamic sizes"
     choice = DynamicChoice
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.channels_last or not w.dynamic:
+        if w is None or w.channels_last or not w.dynamic or w.images * w.channels == 1:
             return None
         strides = [side.stride for side in (w.rows, w.columns) if side.dynamic or not w.products]
         return w if max(strides) == 1 else None
