@@ -1,4 +1,4 @@
-"""The law of branches in lanes: what may stand under a condition that has lanes.
+"""The law of branches in lanes: which statements a condition with lanes may hold.
 
 if ramp(0, 1, 8) < broadcast(m, 8):         runs in the lanes 0 … 7 that are less than m
   y[i:i + 8] = x[i:i + 8] + broadcast(1.0, 8)
