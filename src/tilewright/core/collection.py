@@ -11,8 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS = 500_000
-"""The new objects after which the collector starts all the same: some fifty megabytes."""
+OBJECTS = 2_000_000
+"""The new objects after which the collector starts all the same: some two hundred megabytes, more than the compilation
+of a network of a hundred kernels keeps."""
 
 _lock = threading.Lock()
 _inside = 0
