@@ -13,5 +13,5 @@ WINDOW_ERROR: Final = 1e-3
 """The largest error that a convolution in f32 may have by fewer multiplications (winograd.py)."""
 
 ROUNDED_GROWTH: Final = 8.0
-"""The most that a convolution by fewer multiplications may amplify the errors of rounded factors, compared with a direct
-one."""
+"""The most that a convolution by fewer multiplications may amplify the errors of rounded factors, compared
+with a direct one."""
