@@ -158,6 +158,12 @@ class Schedule:
             s._function = step.function
         return s
 
+    def copy(self) -> Schedule:
+        """A schedule that begins where this one is."""
+        s = Schedule(self._function)
+        s._steps, s._names, s._refused = list(self._steps), dict(self._names), list(self._refused)
+        return s
+
     def replay(self, trace: Trace) -> None:
         """Applies the steps of a trace. Raises UserError, naming the step, where one does not fit this program."""
         loops: dict[str, Var] = {name: var for var, name in self._names.items()}
