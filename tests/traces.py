@@ -29,6 +29,7 @@ WEIGHTS = {
     "skew": 2,
     "vectorize": 2,
     "unroll": 2,
+    "jam": 2,
     "decompose_reduction": 2,
     "rfactor": 2,
     "stage": 3,
@@ -113,6 +114,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "blocks_of": _one_of(2, 4),
     "part": _one_of(3, 4, 2),
     "once": _one_of(True, False),
+    "front": _one_of(True, False),
     "locals_first": _one_of(True, False),
 }
 """What is drawn for a parameter of this name."""
@@ -231,7 +233,7 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "trim_sum": _summed,
     "compute_at": lambda draw, f: _moved(draw, f, True),
     "reverse_compute_at": lambda draw, f: _moved(draw, f, False),
-    **dict.fromkeys(("vectorize_points", "sum_in_lanes", "tile_registers"), _nest),
+    **dict.fromkeys(("sum_in_lanes", "tile_registers"), _nest),
     "merge_loops": _two_nests,
     "sum_in_parts": _summed,
     "schedule_pieces": _pieces,

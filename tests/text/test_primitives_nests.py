@@ -11,7 +11,10 @@ import tilewright as tw
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
+from tilewright.plan.choice_record import choice_of, record_of
 from tilewright.plan.choose import scheduled as default
+from tilewright.plan.nests.beside import named_nests
+from tilewright.plan.nests.points import Points, apply_points, choose_points
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
@@ -110,6 +113,15 @@ func prefix(x: f32[17]):
       x[vi + 1] = x[vi + 1] + x[vi]
 """
 
+
+def in_points(s: tw.Schedule, target: str) -> None:
+    """Every nest as the plan runs it: its loops fused, split, vectorized."""
+    for _, nest in named_nests(s):
+        chosen = choose_points(nest, Target.parse(target))
+        assert choice_of(Points, record_of(chosen)) == chosen
+        apply_points(s, nest, chosen)
+
+
 NESTS = Primitives("nests", sizes=(0, 1, 13), stores_all=False, threads=2)
 case, wrong = NESTS.case, NESTS.wrong
 
@@ -117,27 +129,45 @@ case, wrong = NESTS.case, NESTS.wrong
 @case("vectorize-points", POINTS)
 def vectorize_points(s: tw.Schedule) -> None:
     """What lies in one piece stays whole: the last loop is the one that is contiguous in both arrays."""
-    s.vectorize_points("i", lanes=8)
+    in_points(s, "x86-64-v3")
 
 
 @case("vectorize-points-of-functions", FUNCTIONS)
 def vectorize_points_of_functions(s: tw.Schedule) -> None:
     """Of 29 points three vectors of 8, one of 4, and one point; of sums that are left over no shorter vectors."""
-    for nest in s.get_nests():
-        s.vectorize_points(nest, lanes=8)
+    in_points(s, "x86-64-v3")
 
 
 @case("vectorize-points-of-short-rows", NARROW)
 def vectorize_points_of_short_rows(s: tw.Schedule) -> None:
     """Of 14 points of a function vectors of 8 and of 4, and two points; of sums nothing but points."""
-    for nest in s.get_nests():
-        s.vectorize_points(nest, lanes=16)
+    in_points(s, "x86-64-v4")
 
 
 @case("vectorize-points-turned", TURNED)
 def vectorize_points_turned(s: tw.Schedule) -> None:
     """Blocks of both loops, since lanes lie apart in one array whichever is taken."""
-    s.vectorize_points("i", lanes=8)
+    in_points(s, "x86-64-v3")
+
+
+@case("jam", COLUMNS)
+def jam(s: tw.Schedule) -> None:
+    """A vector of sums: the loop over its lanes stands around each statement."""
+    _, lanes, _ = s.split("j", 8, tail="peel")
+    for copy in s.jam(lanes):
+        s.vectorize(copy)
+
+
+@case("jam-two", COLUMNS)
+def jam_two(s: tw.Schedule) -> None:
+    """A tile of sums: rows, whose places come first, around vectors, which stay innermost."""
+    _, rows, _ = s.split("i", 3, tail="peel")
+    lanes, *_ = s.get_loops("y")[::-1]
+    _, lanes, _ = s.split(lanes, 4, tail="peel")
+    for copy in s.jam(lanes):
+        s.vectorize(copy)
+    for copy in s.jam(rows, front=True):
+        s.unroll(copy)
 
 
 @case("rows", ROWS)
@@ -193,24 +223,39 @@ def pieces(s: tw.Schedule) -> None:
 
 
 @wrong(PREFIX)
-def points_that_depend_on_each_other(s: tw.Schedule) -> object:
-    return s.vectorize_points("i", lanes=8)
+def a_jam_of_iterations_that_depend_on_each_other(s: tw.Schedule) -> object:
+    return s.jam("i")
 
 
 @wrong(POINTS)
-def a_loop_inside(s: tw.Schedule) -> object:
-    return s.vectorize_points("k", lanes=8)
+def a_jam_into_nothing(s: tw.Schedule) -> object:
+    return s.jam("k")
 
 
-@wrong(POINTS)
+@wrong(COLUMNS.replace("0..20", "0..x_").replace("columns(", "columns[x_](").replace("20]", "x_]"))
+def a_jam_of_sums_that_nobody_can_count(s: tw.Schedule) -> object:
+    return s.jam("j")
+
+
+@wrong("func f(x: f32[8], y: f32[8]):\n  for i in 0..8:\n    let a = x[i]\n    y[i] = a")
+def a_jam_that_parts_a_name_from_its_value(s: tw.Schedule) -> object:
+    return s.jam("i")
+
+
+@wrong(ROWS)
+def a_nest_inside(s: tw.Schedule) -> object:
+    return s.sum_in_lanes(s.get_loops("twice")[1], lanes=8)
+
+
+@wrong(COLUMNS)
 def lanes_that_no_vector_has(s: tw.Schedule) -> object:
-    return s.vectorize_points("i", lanes=6)
+    return s.sum_in_lanes("i", lanes=6)
 
 
-@wrong(POINTS)
+@wrong(COLUMNS)
 def loops_that_are_vectors_already(s: tw.Schedule) -> object:
-    s.vectorize("k")
-    return s.vectorize_points("i", lanes=8)
+    s.vectorize("j")
+    return s.sum_in_lanes("i", lanes=8)
 
 
 @wrong(ROWS)
@@ -230,7 +275,7 @@ def a_tile_without_sums(s: tw.Schedule) -> object:
 
 @wrong("func f(x: f32[8], y: f32[8]):\n  for i in 0..8:\n    y[i] = x[i]")
 def statements_outside_blocks(s: tw.Schedule) -> object:
-    return s.vectorize_points("i", lanes=8)
+    return s.sum_in_lanes("i", lanes=8)
 
 
 @wrong(SUMS)
@@ -267,8 +312,8 @@ class TestNests(PrimitiveTests):
         made, decision = default(before, Target.parse("x86-64-v3"))
         assert same(made, before)
         assert [str(r) for r in decision.refusals] == [
-            "nests refused at s.vectorize_points(i, lanes=8): cannot vectorize the points of nest i: the distance is "
-            "1: 1 iteration of i after one that stores x[i + 1], another loads x[i]"
+            "nests refused at s.vectorize(ii): cannot vectorize loop ii: the distance is 1: 1 iteration of ii after "
+            "one that stores x[io*8 + ii + 1], another loads x[io*8 + ii]"
         ]
 
     def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:

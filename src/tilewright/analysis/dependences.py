@@ -112,7 +112,7 @@ def _digits(first: Access, second: Access) -> list[tuple[Expr, Expr]]:
         while (
             at
             and isinstance(extent := shape[at], Const)
-            and all(a.indices[at].kinds & Mod.bit for a in (first, second))
+            and (extent.value == 1 or all(a.indices[at].kinds & Mod.bit for a in (first, second)))
         ):
             at, weight = at - 1, weight * int(extent.value)
             wholes = [w + a.indices[at] * weight for w, a in zip(wholes, (first, second), strict=True)]

@@ -21,16 +21,25 @@ say; but a kernel that refuses all of these would take long to refuse the rest."
 def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Refusal], list[Candidate]]:
     """The schedule of a kernel, the choice that made it, the refusals on the way, and all that was priced, the cheapest
     first."""
-    ranked = sorted(candidates(facts, target), key=lambda c: c.seconds)
     refusals: list[Refusal] = []
-    made, taken = _first_legal(ranked, facts, target, refusals)
-    refusals += [Refusal.of(taken.template.name, error) for error in made.refused]
-    return made, taken, refusals, ranked
+    ranked: list[Candidate] = []
+    for last in (False, True):
+        found = sorted(candidates(facts, target, last), key=lambda c: c.seconds)
+        ranked += found
+        legal = _first_legal(found, facts, target, refusals)
+        if legal is not None:
+            made, taken = legal
+            refusals += [Refusal.of(taken.template.name, error) for error in made.refused]
+            return made, taken, refusals, ranked
+    raise UserError(
+        f"no template schedules {facts.function.name} for {target.name}",
+        why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",
+    )
 
 
 def _first_legal(
     ranked: Sequence[Candidate], facts: Facts, target: Target, refusals: list[Refusal]
-) -> tuple[Schedule, Candidate]:
+) -> tuple[Schedule, Candidate] | None:
     """The cheapest candidate whose steps are all legal; the refusals are appended, one for each template."""
     tried: Counter[str] = Counter()
     for candidate in ranked:
@@ -42,10 +51,7 @@ def _first_legal(
                 tried[name] += 1
                 if tried[name] == 1:
                     refusals.append(Refusal.of(name, error))
-    raise UserError(
-        f"no template schedules {facts.function.name} for {target.name}",
-        why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",
-    )
+    return None
 
 
 def finish(candidate: Candidate, facts: Facts, target: Target) -> Schedule:

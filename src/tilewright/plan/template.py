@@ -30,12 +30,14 @@ ChoiceT = TypeVar("ChoiceT")
 
 class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
-    every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`."""
+    every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One that is `last` is
+    asked for kernels only that no choice of another template runs."""
 
     name: str
     choice: type[ChoiceT]
     kinds: tuple[str, ...] = ("cpu",)
     whole: bool = False
+    last: bool = False
 
     @abstractmethod
     def recognise(self, facts: Facts) -> ShapeT | None:
@@ -104,10 +106,10 @@ def named(name: str, kind: str = "cpu") -> Template[Any, Any]:
     return _BY_KIND[kind][name]
 
 
-def candidates(facts: Facts, target: Target) -> Iterator[Candidate]:
-    """Every choice of every template that recognises a kernel, priced."""
+def candidates(facts: Facts, target: Target, last: bool = False) -> Iterator[Candidate]:
+    """Every choice of every template that recognises a kernel, priced; of those that are `last`, where asked."""
     for template in registered(target.kind):
-        shape = template.recognise(facts)
+        shape = template.recognise(facts) if template.last is last else None
         if shape is not None:
             for choice in template.choices(shape, target):
                 yield Candidate(template, shape, choice, template.price(choice, shape, target))

@@ -200,17 +200,23 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
                 f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
             )
             raise refusal(function, what, first, why=why, fix=f'decompose_reduction("{block.name}", …) first')
-    fused = Var(first.var.name + second.var.name)
+    made = fused(first, second)
+    _require_same_starts(function, first, second.body, made.body, what)
+    evidence = (f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change",)
+    return Step(function.replace(body=replace(function.body, first, made)), made.var, evidence)
+
+
+def fused(first: For, second: For) -> For:
+    """Two loops, the second all that the first holds, as one of the kind of the first."""
+    var = Var(first.var.name + second.var.name)
     n, m = extent_of(first), extent_of(second)
+    one = isinstance(n, Const) and n.value == 1
     values: dict[Expr, Expr] = {
-        first.var: simplify(first.begin + FloorDiv(fused, m)),
-        second.var: simplify(second.begin + Mod(fused, m)),
+        first.var: first.begin if one else simplify(first.begin + FloorDiv(var, m)),
+        second.var: simplify(second.begin + (var if one else Mod(var, m))),
     }
     body = substitute_expressions(second.body, values)
-    _require_same_starts(function, first, second.body, body, what)
-    made = first.replace(var=fused, begin=const(0), end=simplify(n * m), body=body)
-    evidence = (f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change",)
-    return Step(function.replace(body=replace(function.body, first, made)), fused, evidence)
+    return first.replace(var=var, begin=const(0), end=simplify(n * m), body=body)
 
 
 def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stmt, what: str) -> None:

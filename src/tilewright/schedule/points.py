@@ -1,4 +1,4 @@
-"""vectorize_points: nests of independent points are flattened where memory is contiguous, vectorized, marked parallel.
+"""Nests of independent points are flattened where memory is contiguous, vectorized, marked parallel.
 
     for j, l: y[j, l] = x[l, j]      =>      for jo, lo, jm: { unroll ji in 0..4, vectorize li in 0..8: y[…] = x[…] }
 
@@ -13,13 +13,11 @@ from functools import lru_cache
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.core.walk import preorder
 from tilewright.expr.intrinsics import BRIEF
-from tilewright.expr.nodes import Call, Const, Var, const
+from tilewright.expr.nodes import Call, Const, const
 from tilewright.loops.edit import replace
-from tilewright.loops.nodes import For, Function, LoopKind, Seq, Stmt
+from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of, flattens, fuse, is_spatial, split
-from tilewright.schedule.step import Step, refusal
-from tilewright.schedule.top_nests import outermost, require_apart, require_lanes, require_plain, top_nest, with_nest
 
 LINE = 16
 """Elements of f32 in a cache line: so far a block goes along the loop that turned accesses are contiguous in."""
@@ -29,31 +27,6 @@ SHORTEST = 4
 
 SIDE = 4
 """So many vectors with lanes apart are loaded or stored together."""
-
-
-def vectorize_points(function: Function, loop: Var, *, lanes: int) -> Step:
-    """A nest of independent points runs in vectors along the loop that is most contiguous, and its outermost loop of
-    several iterations in parallel; where lanes lie apart in memory, in blocks. Loops over what lies in one piece become
-    one before. What is left over, or is too short for a vector, runs in shorter ones where it calls functions like exp,
-    else point by point.
-    Returns the outermost loop, where that holds all of the nest.
-
-    for i in 0..n, j in 0..8: block e(vi = i, vj = j): y[vi, vj] = exp(x[vi, vj])
-              =>      parallel ijo in 0..n:
-                        vectorize iji in 0..8: block e(…): y[ijo, iji] = exp(x[ijo, iji])
-
-    Legal where no iteration touches what another one stores, and loops lie in each other with nothing between.
-    """
-    nest = top_nest(function, loop, what := f"cannot vectorize the points of nest {loop.name}")
-    require_lanes(function, nest, lanes, what)
-    require_plain(function, nest, what)
-    if not holds_points(nest):
-        why = "an iteration of one of its loops may touch what another one stores, or something is between its loops"
-        fix = "split a loop of it that is independent, and vectorize that"
-        raise refusal(function, what, nest, why=why, fix=fix)
-    evidence = require_apart(function, nest, perfect_nest(nest)[0], what)
-    made = points_in_vectors(nest, lanes)
-    return Step(with_nest(function, nest, made), outermost(made), evidence)
 
 
 @lru_cache(maxsize=1 << 6)

@@ -41,12 +41,12 @@ from tilewright.schedule import (
     merge,
     padding,
     partial_sums,
-    points,
     rows,
     scopes,
     tiles,
 )
 from tilewright.schedule import inline as inlining
+from tilewright.schedule import jam as jamming
 from tilewright.schedule import pad_sum as sums
 from tilewright.schedule import prefetch as prefetching
 from tilewright.schedule import reduction as reductions
@@ -131,10 +131,14 @@ class Schedule:
         return tuple(self._refused)
 
     def attempt(self, step: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """What a step makes; None where it is refused, and then `refused` has the error: the program is as before."""
+        """What a step, or a function that takes several, makes; None where one is refused, and then `refused` has the
+        error: the program is as before, and so is the trace."""
+        before, steps, names = self._function, len(self._steps), len(self._names)
         try:
             return step(*arguments, **options)
         except UserError as error:
+            self._function = before
+            self._forget(steps, names)
             self._refused.append(error)
             return None
 
@@ -195,6 +199,7 @@ class Schedule:
     reorder = primitive(loops.reorder)
     tile = primitive(loops.tile)
     skew = primitive(skewing.skew)
+    jam = primitive(jamming.jam)
     partition = primitive(loops.partition)
     parallel = primitive(kinds.parallel)
     vectorize = primitive(kinds.vectorize)
@@ -214,7 +219,6 @@ class Schedule:
     join_sums = primitive(joint_sums.join_sums)
     sum_in_lanes = primitive(rows.sum_in_lanes)
     tile_registers = primitive(tiles.tile_registers)
-    vectorize_points = primitive(points.vectorize_points)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.analysis.accesses import accesses
-from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, loops_inside
+from tilewright.expr.nodes import Var
 from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.find import find_loop, nests
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.nests import coefficient_of
 from tilewright.schedule.step import refusal
 
 PLAIN = frozenset({LoopKind.SERIAL, LoopKind.UNROLL})
@@ -52,29 +48,8 @@ def require_apart(function: Function, nest: For, loops: Sequence[For], what: str
     error `what`."""
     found: list[str] = []
     for loop in loops:
-        if _is_plainly_apart(nest, loop):
-            found.append(f"no iteration of {loop.var.name} touches what another one stores")
-        else:
-            found += require_independent(function, loop, what, "leave the nest as it is")
+        found += require_independent(function, loop, what, "leave the nest as it is")
     return tuple(found)
-
-
-def _is_plainly_apart(nest: For, loop: For) -> bool:
-    """Whether every buffer that a nest stores is touched, in each iteration of a loop, in a place of its own, by one
-    index that no other loop of the nest decides. So most nests are; of others dependences tell."""
-    own = set(allocations(nest))
-    inner = {other.var for other in loops_inside(nest)} - {loop.var}
-    found = [a for a in accesses(nest) if a.buffer not in own]
-    for buffer in {a.buffer for a in found if a.is_store}:
-        places = zip(*(a.indices for a in found if a.buffer is buffer), strict=True)
-        if not any(len(set(at)) == 1 and _tells(at[0], loop.var) and not variables_of(at[0]) & inner for at in places):
-            return False
-    return True
-
-
-def _tells(index: Expr, var: Var) -> bool:
-    by = coefficient_of(index, var)
-    return isinstance(by, Const) and by.value != 0
 
 
 def with_nest(function: Function, nest: Stmt, made: Stmt) -> Function:

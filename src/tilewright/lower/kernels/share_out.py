@@ -37,7 +37,8 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.plan.price.sizes import Sizes
-from tilewright.schedule.nests import extent_of, fuse, is_spatial
+from tilewright.schedule.loops import fused
+from tilewright.schedule.nests import extent_of, is_spatial
 
 SHARE = 60_000
 """The least work of a share, in units that take about 1/30 of a nanosecond: two microseconds, twice what a fork and a
@@ -95,7 +96,7 @@ def _share(loop: For) -> Stmt:
         if few and still and many and _work(inner) >= LARGE and _may_be_parallel(inner):
             return _in_parts(loop, inner)
         if still and isinstance(count, Const) and _work(inner.body) >= FUSED:
-            return _share(fuse(loop.replace(kind=LoopKind.PARALLEL)))
+            return _share(fused(loop.replace(kind=LoopKind.PARALLEL), inner))
     work = _work(loop.body)
     grain = max(math.ceil(1 / work), 1) if work > 0 else 1
     if extent is const(1):

@@ -6,16 +6,17 @@ of a buffer than an iteration needs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
-from tilewright.expr import dtypes
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import statements
-from tilewright.loops.nodes import Alloc, For, LoopKind, Stmt, Store
+from tilewright.loops.nodes import Alloc, For, LoopKind
+from tilewright.plan.nests.points import apply_points, choose_points, holds_points
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests
 from tilewright.schedule.merge import merge_neighbours
-from tilewright.schedule.points import holds_points
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -29,13 +30,18 @@ def schedule_beside(s: Schedule, target: Target) -> None:
     made: list[Var | None] = []
     for loop, nest in named_nests(s):
         plain = _is_plain(nest)
-        made.append(or_as_it_is(s, loop, lanes_of(nest, target.vector_bits)) if plain else loop)
+        made.append(or_as_it_is(s, loop, partial(points, s, nest, target)) if plain else loop)
     before = s.func
     merge(s, made, locals_first=True)
     if s.func is not before:
         for name in [nest.buffer.name for nest in nests(s.func) if isinstance(nest, Alloc)]:
             with suppress(UserError):
                 s.compact(name)
+
+
+def points(s: Schedule, nest: For, target: Target) -> Var | None:
+    """A nest of points in vectors."""
+    return apply_points(s, nest, choose_points(nest, target))
 
 
 def named_nests(s: Schedule) -> list[tuple[Var, For]]:
@@ -53,18 +59,12 @@ def merge(s: Schedule, made: list[Var | None], locals_first: bool = False) -> No
         s.merge_loops(*loops, **({"locals_first": True} if locals_first else {}))
 
 
-def or_as_it_is(s: Schedule, loop: Var, lanes: int) -> Var | None:
-    """The outermost loop of a nest of points in vectors, where it holds all of the nest. A nest stays as it is whose
+def or_as_it_is(s: Schedule, loop: Var, steps: Callable[[], Var | None]) -> Var | None:
+    """The outermost loop of a nest after some steps, where it holds all of the nest. A nest stays as it is whose
     iterations are not known to be independent, and the schedule remembers why."""
     refused = len(s.refused)
-    made: Var | None = s.attempt(s.vectorize_points, loop, lanes=lanes)
+    made: Var | None = s.attempt(steps)
     return loop if len(s.refused) > refused else made
-
-
-def lanes_of(nest: Stmt, vector_bits: int) -> int:
-    """Lanes for the widest element type that the nest stores, at most those of f32."""
-    widest = max((s.buffer.dtype.bits for s in statements(nest) if isinstance(s, Store)), default=32)
-    return max(vector_bits // max(widest, dtypes.f32.bits), 2)
 
 
 def _is_plain(nest: For) -> bool:

@@ -6,14 +6,13 @@ The parts depend on sizes alone, so that a result is the same for any number of 
 from __future__ import annotations
 
 import math
-from contextlib import suppress
+from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Const
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import For
 from tilewright.plan.price.sizes import USUAL
-from tilewright.report.errors import UserError
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 
@@ -27,20 +26,32 @@ FEW = 16
 """A loop of fewer iterations is not cut where one inside it has more."""
 
 
-def sum_long_in_parts(s: Schedule) -> None:
-    """Long sums to one place become sums of partial sums. What cannot be proved to be one stays."""
-    for name in [b.name for b in blocks(s.func.body) if b.reduce]:
-        (block,) = [b for b in blocks(s.func.body) if b.name == name]
-        around = loops_around(s.func.body, block)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sum in parts: the block, the loop around it that is cut, by its number, and how many iterations are a part."""
+
+    block: str
+    loop: int
+    terms: int
+
+
+def choose_parts(s: Schedule) -> tuple[Part, ...]:
+    """The parts of long sums to one place. What cannot be proved to be one has none."""
+    found: list[Part] = []
+    trial = s.copy()
+    for block in blocks(s.func.body):
+        around = loops_around(s.func.body, block) if block.reduce else []
         summed = [loop for loop in around if loop.var in summed_loops(block)]
         if summed and all(loop in summed or extent_of(loop) == Const(1, loop.var.dtype) for loop in around):
             chosen = _cut_at(summed)
             if chosen is not None:
-                with suppress(UserError):
-                    s.sum_in_parts(name, *chosen)
+                loop, terms = chosen
+                if trial.attempt(trial.sum_in_parts, block.name, loop.var, terms) is not None:
+                    found.append(Part(block.name, around.index(loop), terms))
+    return tuple(found)
 
 
-def _cut_at(loops: list[For]) -> tuple[Var, int] | None:
+def _cut_at(loops: list[For]) -> tuple[For, int] | None:
     """The loop that is cut, and how many of its iterations are a part; None for a sum that is too short."""
     sizes = [_size(loop) for loop in loops]
     first = next((n for n, size in enumerate(sizes) if size is None or size >= FEW), None)
@@ -49,12 +60,12 @@ def _cut_at(loops: list[For]) -> tuple[Var, int] | None:
     size, each = sizes[first], math.prod(USUAL if s is None else s for s in sizes) // (sizes[first] or USUAL)
     least = math.ceil(PART / max(each, 1))
     if size is None:
-        return loops[first].var, least
+        return loops[first], least
     parts = min(size * each // PART, size, MOST_PARTS)
     if parts < 2:
         return None
     part = math.ceil(size / parts)
-    return loops[first].var, next((p for p in range(part, min(2 * part, size // 2 + 1)) if size % p == 0), part)
+    return loops[first], next((p for p in range(part, min(2 * part, size // 2 + 1)) if size % p == 0), part)
 
 
 def _size(loop: For) -> int | None:

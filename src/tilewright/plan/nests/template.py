@@ -6,71 +6,93 @@ pull_producers         local buffers shrink into the loop that reads them
 sum_in_parts           long sums to one place, for threads to share
 decompose_reductions   sums begin in blocks of their own
 join_sums              sums that read the same run in one loop
-then, for each loop nest: tile_registers, sum_in_lanes or vectorize_points; and merge_loops
+then, for each loop nest: tiles of sums, sums in lanes or points in vectors; and merge_loops
+
+The parts of long sums, and how each nest runs, are the choice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
-from tilewright.expr.nodes import Var
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import For, Function, Store
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.nests.beside import lanes_of, merge, named_nests
-from tilewright.plan.nests.partial_sums import sum_long_in_parts
-from tilewright.plan.nests.tiles import narrower, tile_for
+from tilewright.plan.nests.beside import merge, named_nests, or_as_it_is
+from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest
+from tilewright.plan.nests.partial_sums import Part, choose_parts
+from tilewright.plan.nests.price import nest_seconds
 from tilewright.plan.template import Template
 from tilewright.report.errors import UserError
-from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.nests import has_branches
-from tilewright.schedule.points import holds_points
-from tilewright.schedule.reduce import accumulation
-from tilewright.schedule.rows import prepared, reduces_contiguously
+from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
-SUM_BLOCK = 32
-"""Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
-
 
 @dataclass(frozen=True, slots=True)
 class NestsChoice:
-    """The vector registers that nests fill: the bits of one, and how many there are."""
+    """The sums that run in parts, and how each nest runs, in program order."""
 
-    vector_bits: int
-    registers: int
+    parts: tuple[Part, ...]
+    nests: tuple[Nest, ...]
 
 
-class Nests(Template[Function, NestsChoice]):
+@dataclass
+class Kernel:
+    """A kernel before a way is chosen to run its nests."""
+
+    function: Function
+    _prepared: dict[tuple[Part, ...], Schedule] = field(default_factory=dict)
+
+    @cached_property
+    def pulled(self) -> Schedule:
+        """With its producers where they are read."""
+        s = Schedule(self.function)
+        s.inline_all(once=any(b.reduce for b in blocks(s.func.body)))
+        _accumulate_locally(s)
+        s.pull_producers()
+        return s
+
+    def prepared(self, parts: tuple[Part, ...]) -> Schedule:
+        """With these sums in parts, and nests that are ready to be scheduled."""
+        if parts not in self._prepared:
+            s = self._prepared[parts] = self.pulled.copy()
+            for part in parts:
+                around = loops_around(s.func.body, find_block(s.func, part.block))
+                s.sum_in_parts(part.block, around[part.loop].var, part.terms)
+            s.decompose_reductions()
+            s.join_sums()
+        return self._prepared[parts].copy()
+
+
+class Nests(Template[Kernel, NestsChoice]):
     """Any kernel, nest by nest."""
 
     name = "nests"
     choice = NestsChoice
     whole = True
+    last = True
 
-    def recognise(self, facts: Facts) -> Function | None:
-        return facts.function
+    def recognise(self, facts: Facts) -> Kernel | None:
+        return Kernel(facts.function)
 
-    def choices(self, shape: Function, target: Target) -> Iterator[NestsChoice]:
-        yield NestsChoice(target.vector_bits, target.vector_registers)
+    def choices(self, shape: Kernel, target: Target) -> Iterator[NestsChoice]:
+        parts = choose_parts(shape.pulled)
+        found = nests(shape.prepared(parts).func)
+        yield NestsChoice(parts, tuple([choose_nest(n, target) for n in found if isinstance(n, For)]))
 
-    def price(self, choice: NestsChoice, shape: Function, target: Target) -> float:
-        return 1e9
+    def price(self, choice: NestsChoice, shape: Kernel, target: Target) -> float:
+        found = [n for n in nests(shape.prepared(choice.parts).func) if isinstance(n, For)]
+        return sum(nest_seconds(nest, chosen, target) for nest, chosen in zip(found, choice.nests, strict=True))
 
-    def apply(self, s: Schedule, shape: Function, choice: NestsChoice) -> Schedule:
-        s.inline_all(once=any(b.reduce for b in blocks(s.func.body)))
-        _accumulate_locally(s)
-        s.pull_producers()
-        sum_long_in_parts(s)
-        s.decompose_reductions()
-        s.join_sums()
-        merge(s, [_or_as_it_is(s, v, partial(_schedule_nest, s, v, nest, choice)) for v, nest in named_nests(s)])
+    def apply(self, s: Schedule, shape: Kernel, choice: NestsChoice) -> Schedule:
+        s = shape.prepared(choice.parts)
+        found = zip(named_nests(s), choice.nests, strict=True)
+        merge(s, [or_as_it_is(s, v, partial(apply_nest, s, nest, chosen)) for (v, nest), chosen in found])
         return s
 
 
@@ -83,30 +105,3 @@ def _accumulate_locally(s: Schedule) -> None:
             if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer} and inside[0].body.indices == points:
                 with suppress(UserError):
                     s.cache_write(inside[0].name)
-
-
-def _or_as_it_is(s: Schedule, loop: Var, step: Any) -> Var | None:
-    """The outermost loop of a nest after a step, where it holds all of the nest. A nest stays as it is whose iterations
-    are not known to be independent, and the schedule remembers why."""
-    refused = len(s.refused)
-    made: Var | None = s.attempt(step)
-    return loop if len(s.refused) > refused else made
-
-
-def _schedule_nest(s: Schedule, loop: Var, nest: For, choice: NestsChoice) -> Any:
-    """Register tiles where an output axis of an accumulation vectorizes; else row by row, or point by point."""
-    lanes = lanes_of(nest, choice.vector_bits)
-    if has_branches(nest) or any(not isinstance(b.body, Store) for b in blocks(nest)):
-        return loop
-    reducing = [b for b in blocks(nest) if b.reduce]
-    if any(accumulation(b) is None for b in reducing):
-        return loop
-    if not reducing:
-        return s.vectorize_points(loop, lanes=lanes) if holds_points(nest) else loop
-    block = 0 if reduces_contiguously(prepared(nest, 0), lanes) else SUM_BLOCK
-    long = {"blocks_of": block} if block else {}
-    for width in narrower(lanes) if long else (lanes,):
-        tile = tile_for(prepared(nest, block), width, choice.registers)
-        if tile is not None:
-            return s.tile_registers(loop, lanes=width, **tile, **long)
-    return s.sum_in_lanes(loop, lanes=lanes, **long)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr.nodes import Const, Expr
@@ -12,19 +14,32 @@ from tilewright.plan.facts.windows import calls_functions
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.rows import reduces_contiguously
-from tilewright.schedule.tiles import NARROWEST, Tile, flat_sums
+from tilewright.schedule.tiles import NARROWEST, flat_sums
+from tilewright.schedule.tiles import Tile as Placed
 
 
-def tile_for(nest: Stmt, lanes: int, registers: int) -> dict[str, int] | None:
-    """The tile of a nest of sums as `tile_registers` takes it: the number of the loop that gives columns, vectors of
-    them, and, where it has rows, the number of the loop that gives them, and how many. None where no tile suits it."""
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A tile of accumulators: `vectors` vectors of `lanes` columns, which loop `along` counts, by `count` rows, which
+    loop `across` counts; long sums in blocks of so many terms, where not 0."""
+
+    lanes: int
+    along: int
+    vectors: int
+    across: int | None = None
+    count: int = 1
+    blocks_of: int = 0
+
+
+def tile_for(nest: Stmt, lanes: int, registers: int, block: int) -> Tile | None:
+    """The tile of a nest of sums. None where no tile suits it."""
     flat = flat_sums(nest)
     tile = None if flat is None else choose_tile(*flat, lanes, registers)
     if flat is None or tile is None:
         return None
     loops, _ = flat
-    chosen = {"along": loops.index(tile.columns), "vectors": tile.vectors}
-    return chosen if tile.rows is None else {**chosen, "across": loops.index(tile.rows), "count": tile.count}
+    across = None if tile.rows is None else loops.index(tile.rows)
+    return Tile(lanes, loops.index(tile.columns), tile.vectors, across, tile.count, block)
 
 
 def narrower(lanes: int) -> list[int]:
@@ -32,7 +47,7 @@ def narrower(lanes: int) -> list[int]:
     return [lanes, *(n for n in (lanes // 2, lanes // 4) if n >= max(min(NARROWEST, lanes // 2), 2))]
 
 
-def choose_tile(loops: list[For], body: Stmt, lanes: int, registers: int) -> Tile | None:
+def choose_tile(loops: list[For], body: Stmt, lanes: int, registers: int) -> Placed | None:
     """The tile for spatial loops around an accumulation; None when no loop vectorizes well."""
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     found = moving_accesses(body)
@@ -61,7 +76,7 @@ def choose_tile(loops: list[For], body: Stmt, lanes: int, registers: int) -> Til
     if all(_is_one(loop) for loop in loops if loop is not columns):
         vectors = _shared_vectors(columns, lanes, vectors)
     budget = (registers - 1 - vectors) // vectors
-    return Tile(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
+    return Placed(columns, vectors, rows, _row_count(rows, budget) if rows is not None else 1)
 
 
 def _waste(extent: Expr, lanes: int) -> float:
