@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-architectures bench-before-after count-constants fuzz-attributes clean
+	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz-attributes clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -91,6 +91,11 @@ bench-machine: $(PEER)
 # make bench-architectures ARGS='--seed 1 --count 12'
 bench-architectures: $(ARCH)
 	$(BIN)/python -m benchmarks.architectures $(ARGS)
+
+# Minutes. How much slower the choice of each kernel is than the fastest that its templates list:
+# make bench-regret ARGS='--only 14 --choices' or ARGS='model.onnx --template contraction'
+bench-regret: $(PEER)
+	$(BIN)/python -m benchmarks.regret $(ARGS)
 
 # Minutes. Calls and compilations of another commit, or of another tree, and of this one:
 # make bench-before-after BEFORE=main ARGS='--only BERT --target x86-64-v3'

@@ -52,7 +52,7 @@ def open_alone(problem: Problem) -> Limit:
     entry, record = exe.native_call()
 
     def run(calls: int) -> None:
-        if _repeat(calls, entry, record):
+        if repeat(calls, entry, record):
             raise InternalError("a program that ran before failed when it was called again")
 
     seconds = []
@@ -77,7 +77,8 @@ def _at_line(array: Array) -> Array:
     return copy
 
 
-def _repeat(calls: int, entry: int, record: int) -> int:
+def repeat(calls: int, entry: int, record: int) -> int:
+    """Calls a program so many times; 0, or the status of a call that failed."""
     status: int = _engine()[1](calls, entry, record)
     return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.cli.entry import application
+from tilewright.target import native
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,14 @@ def save_product(folder: Path, width: int) -> Path:
     constants = [numpy_helper.from_array(weights.astype(np.float32), "w")]
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     return _save(folder / "product.onnx", helper.make_graph(nodes, "product", ports[:1], ports[1:], constants))
+
+
+def save_slow_memory(folder: Path) -> Path:
+    """A file for TILEWRIGHT_MACHINE: a machine whose time goes into reading weights, whatever it computes with."""
+    place = folder / "slow-memory.json"
+    rates = [300.0, 150.0, *[2.0] * (len(native().caches) - 2)]
+    place.write_text(json.dumps({"peaks": {"cache_gbs": rates, "memory_gbs": 2.0}}), encoding="utf-8")
+    return place
 
 
 def _save(path: Path, graph: onnx.GraphProto) -> Path:

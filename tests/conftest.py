@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
-from tilewright.compiler import apart, constants, pipeline
+from tilewright.compiler import constants, pipeline
 from tilewright.graph.nodes import Module
 from tilewright.lower.memory.check_memory import check_memory
 
@@ -41,7 +41,7 @@ def interrupts() -> Iterator[None]:
 def checked_layouts() -> Iterator[None]:
     """Every program that a test compiles in its process has a right layout of memory, for several sizes."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((pipeline, "bufferize"), (apart, "bufferize"), (pipeline, "wrap"), (constants, "wrap")):
+        for module, name in ((pipeline, "bufferize"), (pipeline, "wrap"), (constants, "wrap")):
             patch.setattr(module, name, _checked(getattr(module, name)))
         yield
 

@@ -17,11 +17,14 @@ from tilewright.report.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from tilewright.api.compile import compile
+    from tilewright.api.extend import register, unregister
     from tilewright.api.programs import build, evaluate, parse
     from tilewright.explain.page import page
     from tilewright.explain.why import why
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
+    from tilewright.plan.facts.kernel import Facts
+    from tilewright.plan.template import Template
     from tilewright.report.errors import InternalError, RuntimeFault, UserError
     from tilewright.runtime.artefact import load, save
     from tilewright.runtime.executable import Executable
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from tilewright.schedule.schedule import Schedule
     from tilewright.schedule.trace import Trace
     from tilewright.target import Target
+    from tilewright.target.instructions import Instruction, Register
 
 _HOME = {
     "build": "tilewright.api.programs",
@@ -37,32 +41,42 @@ _HOME = {
     "load": "tilewright.runtime.artefact",
     "page": "tilewright.explain.page",
     "parse": "tilewright.api.programs",
+    "register": "tilewright.api.extend",
     "save": "tilewright.runtime.artefact",
+    "unregister": "tilewright.api.extend",
     "why": "tilewright.explain.why",
     "GraphFunction": "tilewright.graph.nodes",
     "Module": "tilewright.graph.nodes",
+    "Facts": "tilewright.plan.facts.kernel",
     "Function": "tilewright.loops.nodes",
+    "Instruction": "tilewright.target.instructions",
     "InternalError": "tilewright.report.errors",
     "RuntimeFault": "tilewright.report.errors",
     "UserError": "tilewright.report.errors",
     "Executable": "tilewright.runtime.executable",
     "Kernel": "tilewright.runtime.kernel",
+    "Register": "tilewright.target.instructions",
     "Schedule": "tilewright.schedule.schedule",
     "Target": "tilewright.target",
+    "Template": "tilewright.plan.template",
     "Trace": "tilewright.schedule.trace",
 }
 """Where each public name lives."""
 
 __all__ = [
     "Executable",
+    "Facts",
     "Function",
     "GraphFunction",
+    "Instruction",
     "InternalError",
     "Kernel",
     "Module",
+    "Register",
     "RuntimeFault",
     "Schedule",
     "Target",
+    "Template",
     "Trace",
     "UserError",
     "__version__",
@@ -72,7 +86,9 @@ __all__ = [
     "load",
     "page",
     "parse",
+    "register",
     "save",
+    "unregister",
     "why",
 ]
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from cli_models import invoke, save_affine, save_product, save_rows
+from cli_models import invoke, save_affine, save_product, save_rows, save_slow_memory
 from tilewright.cli import bench as bench_module
 from tilewright.cli import guard, streams
 from tilewright.cli import peers as peers_module
@@ -77,7 +77,8 @@ def test_run_computes_from_files_and_values(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["affine.onnx", "out.npz", "x.npy"]
 
 
-def test_a_comparison_allows_what_the_precision_loses(tmp_path: Path) -> None:
+def test_a_comparison_allows_what_the_precision_loses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", str(save_slow_memory(tmp_path)))
     model = save_product(tmp_path, 1024)
     plain, rounded = (
         json.loads(invoke("run", model, "--random", "--compare", "--precision", p, "--json").out)["compare"][0]

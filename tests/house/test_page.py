@@ -341,3 +341,13 @@ def test_what_has_no_plan_has_no_page() -> None:
     kernel = tw.build(tw.parse("func f(y: f32[4]):\n  for i in 0..4:\n    y[i] = 1.0"))
     with pytest.raises(tw.UserError, match="there is no plan"):
         tw.page(kernel)
+
+
+def test_the_ways_to_run_a_kernel_are_on_its_panel(tmp_path: Path) -> None:
+    exe = tw.compile(save_layers(tmp_path / "layers.onnx"), target="x86-64-v3", threads=1)
+    facts = collect(exe, "layers", None, {})
+    text = unescape(render(facts))
+    product = next(call for call in facts.calls if call.answer.scheduled_by == "contraction")
+    assert f"{product.answer.chosen}." in text and "ways to run it" in text
+    for way in product.answer.ways:
+        assert ("no price" if way.times is None else f"{way.times:.2f}×") in text

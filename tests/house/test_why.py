@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,8 +14,11 @@ import tilewright as tw
 from cli_models import invoke, save_affine
 from tilewright.explain.answer import CHEAPER, CONSTANT, DEARER, INPUT, NO_TEMPLATE, RESULT, Answer, KernelAnswer
 from tilewright.explain.program import PlannedGraph
+from tilewright.explain.ways import Way, choice_text, verdict, ways_of
 from tilewright.explain.why import explainer
 from tilewright.loops.same import same
+from tilewright.plan.choose import SHOWN
+from tilewright.plan.decision import Alternative, Decision
 from tilewright.plan.fusion.memo import TEMPLATES, refusals, take
 from tilewright.plan.template import named
 from tilewright.target.host import current_host
@@ -435,3 +439,74 @@ def test_the_command_refuses_unknown_names_and_compiled_files(tmp_path_factory: 
     invoke("compile", model, "-o", folder / "affine.tw")
     packed = invoke("why", folder / "affine.tw", "y")
     assert packed.code == 2 and "there is nothing to look into" in packed.err
+
+
+def test_the_cheapest_ways_are_told_with_their_prices(net: tw.Executable) -> None:
+    kernel = only(tw.why(net, "dense"))
+    decision = net.decisions[kernel.name]
+    assert len(kernel.ways) == SHOWN == len(decision.alternatives)
+    assert [way.seconds for way in kernel.ways] == [row.seconds for row in decision.alternatives]
+    assert kernel.ways[0].taken and kernel.ways[0].times == 1 and not any(way.taken for way in kernel.ways[1:])
+    assert all(a.times <= b.times for a, b in pairwise(kernel.ways) if a.times is not None and b.times is not None)
+    factor = kernel.ways[1].times
+    other = kernel.ways[1].template
+    assert kernel.chosen == f"contraction is the cheapest; the next, of {other}, is priced {factor:.2f} times as long"
+    lines = str(tw.why(net, "dense")).split("ways to run it\n")[1].splitlines()[: SHOWN + 1]
+    assert lines[0].strip() == kernel.chosen and lines[1].startswith("  chosen  contraction")
+    assert f"{factor:.2f}x" in lines[2] and "tile.rows" in lines[1]
+    record = kernel.record()["ways"]
+    assert (
+        isinstance(record, list) and record[1] == kernel.ways[1].record() and json.loads(json.dumps(record)) == record
+    )
+
+
+def rows(*seconds: float) -> tuple[Alternative, ...]:
+    return tuple(Alternative("t", s, {"n": n}) for n, s in enumerate(seconds))
+
+
+@pytest.mark.parametrize(
+    ("decision", "taken", "times", "said"),
+    [
+        (Decision("t", (), rows(1.0, 1.5), rows(1.0)[0]), [True, False], [1.0, 1.5], "the next, of t, is priced 1.50"),
+        (
+            Decision("t", (), rows(1.0, 2.0, 4.0), rows(1.0, 2.0)[1]),
+            [False, True, False],
+            [0.5, 1.0, 2.0],
+            "t is the cheapest whose steps can be proved; the cheapest of all, of t, is priced 2.00 times as fast",
+        ),
+        (
+            Decision("u", (), rows(1.0), Alternative("u", 3.0, {}), forced=True),
+            [False, True],
+            [1 / 3, 1.0],
+            "u was asked for; the cheapest of the others, of t, is priced 3.00 times as fast",
+        ),
+        (
+            Decision("u", (), rows(1.0), Alternative("u", 3.0, {}, priced=False)),
+            [False, True],
+            [None, None],
+            "u goes before all that are priced, or is for what none of them runs",
+        ),
+        (Decision("t", (), rows(1.0), rows(1.0)[0]), [True], [1.0], "t is the cheapest, and nothing else is priced"),
+        (Decision("t"), [], [], ""),
+    ],
+)
+def test_what_was_chosen_is_said_in_words(
+    decision: Decision, taken: list[bool], times: list[float | None], said: str
+) -> None:
+    ways = ways_of(decision)
+    assert [way.taken for way in ways] == taken and [way.times for way in ways] == times
+    assert not ways or said in verdict(ways, decision.forced)
+
+
+def test_a_choice_is_shown_by_what_is_different() -> None:
+    one = Way("t", {"tile": {"rows": 4, "lanes": 8}, "shared": True, "blocks": None}, 1.0, 1.0, True)
+    other = Way("t", {"tile": {"rows": 6, "lanes": 8}, "shared": True, "blocks": 2}, 2.0, 2.0, False)
+    foreign = Way("u", {"rows": 6}, 2.0, 2.0, False)
+    assert choice_text(one, one) == "tile.rows 4, tile.lanes 8, shared true, blocks null"
+    assert choice_text(other, one) == "tile.rows 6, blocks 2"
+    assert choice_text(foreign, one) == "rows 6" and choice_text(Way("v", {}, None, None, False), one) == ""
+
+
+def test_a_kernel_without_a_schedule_has_no_ways() -> None:
+    kernel = only(tw.why(compiled(level=1), "dense"))
+    assert kernel.ways == () and kernel.chosen == "" and "ways to run it" not in str(kernel)

@@ -64,6 +64,8 @@ TILED = {
     "a tile": Case((1, 7, 7, 32)),
     "a tile, 5x5": Case((1, 7, 7, 32), **around(5)),
     "a tile, 7x7": Case((1, 14, 14, 16), **around(7)),
+    "a large window": Case((1, 14, 14, 16), **around(9)),
+    "a window larger than the image": Case((1, 9, 9, 32), **around(21)),
     "two tiles": Case((1, 9, 28, 48)),
     "several tiles": Case((1, 9, 56, 16)),
     "several tiles, 7x7": Case((1, 15, 45, 16), **around(7)),
@@ -130,7 +132,6 @@ MASKED = {
 OTHERS = {
     "no window": Case((1, 16, 16, 16), (1, 1), (2, 2)),
     "three channels": Case((1, 9, 9, 3)),
-    "a large window": Case((1, 14, 14, 16), **around(9)),
     "one row": Case((1, 1, 14, 16), (1, 3), low=(0, 1), high=(0, 1)),
 }
 

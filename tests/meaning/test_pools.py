@@ -54,6 +54,8 @@ TILED = {
     "two by two": Case((1, 3, 28, 28), (2, 2)),
     "two by two, long rows": Case((1, 2, 6, 112), (2, 2)),
     "one by one": Case((1, 3, 14, 14), step=(1, 1), low=(1, 1), high=(1, 1)),
+    "a large window": Case((2, 3, 20, 20), (13, 13), (1, 1), low=(6, 6), high=(6, 6)),
+    "a large window, every second": Case((1, 3, 30, 31), (9, 11), low=(4, 5), high=(4, 5), kind="sum"),
     "most of a vector": Case((2, 3, 13, 13), (5, 5), (1, 1), low=(2, 2), high=(2, 2)),
     "a whole vector": Case((1, 3, 9, 16), step=(1, 1), low=(1, 1), high=(1, 1)),
     "four columns": Case((1, 3, 5, 4), step=(1, 1), low=(1, 1), high=(1, 1)),

@@ -13,8 +13,11 @@ import pytest
 
 from tilewright.compiler import apart, compile_module, processes
 from tilewright.compiler.apart import MadeKernel, make_kernel, produce
-from tilewright.compiler.pipeline import lower
+from tilewright.compiler.kernels import KernelPass, compile_alone, kernels_of
+from tilewright.compiler.legalise import GRAPH
+from tilewright.compiler.pipeline import lower, pipeline
 from tilewright.core.collection import OBJECTS
+from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
@@ -70,6 +73,22 @@ def test_the_same_bytes_come_from_one_process_and_from_three(here: list[str]) ->
     assert (one.code, one.faults, one.constants) == (three.code, three.faults, three.constants)
     assert one.choices.decisions == three.choices.decisions and len(one.code) == 1 + len(one.choices.decisions)
     assert 0 < len(here) < len(one.choices.decisions)
+
+
+def test_a_kernel_alone_becomes_what_it_becomes_in_its_program() -> None:
+    passes = pipeline(native())
+    names = [step.name for step in passes]
+    alone = [n for n, step in enumerate(passes) if isinstance(step, KernelPass)]
+    assert [names[n] for n in range(alone[0], len(names)) if n not in alone] == ["alternate"]
+    program = run_passes(model(), passes[: alone[0]], level=GRAPH)
+    kernels = {f.name: f for f in kernels_of(program)}
+    assert len(kernels) > 3
+    for n in alone:
+        program = run_passes(program, passes[n : n + 1])
+        for name, kernel in kernels.items():
+            for made in compile_alone(kernel, passes[: n + 1]).functions:
+                found = program.functions[made.name]
+                assert str(made) == str(found), f"{made.name} of {name} after {names[n]}"
 
 
 def test_what_several_processes_made_runs_checks_and_shows_itself(here: list[str]) -> None:
@@ -159,6 +178,7 @@ def test_workers_end_with_an_error_here() -> None:
 
 SCRIPT = """
 import os, signal, sys, time
+from tilewright.core.passes import run_passes
 from tilewright.core.processes import Workers
 print("begun", flush=True)
 with Workers("worker_tasks:say", 1, bytes, bytes) as workers:

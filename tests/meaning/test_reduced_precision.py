@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from inner_loops import inner_loops
 
 import tilewright as tw
-from cli_models import save_product
+from cli_models import save_product, save_slow_memory
 from tilewright.codegen.assemble import assembly
 from tilewright.compiler.apart import produce
 from tilewright.compiler.legalise import GRAPH
@@ -409,6 +409,7 @@ graph main(x: f32[1, 1024]) -> y:
 
 def test_precisions_are_kept_apart_in_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setenv("TILEWRIGHT_MACHINE", str(save_slow_memory(tmp_path)))
     path = save_product(tmp_path, 1024)
     plain, rounded = tw.compile(path), tw.compile(path, precision="bf16")
     assert not plain.cached and not rounded.cached

@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.expr.nodes import const
 from tilewright.expr.simplify import simplify
-from tilewright.schedule.index_map import read_map
+from tilewright.schedule.buffers.index_map import read_map
 
 MAPS = [
     "i, j -> j, i",

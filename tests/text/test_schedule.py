@@ -14,7 +14,7 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.schedule.cache_write import cache_write
+from tilewright.schedule.buffers.cache import cache_write
 from tilewright.schedule.nests import fuse, jam, split
 from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
 from tilewright.schedule.rows import whole_rows

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.artifact.stored import Stored
 from tilewright.core.collection import rare_collections
+from tilewright.core.forced import Forced, forced_in, read_forced
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
+from tilewright.report import settings
 from tilewright.report.arguments import check_kind
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
@@ -38,6 +40,7 @@ def compile(
     off: Iterable[str] = (),
     precision: str = PLAIN,
     denormals: str = KEEP,
+    choices: Mapping[str, Forced] | None = None,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -55,6 +58,8 @@ def compile(
     products to bf16 where that is faster (`lower/graph/reduce_precision.py`); sums and all else stay f32.
     `denormals` is `keep`, or `flush`: calls take subnormal numbers (below 1.2e-38 for f32) for zero, on which many
     processors spend a hundred cycles each; `tilewright profile` tells where that is so.
+    `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
+    `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
     Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
     """
     start = time.perf_counter()
@@ -62,7 +67,8 @@ def compile(
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     check_denormals(denormals, machine)
-    switches = Switches(level, frozenset((off,) if isinstance(off, str) else off), precision)
+    names = frozenset((off,) if isinstance(off, str) else off)
+    switches = Switches(level, names, precision, _read_choices(choices))
     sizes = dict(dims or {})
     if not isinstance(model, str | os.PathLike):
         with rare_collections():  # loading the compiler makes many objects, too
@@ -91,6 +97,16 @@ def _from_store(stored: Stored, threads: int, start: float) -> Executable:
         return inside_of(stored)
 
     return Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
+
+
+def _read_choices(choices: Mapping[str, Forced] | None) -> str:
+    """The choices of the setting with those of the argument over them."""
+    setting = settings.CHOICES.read()
+    asked = "" if choices is None else read_forced(choices, "the argument choices")
+    if setting is None or not setting.record:
+        return asked
+    kept = forced_in(read_forced(setting.record, str(setting.path)))
+    return read_forced({**kept, **forced_in(asked)}, "the argument choices")
 
 
 def _check_kinds(target: object, dims: object, level: object, off: object, precision: object) -> None:

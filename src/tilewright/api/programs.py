@@ -48,7 +48,7 @@ def compile_model(
 ) -> Executable:
     """The executable of a model in memory."""
     start = time.perf_counter()
-    switches = read_pass_switches(switches.level, switches.off, switches.precision)
+    read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
     module = _checked(model) if isinstance(model, Module) else read(model)

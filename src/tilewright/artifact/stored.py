@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
+from tilewright.core import extensions
 from tilewright.core.switches import Switches
 from tilewright.report import settings
 from tilewright.report.errors import UserError
@@ -65,6 +66,8 @@ class Stored:
             level=self.switches.level,
             off=" ".join(sorted(self.switches.off)),
             precision=self.switches.precision,
+            choices=self.switches.choices,
+            extensions=extensions.stamp(),
             dims=" ".join(f"{dim}={size}" for dim, size in sorted(self.sizes.items())),
         )
 

@@ -77,6 +77,7 @@ def bench(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    choices: options.Choices = None,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -93,7 +94,8 @@ def bench(
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    compile_again = partial(compile_model, model, threads=count, how=How(level, off, dims, precision, denormals))
+    how = How(level, off, dims, precision, denormals, choices)
+    compile_again = partial(compile_model, model, threads=count, how=how)
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)

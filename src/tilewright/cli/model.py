@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import tilewright as tw
 from tilewright.cli.feeds import Feeds
 from tilewright.cli.guard import note
 from tilewright.cli.tables import counted, duration
+from tilewright.core.forced import EXAMPLE, Forced
 from tilewright.core.switches import HIGHEST, PLAIN
+from tilewright.report import settings
 from tilewright.report.errors import UserError
 from tilewright.report.printable import printable
 from tilewright.report.progress import progress
@@ -32,6 +34,7 @@ class How:
     dims: Sequence[str] = ()
     precision: str = PLAIN
     denormals: str | None = None
+    choices: str | None = None
 
 
 def compile_model(path: str, target: str = "native", threads: int | None = None, how: How = How()) -> Executable:
@@ -50,7 +53,19 @@ def compile_model(path: str, target: str = "native", threads: int | None = None,
             off=how.off,
             precision=how.precision,
             denormals=how.denormals or KEEP,
+            choices=read_choices(how.choices),
         )
+
+
+def read_choices(path: str | None) -> Mapping[str, Forced] | None:
+    """The choices in the file that `--choices` names."""
+    if path is None:
+        return None
+    try:
+        return settings.parse_record(path).record
+    except ValueError as error:
+        fix = f"write such a file: {EXAMPLE}"
+        raise UserError("cannot read the file of --choices", where=path, why=str(error), fix=fix) from None
 
 
 def read_dims(words: Sequence[str]) -> dict[str, int]:
@@ -73,7 +88,7 @@ def read_dims(words: Sequence[str]) -> dict[str, int]:
 def _check_no_choices(path: str, target: str, how: How) -> None:
     """Refuses options of compiling for what is compiled already."""
     choices = {"--target": target != "native", "-O": how.level != HIGHEST, "--off": bool(how.off)}
-    choices |= {"--dim": bool(how.dims), "--precision": how.precision != PLAIN}
+    choices |= {"--dim": bool(how.dims), "--precision": how.precision != PLAIN, "--choices": how.choices is not None}
     given = next((option for option, chosen in choices.items() if chosen), None)
     if given is not None:
         raise UserError(

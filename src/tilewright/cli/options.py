@@ -76,6 +76,16 @@ Precision = Annotated[
     ),
 ]
 
+Choices = Annotated[
+    str | None,
+    typer.Option(
+        "--choices",
+        metavar="FILE",
+        help="A JSON file of choices that kernels are to have, by their names, as `tilewright why` tells them.",
+        show_default=False,
+    ),
+]
+
 Denormals = Annotated[
     str | None,
     typer.Option(

@@ -45,6 +45,7 @@ def profile(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    choices: options.Choices = None,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -59,7 +60,7 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else place_for(trace, "--trace", model, inputs)
-    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals))
+    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):

@@ -67,6 +67,7 @@ def run(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    choices: options.Choices = None,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -91,7 +92,7 @@ def run(
         )
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
-    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals))
+    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)

@@ -81,6 +81,7 @@ def show(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    choices: options.Choices = None,
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -101,7 +102,7 @@ def show(
     _require_one([option for option, given in asked.items() if given], text=bool(after or kernel or assembly))
     measured = Measured(measure, seconds, inputs, sizes, seed)
     _require_use(asked, as_json, measured)
-    how = How(level, off, dims, precision)
+    how = How(level, off, dims, precision, choices=choices)
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0
@@ -113,8 +114,7 @@ def show(
     elif plan:
         text = json.dumps(plan_record(executable.plan), indent=2) if as_json else plan_text(executable.plan)
     elif memory:
-        use = executable.arena(chosen, other=1)
-        text = json.dumps(arena_record(use), indent=2) if as_json else arena_text(use)
+        text = _memory(executable, chosen, as_json)
     else:
         program = executable.show(after=after, kernel=kernel, explain=True)
         text = highlight(program) if is_coloured() else program
@@ -146,6 +146,11 @@ def _require_use(asked: Mapping[str, bool], as_json: bool, measured: Measured) -
         raise UserError("--size goes with --memory or --html", why="all else is the same for all sizes")
     if not asked["--html"] and (option := measured.option()):
         raise UserError(f"{option} goes with --html", why="nothing else that is shown runs the model")
+
+
+def _memory(executable: Executable, sizes: Mapping[str, int], as_json: bool) -> str:
+    use = executable.arena(sizes, other=1)
+    return json.dumps(arena_record(use), indent=2) if as_json else arena_text(use)
 
 
 def _kernels(executable: Executable) -> list[str]:

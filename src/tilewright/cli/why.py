@@ -48,6 +48,7 @@ def why(
     level: options.Level = HIGHEST,
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
+    choices: options.Choices = None,
     as_json: options.Json = False,
 ) -> int:
     """Tell why a kernel is as it is, and what else was priced.
@@ -63,7 +64,7 @@ def why(
       tilewright why model.onnx 3 --json
       tilewright why model.onnx value:conv1_output
     """
-    executable = compile_model(model, target, threads, How(level, off, dims, precision))
+    executable = compile_model(model, target, threads, How(level, off, dims, precision, choices=choices))
     asked = explainer(executable)
     if name is not None:
         asked.find(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import cast
@@ -69,7 +69,7 @@ def interface_of(graph: GraphFunction) -> Interface:
 
 @rare_collections()
 def finish(
-    module: Module, interface: Interface, passes: list[Pass[Module]], target: Target, show: Show | None = None
+    module: Module, interface: Interface, passes: Sequence[Pass[Module]], target: Target, show: Show | None = None
 ) -> Compiled:
     record: Record[Module] = Record()
     level = GRAPH if isinstance(module.main, GraphFunction) else LOOPS

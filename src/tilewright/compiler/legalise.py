@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from tilewright.core.passes import Level, Pass
+from tilewright.compiler.kernels import Kernel, KernelPass, on_functions
+from tilewright.core.passes import Level
 from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify as verify_module
@@ -34,33 +33,26 @@ GRAPH: Level[Module] = Level("graph", str, verify_module)
 LOOPS: Level[Module] = Level("loops", str, verify_program)
 
 
-def legalise(target: Target, switches: Switches = ALL_ON) -> list[Pass[Module]]:
-    """The passes from loops functions with blocks to what code generation takes."""
-
-    def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
-        return lambda module: over_functions(module, change)
-
+def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
+    """The passes from loops functions with blocks to what code generation takes: all for kernels alone."""
+    joined = fuse_multiply_add if target.has_fma else lambda function: function
     passes = [
-        Pass("lower-blocks", each(lower_blocks), LOOPS),
-        Pass("fuse-multiply-add", each(fuse_multiply_add) if target.has_fma else lambda m: m, LOOPS, since=2),
-        Pass("promote-halves", each(promote_halves), LOOPS),
-        Pass("expand-math", each(lambda f: expand_math(f, target.has_fma)), LOOPS),
-        Pass("flatten", each(flatten_buffers), LOOPS),
-        Pass("simplify-indices", each(simplify_indices), LOOPS, since=1),
-        Pass("select-instructions", each(lambda f: select_instructions(f, target)), LOOPS),
-        Pass("outline-parallel", outline_parallel, LOOPS),
-        Pass("vectorize", each(lambda f: vectorize(f, target.vector_registers)), LOOPS),
-        Pass("full-masks", each(full_masks), LOOPS, since=2),
-        Pass("unroll", each(unroll), LOOPS),
+        on_functions("lower-blocks", lower_blocks, LOOPS),
+        on_functions("fuse-multiply-add", joined, LOOPS, since=2),
+        on_functions("promote-halves", promote_halves, LOOPS),
+        on_functions("expand-math", lambda f: expand_math(f, target.has_fma), LOOPS),
+        on_functions("flatten", flatten_buffers, LOOPS),
+        on_functions("simplify-indices", simplify_indices, LOOPS, since=1),
+        on_functions("select-instructions", lambda f: select_instructions(f, target), LOOPS),
+        KernelPass("outline-parallel", outline_parallel, LOOPS, alone=_outlined),
+        on_functions("vectorize", lambda f: vectorize(f, target.vector_registers), LOOPS),
+        on_functions("full-masks", full_masks, LOOPS, since=2),
+        on_functions("unroll", unroll, LOOPS),
     ]
     return switches.choose(passes)
 
 
-def over_functions(module: Module, change: Callable[[Function], Function]) -> Module:
-    """The module with every kernel changed; its entry stays as it is."""
-    for function in module.functions.values():
-        if isinstance(function, Function) and function.name != module.entry:
-            changed = change(function)
-            if changed is not function:
-                module = module.with_function(changed)
-    return module
+def _outlined(kernel: Kernel) -> Kernel:
+    """The kernel with the bodies of its parallel loops as functions."""
+    module = outline_parallel(Module({f.name: f for f in kernel.functions}))
+    return kernel.with_functions(f for f in module.functions.values() if isinstance(f, Function))

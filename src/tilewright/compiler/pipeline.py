@@ -9,15 +9,19 @@ legal     no blocks, one-dimensional buffers, explicit lanes               nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from difflib import get_close_matches
 
 from tilewright.compiler.compiled import Compiled, finish, interface_of
 from tilewright.compiler.constants import run_functions
-from tilewright.compiler.legalise import GRAPH, LOOPS, legalise, over_functions
+from tilewright.compiler.kernels import Kernel, KernelPass, Kernels, on_functions, on_kernels
+from tilewright.compiler.legalise import GRAPH, LOOPS, legalise
+from tilewright.core.forced import Forced, forced_in
 from tilewright.core.passes import Pass, run_passes
 from tilewright.core.switches import ALL_ON, HIGHEST, PLAIN, Switches, read_switches
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.loops.nodes import Function
+from tilewright.loops.nodes import Alloc, Function, seq
 from tilewright.loops.transport import dumps, loads
 from tilewright.lower.graph.eliminate_common import eliminate_common
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
@@ -36,17 +40,18 @@ from tilewright.lower.graph.strassen import strassen
 from tilewright.lower.graph.widen_padding import widen_padding
 from tilewright.lower.graph.winograd import winograd
 from tilewright.lower.kernels.alternate import alternate
-from tilewright.lower.kernels.hoist_constants import hoist_constants
+from tilewright.lower.kernels.hoist_constants import hoist_constants, hoist_heads, split_head
 from tilewright.lower.kernels.make_kernels import make_kernels
 from tilewright.lower.kernels.overwrite import overwrite
 from tilewright.lower.kernels.own_states import own_states
 from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
-from tilewright.lower.memory.bufferize import bufferize
+from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
 from tilewright.plan.choose import scheduled
-from tilewright.plan.decision import Choices, Decision
+from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
+from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.runtime.interface import Interface, Port
 from tilewright.target import Target, native
@@ -62,12 +67,11 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     when given, takes what was chosen on the way."""
     chosen = choices or Choices()
     fuses, schedules = switches.wants("plan", PLANNED), switches.wants("schedule", SCHEDULED)
+    forced = forced_in(switches.choices)
+    if forced and not schedules:
+        raise UserError("choices are asked for kernels, and schedules are switched off", fix="take level 2 or 3")
     rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
-
-    def each(change: Callable[[Function], Function]) -> Callable[[Module], Module]:
-        return lambda module: over_functions(module, change)
-
-    passes = [
+    passes: list[Pass[Module]] = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("fold", fold_constants, GRAPH, since=1),
         Pass("reciprocals", multiply_reciprocals, GRAPH, since=3),
@@ -87,11 +91,11 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("own-results", own_results, GRAPH),
         Pass("plan", lambda module: plan_kernels(module, target, chosen, fuses), GRAPH),
         Pass("own-states", own_states, GRAPH),
-        Pass("schedule", lambda m: schedule_kernels(m, target, chosen.decisions) if schedules else m, GRAPH),
-        Pass("hoist", lambda module: hoist_constants(module, run_functions), GRAPH, since=2),
-        Pass("share-out", each(share_out), GRAPH, since=2),
-        Pass("overwrite", each(overwrite), GRAPH, since=1),
-        Pass("bufferize", bufferize, LOOPS),
+        schedule_pass(target, chosen, forced) if schedules else Pass("schedule", lambda module: module, GRAPH),
+        KernelPass("hoist", hoist, GRAPH, 2, alone=without_head, rest=compute_heads),
+        on_functions("share-out", share_out, GRAPH, since=2),
+        on_functions("overwrite", overwrite, GRAPH, since=1),
+        KernelPass("bufferize", bufferize, LOOPS, alone=with_memory_given, rest=lambda module, _: bufferize(module)),
         Pass("alternate", lambda module: alternate(module, target), LOOPS, since=2),
     ]
     return [*switches.choose(passes), *legalise(target, switches)]
@@ -119,14 +123,55 @@ def plan_kernels(
     return made
 
 
-def schedule_kernels(module: Module, target: Target, decisions: dict[str, Decision]) -> Module:
-    """The module with every kernel scheduled; what was decided for it goes into `decisions`."""
+def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced]) -> KernelPass:
+    """Schedules every kernel, as `forced` says where it names one; what was decided for each goes into `chosen`.
+    UserError where `forced` names no kernel."""
 
-    def change(function: Function) -> Function:
-        made, decisions[function.name] = scheduled(own_symbols(function), target)
-        return made
+    def alone(kernel: Kernel) -> Kernel:
+        (function,) = kernel.functions
+        made, decision = scheduled(own_symbols(function), target, forced.get(function.name))
+        return replace(kernel, functions=(made,), decision=decision)
 
-    return over_functions(module, change)
+    def rest(module: Module, kernels: Kernels) -> Module:
+        for name in forced:
+            if name not in kernels:
+                raise _unknown_kernel(name, list(kernels))
+        chosen.decisions.update((name, k.decision) for name, k in kernels.items() if k.decision is not None)
+        return module
+
+    return on_kernels("schedule", alone, GRAPH, rest=rest)
+
+
+def _unknown_kernel(name: str, kernels: list[str]) -> UserError:
+    near = get_close_matches(name, kernels, n=3) or kernels
+    fix = f"the kernels are {', '.join(near)}; `tilewright why MODEL` lists all"
+    return UserError(f"a choice is asked for {name!r}", why="no kernel of the program is called that", fix=fix)
+
+
+def hoist(module: Module) -> Module:
+    """The module with what kernels compute from constants alone computed."""
+    return hoist_constants(module, run_functions)
+
+
+def without_head(kernel: Kernel) -> Kernel:
+    """The kernel without what it computes from constants alone."""
+    (function,) = kernel.functions
+    head = split_head(function)
+    return kernel if head is None else replace(kernel, functions=(head.kernel,), head=head)
+
+
+def compute_heads(module: Module, kernels: Kernels) -> Module:
+    """The module with what the kernels compute from constants alone computed."""
+    heads = {name: kernel.head for name, kernel in kernels.items() if kernel.head is not None}
+    return hoist_heads(module, heads, run_functions)
+
+
+def with_memory_given(kernel: Kernel) -> Kernel:
+    """The kernel with its buffers in the arena as parameters, and what its callers see of it."""
+    (function,) = kernel.functions
+    lifted, memory = lift_temporaries(function)
+    outside = function.replace(body=seq(*[Alloc(buffer) for buffer in memory]))
+    return replace(kernel, functions=(lifted,), outside=outside)
 
 
 def own_symbols(function: Function) -> Function:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.core import extensions
 from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.report import settings
 from tilewright.target.host import current_host
@@ -12,10 +13,12 @@ begin, are of use."""
 
 
 def useful_processes(module: Module) -> int:
-    """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one."""
+    """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one, and
+    one with templates or instructions that others have not."""
     show = settings.SHOW.read()
     watched = show.lines or show.directory is not None or settings.VERIFY.read()
-    return most_processes() if is_large(module) and not watched else 1
+    alone = watched or extensions.stamp()
+    return most_processes() if is_large(module) and not alone else 1
 
 
 def most_processes() -> int:

@@ -40,11 +40,13 @@ S = TypeVar("S", bound=Switchable)
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """An optimisation level from 0 to HIGHEST, the names of passes that are switched off, and a precision."""
+    """An optimisation level from 0 to HIGHEST, the names of passes that are switched off, a precision, and the choices
+    that kernels are to have, as `core.forced.read_forced` writes them."""
 
     level: int = HIGHEST
     off: frozenset[str] = frozenset()
     precision: str = PLAIN
+    choices: str = ""
 
     def wants(self, name: str, since: int) -> bool:
         """Whether a pass of this name runs that belongs to the levels from `since` on."""
@@ -61,7 +63,8 @@ class Switches:
 
     @property
     def all_on(self) -> bool:
-        return self.level == HIGHEST and not self.off
+        """Whether nothing is left out and nothing is asked for."""
+        return self.level == HIGHEST and not self.off and not self.choices
 
 
 ALL_ON = Switches()

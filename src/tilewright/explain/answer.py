@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tilewright.explain.ways import Way
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.store import Json
 
@@ -145,6 +146,7 @@ class Measured:
 class KernelAnswer:
     """A kernel where the program calls it. `calls` are the calls of the same function, by the front end's operators of
     each; `assumed` are dynamic sizes with what its price takes them to be (plan/price/sizes.py);
+    `ways` are the cheapest ways to run it that were priced, and `chosen` says in words which it got;
     `schedule` is Python that makes the scheduled kernel of the one that `tilewright show --after own-states` prints."""
 
     name: str
@@ -159,6 +161,8 @@ class KernelAnswer:
     neighbours: tuple[Neighbour, ...]
     layouts: tuple[Layout, ...]
     scheduled_by: str
+    ways: tuple[Way, ...]
+    chosen: str
     refusals: tuple[str, ...]
     schedule: str
     assumed: tuple[tuple[str, int], ...] = ()
@@ -179,6 +183,8 @@ class KernelAnswer:
             "neighbours": [n.record() for n in self.neighbours],
             "layouts": [layout.record() for layout in self.layouts],
             "scheduled_by": self.scheduled_by,
+            "ways": [way.record() for way in self.ways],
+            "chosen": self.chosen or None,
             "refusals": list(self.refusals),
             "schedule": self.schedule,
             "assumed": dict(self.assumed),

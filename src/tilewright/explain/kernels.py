@@ -16,6 +16,7 @@ from tilewright.explain.answer import (
 from tilewright.explain.layout import layouts
 from tilewright.explain.program import Place, ProgramFacts
 from tilewright.explain.reasons import why_apart, why_joined
+from tilewright.explain.ways import verdict, ways_of
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.dataflow import is_free
 from tilewright.plan.fusion.explain import PartRow
@@ -32,6 +33,7 @@ def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]
     cost, guessed = program.cost(place, sizes)
     _, schedule, decision = program.schedule(place.name)
     part = graph.part_of(kernel)
+    ways = () if decision is None else ways_of(decision)
     return KernelAnswer(
         name=place.name,
         number=place.number,
@@ -45,6 +47,8 @@ def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]
         neighbours=tuple(_neighbours(program, place)),
         layouts=layouts(program, place),
         scheduled_by=UNSCHEDULED if decision is None else decision.template,
+        ways=ways,
+        chosen=verdict(ways, decision.forced) if decision is not None and ways else "",
         refusals=() if decision is None else tuple(map(str, decision.refusals)),
         schedule=str(schedule.trace),
         assumed=guessed,

@@ -11,6 +11,7 @@ from functools import cached_property
 
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import PLANNED, SCHEDULED, own_symbols, pipeline, plan_kernels
+from tilewright.core.forced import forced_in
 from tilewright.core.passes import Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Pattern
@@ -141,7 +142,8 @@ class ProgramFacts:
             assert isinstance(kernel, Function)
             defined = own_symbols(kernel)
             if self.origin.switches.wants("schedule", SCHEDULED):
-                self._scheduled[name] = (defined, *schedule(defined, self.origin.target))
+                forced = forced_in(self.origin.switches.choices).get(name)
+                self._scheduled[name] = (defined, *schedule(defined, self.origin.target, forced))
             else:
                 self._scheduled[name] = defined, Schedule(defined), None
         return self._scheduled[name]

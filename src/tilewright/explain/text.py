@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from tilewright.explain.answer import Answer, Joined, KernelAnswer, Layout, Neighbour, Reason, printer
+from tilewright.explain.ways import choice_text
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.printable import printable
 from tilewright.report.quantities import counted, duration, size
@@ -28,6 +29,7 @@ def kernel_text(kernel: KernelAnswer) -> str:
         ("", [_title(kernel), *_holds(kernel)]),
         ("time", list(_time(kernel))),
         ("what else was priced", [] if kernel.choice is None else list(_choice(kernel.choice))),
+        ("ways to run it", list(_ways(kernel))),
         ("computed here and not stored", [line for j in kernel.joined for line in _joined(j)]),
         ("neighbours", [line for n in kernel.neighbours for line in _neighbour(n)]),
         ("layout", [line for row in kernel.layouts for line in _layout(row)]),
@@ -73,6 +75,27 @@ def _choice(choice: PartRow) -> Iterator[str]:
     width = max(len(name) for name, _ in (*choice.alternatives, ("selected", 0.0)))
     for name, seconds in (("selected", choice.seconds), *choice.alternatives):
         yield f"  {name:<{width}}  {'no template takes a kernel of it' if math.isinf(seconds) else duration(seconds)}"
+
+
+def _ways(kernel: KernelAnswer) -> Iterator[str]:
+    """A row for each way, the seconds and their ratio to those of the chosen one in columns."""
+    taken = next((way for way in kernel.ways if way.taken), None)
+    if taken is None:
+        return
+    yield f"  {kernel.chosen}"
+    rows = [
+        (
+            "chosen" if way.taken else "",
+            way.template,
+            "no price" if way.seconds is None else duration(way.seconds),
+            "" if way.times is None else f"{way.times:.2f}x",
+        )
+        for way in kernel.ways
+    ]
+    mark, name, price, times = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for way, row in zip(kernel.ways, rows, strict=True):
+        cells = f"{row[0]:<{mark}}  {row[1]:<{name}}  {row[2]:>{price}}  {row[3]:>{times}}"
+        yield f"  {cells}  {choice_text(way, taken)}".rstrip()
 
 
 def _joined(joined: Joined) -> Iterator[str]:

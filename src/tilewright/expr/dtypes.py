@@ -59,6 +59,32 @@ class DType:
             return 1
         return (1 << (self.bits - (self.kind == "i"))) - 1
 
+    @property
+    def exponent(self) -> int:
+        """Bits of a float's exponent (IEEE 754; bf16 has that of f32); 0 of other types."""
+        if not self.is_float:
+            return 0
+        return f32.exponent if self is bf16 else {16: 5, 32: 8, 64: 11}[self.bits]
+
+    @property
+    def significant(self) -> int:
+        """Significant bits of a float: all but those of the exponent, where the leading 1, which is not stored, takes
+        the place of the sign."""
+        return self.bits - self.exponent
+
+    def holds(self, other: DType) -> bool:
+        """Whether it has every value of another type."""
+        if self is other:
+            return True
+        if self.is_bool or other.is_bool or (other.is_float and not self.is_float):
+            return False
+        if other.is_float:
+            return self.significant >= other.significant and self.exponent >= other.exponent
+        if self.is_float:
+            size = max(abs(int(other.min)), int(other.max))
+            return size <= 1 << self.significant and size < 1 << (1 << (self.exponent - 1))
+        return self.min <= other.min and self.max >= other.max
+
     def __str__(self) -> str:
         return self.name
 

@@ -27,6 +27,7 @@ class Adapted(Template[Facts, Only]):
     """A template around a function that makes a schedule, or None for kernels that it is not for."""
 
     choice = Only
+    priced = False
 
     def __init__(
         self, name: str, rank: int, schedule: Callable[[Function, Target], Schedule | None], whole: bool = False

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 
 def record_of(choice: Any) -> Any:
-    """The value as JSON says it: numbers, texts, None, lists, and records by field."""
+    """The value as JSON says it: numbers, texts, None, lists, and records of the fields that tell two choices apart."""
     if dataclasses.is_dataclass(choice) and not isinstance(choice, type):
-        return {f.name: record_of(getattr(choice, f.name)) for f in dataclasses.fields(choice)}
+        return {f.name: record_of(getattr(choice, f.name)) for f in dataclasses.fields(choice) if f.compare}
     if isinstance(choice, Enum):
         return choice.value
     if isinstance(choice, list | tuple):

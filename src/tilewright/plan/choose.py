@@ -9,16 +9,17 @@ steps cannot be proved is written down, and the next cheapest one is taken.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import tilewright.plan.templates  # noqa: F401  (its table registers the package's own)
+from tilewright.core.forced import Forced
 from tilewright.loops.nodes import Function
 from tilewright.plan.cheapest import cheapest, finish
 from tilewright.plan.choice_record import choice_of, record_of
 from tilewright.plan.decision import Alternative, Decision, Refusal
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Candidate, registered
+from tilewright.plan.template import Candidate, candidates, registered
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -38,10 +39,6 @@ def scheduled(function: Function, target: Target, forced: Forced | None = None) 
     return made.func, decision
 
 
-Forced = dict[str, Any]
-"""A choice that is asked for, as JSON says it: {"template": name, "choice": fields}; the choice may be left out."""
-
-
 def schedule(function: Function, target: Target, forced: Forced | None = None) -> tuple[Schedule, Decision]:
     """The schedule of a function for `target`, whose trace makes it of the function again, and how it was chosen.
 
@@ -49,30 +46,45 @@ def schedule(function: Function, target: Target, forced: Forced | None = None) -
     wrong, or a step of it is refused."""
     facts = Facts(function)
     if forced is not None:
-        candidate = _forced(facts, target, forced)
-        return finish(candidate, facts, target), _decision(candidate, (), (candidate,), forced=True)
+        return _schedule_forced(facts, target, forced)
     made, taken, refusals, ranked = cheapest(facts, target)
     return made, _decision(taken, refusals, ranked[:SHOWN])
 
 
+def _schedule_forced(facts: Facts, target: Target, forced: Forced) -> tuple[Schedule, Decision]:
+    """The schedule with the choice that is asked for; what it is compared with are the cheapest of all."""
+    what = f"kernel {facts.function.name} cannot have the choice that is asked for"
+    try:
+        candidate = _forced(facts, target, forced)
+        made = finish(candidate, facts, target)
+    except UserError as error:
+        raise UserError(
+            what, where=error.where, why=f"{error.what}: {error.why}" if error.why else error.what, fix=error.fix
+        ) from None
+    except (ArithmeticError, LookupError, ValueError, AssertionError) as error:
+        fix = "take a choice that `tilewright why` lists, and change it"
+        raise UserError(what, why=f"its steps end with {type(error).__name__}: {error}", fix=fix) from error
+    others = sorted(candidates(Facts(facts.function), target), key=lambda c: c.seconds)
+    return made, _decision(candidate, (), others[:SHOWN], forced=True)
+
+
 def _forced(facts: Facts, target: Target, forced: Forced) -> Candidate:
     """The candidate that is asked for."""
-    what = f"kernel {facts.function.name} cannot have the choice that is asked for"
     templates = {t.name: t for t in registered(target.kind)}
     template = templates.get(str(forced.get("template")))
     if template is None:
-        raise UserError(
-            what, why=f"there is no template {forced.get('template')!r}", fix=f"take one of {', '.join(templates)}"
-        )
+        why = f"the templates for targets of kind {target.kind} are {', '.join(templates)}"
+        raise UserError(f"there is no template {forced.get('template')!r}", why=why, fix="name one of these")
     shape = template.recognise(facts)
     if shape is None:
-        raise UserError(what, why=f"template {template.name} does not recognise the kernel")
-    if "choice" in forced:
+        raise UserError(f"template {template.name} does not recognise it", why="it is for kernels of another shape")
+    told_apart = any(field.compare for field in dataclasses.fields(template.choice))
+    if "choice" in forced and (told_apart or forced["choice"]):
         choice = choice_of(template.choice, forced["choice"])
         return Candidate(template, shape, choice, template.price(choice, shape, target))
     priced = [Candidate(template, shape, c, template.price(c, shape, target)) for c in template.choices(shape, target)]
     if not priced:
-        raise UserError(what, why=f"template {template.name} has no way to run it on {target.name}")
+        raise UserError(f"template {template.name} has no way to run it on {target.name}")
     return min(priced, key=lambda c: c.seconds)
 
 
@@ -84,4 +96,5 @@ def _decision(
 
 
 def _alternative(candidate: Candidate) -> Alternative:
-    return Alternative(candidate.template.name, candidate.seconds, record_of(candidate.choice))
+    template = candidate.template
+    return Alternative(template.name, candidate.seconds, record_of(candidate.choice), template.priced)

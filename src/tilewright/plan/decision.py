@@ -38,11 +38,12 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """A way in which a kernel could run: a template, its choice as JSON says it, and the seconds that it should take on
-    one core."""
+    one core. `priced` is false where the template ranks its choices instead."""
 
     template: str
     seconds: float
     choice: Any
+    priced: bool = True
 
     def record(self) -> dict[str, Any]:
         """The row as JSON says it."""

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from tilewright.core import extensions
 from tilewright.plan.facts.kernel import Facts
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
@@ -31,12 +32,14 @@ ChoiceT = TypeVar("ChoiceT")
 class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
     every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One that is `last` is
-    asked for kernels only that no choice of another template runs."""
+    asked for kernels only that no choice of another template runs. The prices of one that is not `priced` are ranks,
+    and no seconds."""
 
     name: str
     choice: type[ChoiceT]
     kinds: tuple[str, ...] = ("cpu",)
     whole: bool = False
+    priced: bool = True
     last: bool = False
 
     @abstractmethod
@@ -79,7 +82,8 @@ _BY_KIND: dict[str, dict[str, Template[Any, Any]]] = {}
 
 
 def register(template: Template[Any, Any]) -> None:
-    """Adds a template, for all kinds of targets that it names. UserError where a name is taken."""
+    """Adds a template, for all kinds of targets that it names: models that are compiled from now on may get it.
+    UserError where a name is taken."""
     for kind in template.kinds:
         names = _BY_KIND.setdefault(kind, {})
         if template.name in names and type(names[template.name]) is not type(template):
@@ -88,12 +92,15 @@ def register(template: Template[Any, Any]) -> None:
                 fix="give the template another name",
             )
         names[template.name] = template
+    if not extensions.is_own(type(template)):
+        extensions.add(f"template {template.name}", extensions.source_of(type(template)))
 
 
 def unregister(name: str) -> None:
     """Takes a template away from all kinds of targets; nothing where there is none of that name."""
     for names in _BY_KIND.values():
         names.pop(name, None)
+    extensions.remove(f"template {name}")
 
 
 def registered(kind: str) -> tuple[Template[Any, Any], ...]:

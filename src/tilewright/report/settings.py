@@ -42,8 +42,8 @@ class StorePlace:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """A file of rates, and what it holds: parts of a target's `core` and `peaks`."""
+class Record:
+    """A file of one JSON object, and what it holds."""
 
     path: Path
     record: Mapping[str, Any]
@@ -92,20 +92,26 @@ def _parse_store(text: str) -> StorePlace:
     return StorePlace(directory=path)
 
 
-def _parse_rates(text: str) -> Rates:
+def parse_record(text: str, holds: str = "JSON object") -> Record:
+    """The JSON object in the file of this name, which `holds` something. ValueError says what is wrong with it."""
     path = Path(text).expanduser()
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ValueError(f"it cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"it is no JSON: {error}") from None
-    if isinstance(record, dict) and "machine" in record:
-        record = record["machine"]
-    parts = record.values() if isinstance(record, dict) else [None]
-    if not all(isinstance(part, dict) for part in parts):
+    if not isinstance(record, dict):
+        raise ValueError(f"it holds no {holds}")
+    return Record(path, record)
+
+
+def _parse_rates(text: str) -> Record:
+    made = parse_record(text, "object of `core` and `peaks`")
+    record = made.record.get("machine", made.record)
+    if not isinstance(record, dict) or not all(isinstance(part, dict) for part in record.values()):
         raise ValueError("it holds no object of `core` and `peaks`")
-    return Rates(path, record)
+    return Record(made.path, record)
 
 
 def _parse_switch(text: str) -> bool:
@@ -183,7 +189,7 @@ CALIBRATE = Setting(
     True,
     _parse_switch,
 )
-MACHINE: Setting[Rates | None] = Setting(
+MACHINE: Setting[Record | None] = Setting(
     "TILEWRIGHT_MACHINE",
     "a file of rates to compile by instead of this machine's, as `tilewright doctor --json` prints them at `machine`",
     "the path of a JSON file",
@@ -196,6 +202,13 @@ LEVEL: Setting[str | None] = Setting(
     "x86-64-v3, say",
     None,
     _parse_level,
+)
+CHOICES: Setting[Record | None] = Setting(
+    "TILEWRIGHT_CHOICES",
+    "a file of choices that kernels are to have, by their names, as `tilewright why` tells them",
+    "the path of a JSON file",
+    None,
+    parse_record,
 )
 COMPILE_PROCESSES: Setting[int | None] = Setting(
     "TILEWRIGHT_COMPILE_PROCESSES",
@@ -225,7 +238,7 @@ SETTINGS: tuple[
     | Setting[bool]
     | Setting[int | None]
     | Setting[str | None]
-    | Setting[Rates | None],
+    | Setting[Record | None],
     ...,
 ] = (
     SHOW,
@@ -236,6 +249,7 @@ SETTINGS: tuple[
     CALIBRATE,
     MACHINE,
     LEVEL,
+    CHOICES,
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,

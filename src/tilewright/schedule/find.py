@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, loops_inside, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function, Seq, Stmt, Store
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Step, refusal
+
+Named = TypeVar("Named", Block, Buffer)
 
 
 def find_loop(function: Function, loop: Var | str) -> For:
@@ -47,23 +50,31 @@ def _require_free(function: Function, loop: For, loops: Sequence[For]) -> None:
 
 def find_block(function: Function, name: str) -> Block:
     """The block of this name. Raises UserError where there is none, or several."""
-    inside = blocks(function.body)
-    found = [b for b in inside if b.name == name]
-    if len(found) != 1:
-        names = ", ".join(dict.fromkeys(b.name for b in inside)) or "none"
-        what = f"{'no' if not found else len(found)} block{'s' * (len(found) > 1)} {name} in {function.name}"
-        raise UserError(what, why=f"its blocks are {names}")
-    return found[0]
+    return _only("block", name, blocks(function.body), function)
 
 
 def find_buffer(function: Function, name: str) -> Buffer:
     """The parameter or local buffer of this name. Raises UserError where there is none, or several."""
-    known = [*function.params, *allocations(function.body)]
-    found = [b for b in known if b.name == name]
+    return _only("buffer", name, [*function.params, *allocations(function.body)], function)
+
+
+def _only(kind: str, name: str, known: Sequence[Named], function: Function) -> Named:
+    """The only one of the blocks or buffers that has this name."""
+    found = [each for each in known if each.name == name]
     if len(found) != 1:
-        what = f"{'no' if not found else len(found)} buffer{'s' * (len(found) > 1)} {name} in {function.name}"
-        raise UserError(what, why=f"its buffers are {', '.join(dict.fromkeys(b.name for b in known)) or 'none'}")
+        what = f"{len(found) or 'no'} {kind}{'s' * (len(found) > 1)} {name} in {function.name}"
+        raise UserError(what, why=f"its {kind}s are {', '.join(dict.fromkeys(b.name for b in known)) or 'none'}")
     return found[0]
+
+
+def allocation_of(function: Function, buffer: Buffer) -> Alloc | None:
+    """Where a buffer is allocated; None of one that the function is given."""
+    return next((s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer), None)
+
+
+def writers_of(function: Function, buffer: Buffer) -> list[Block]:
+    """The blocks that store to a buffer."""
+    return [b for b in blocks(function.body) if buffer in stored_buffers(b)]
 
 
 def get_loop(function: Function, name: str) -> Step:
@@ -111,6 +122,13 @@ def nests(function: Function) -> tuple[Stmt, ...]:
 def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
     """The buffers that a statement, or one inside it, stores to."""
     return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
+
+
+def nested(loops: Sequence[For], inside: Stmt) -> Stmt:
+    """A statement under loops, outermost first, each in place of what it held."""
+    for loop in reversed(loops):
+        inside = loop.replace(body=inside)
+    return inside
 
 
 def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:

@@ -9,8 +9,8 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.compact import compacted
-from tilewright.schedule.compute_at import computed_at
+from tilewright.schedule.blocks.compute_at import computed_at
+from tilewright.schedule.buffers.compact import compacted
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.step import Step
 from tilewright.types.scopes import Scope

@@ -46,10 +46,7 @@ def fresh_blocks(function: Function, stmt: Stmt, suffix: str) -> Stmt:
     def change(node: Node) -> Node:
         if not isinstance(node, Block):
             return node
-        name, n = node.name + suffix, 1
-        while name in taken:
-            n += 1
-            name = f"{node.name}{suffix}{n}"
+        name = _unique(node.name + suffix, taken)
         taken.add(name)
         return node.replace(name=name)
 

@@ -15,9 +15,9 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loops_around
 from tilewright.loops.nodes import Function
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.loops import reorder, split
-from tilewright.schedule.rfactor import rfactor
+from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.sums.rfactor import rfactor
 
 
 def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:

@@ -25,43 +25,37 @@ from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
-from tilewright.schedule import annotate as notes
-from tilewright.schedule import cache as caches
-from tilewright.schedule import cache_write as cache_writes
-from tilewright.schedule import compact as compaction
-from tilewright.schedule import compute_at as producers
 from tilewright.schedule import (
     find,
-    index_map,
     joint_sums,
-    kinds,
-    layout,
     local_buffers,
-    loops,
     merge,
-    padding,
     partial_sums,
     rows,
-    scopes,
     tiles,
 )
-from tilewright.schedule import inline as inlining
 from tilewright.schedule import jam as jamming
-from tilewright.schedule import pad_sum as sums
-from tilewright.schedule import prefetch as prefetching
-from tilewright.schedule import reduction as reductions
-from tilewright.schedule import reverse_compute_at as consumers
-from tilewright.schedule import reverse_inline as consumers_inline
-from tilewright.schedule import rfactor as factors
-from tilewright.schedule import skew as skewing
-from tilewright.schedule import stage as staging
-from tilewright.schedule import tensorize as tensors
-from tilewright.schedule import trim_sum as trimming
-from tilewright.schedule import unite as pieces
-from tilewright.schedule import widen as widening
+from tilewright.schedule.blocks import compute_at as producers
+from tilewright.schedule.blocks import inline as inlining
+from tilewright.schedule.blocks import padding
+from tilewright.schedule.blocks import reverse_compute_at as consumers
+from tilewright.schedule.blocks import reverse_inline as consumers_inline
+from tilewright.schedule.blocks import unite as pieces
+from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
+from tilewright.schedule.buffers import cache as caches
+from tilewright.schedule.buffers import compact as compaction
+from tilewright.schedule.buffers import index_map, layout, scopes
+from tilewright.schedule.buffers import stage as staging
+from tilewright.schedule.buffers import widen as widening
 from tilewright.schedule.legality import require_instructions
-from tilewright.schedule.pieces import piece_functions, require_order, step_of_pieces
+from tilewright.schedule.loops import kinds, rearrange
+from tilewright.schedule.loops import prefetch as prefetching
+from tilewright.schedule.loops import skew as skewing
+from tilewright.schedule.loops import tensorize as tensors
 from tilewright.schedule.step import Made, Refused, Step
+from tilewright.schedule.sums import reduction as reductions
+from tilewright.schedule.sums import rfactor as factors
+from tilewright.schedule.sums import zero_terms
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
 
 P = ParamSpec("P")
@@ -194,23 +188,23 @@ class Schedule:
     get_block = primitive(find.get_block)
     get_producers = primitive(find.get_producers)
     get_consumers = primitive(find.get_consumers)
-    split = primitive(loops.split)
-    fuse = primitive(loops.fuse)
-    reorder = primitive(loops.reorder)
-    tile = primitive(loops.tile)
+    split = primitive(rearrange.split)
+    fuse = primitive(rearrange.fuse)
+    reorder = primitive(rearrange.reorder)
+    tile = primitive(rearrange.tile)
     skew = primitive(skewing.skew)
     jam = primitive(jamming.jam)
-    partition = primitive(loops.partition)
+    partition = primitive(rearrange.partition)
     parallel = primitive(kinds.parallel)
     vectorize = primitive(kinds.vectorize)
     unroll = primitive(kinds.unroll)
     bind = primitive(kinds.bind)
     blockize = primitive(tensors.blockize)
     tensorize = primitive(tensors.tensorize)
-    annotate = primitive(notes.annotate)
+    annotate = primitive(kinds.annotate)
     prefetch = primitive(prefetching.prefetch)
     cache_read = primitive(caches.cache_read)
-    cache_write = primitive(cache_writes.cache_write)
+    cache_write = primitive(caches.cache_write)
     stage = primitive(staging.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
@@ -223,8 +217,8 @@ class Schedule:
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)
     pad = primitive(padding.pad)
-    pad_sum = primitive(sums.pad_sum)
-    trim_sum = primitive(trimming.trim_sum)
+    pad_sum = primitive(zero_terms.pad_sum)
+    trim_sum = primitive(zero_terms.trim_sum)
     compute_at = primitive(producers.compute_at)
     pull_producers = primitive(local_buffers.pull_producers)
     reverse_compute_at = primitive(consumers.reverse_compute_at)

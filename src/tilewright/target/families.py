@@ -266,6 +266,11 @@ def estimate_peaks(family: str, core: Core, bits: int, levels: int, cores: int) 
     )
 
 
+def estimate_dot(instruction: Instruction, family: str) -> float:
+    """Cycles of an instruction that adds products, by the row of a family."""
+    return rounded(_dot_cycles(instruction, BY_NAME[family]))
+
+
 def _dot_cycles(instruction: Instruction, full: Family) -> float:
     """The lines of an instruction, each as long as the row says for its width."""
     row = full.at(min(instruction.bits, full.bits))

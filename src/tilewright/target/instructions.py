@@ -24,8 +24,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from ..core import extensions
 from ..expr import dtypes
 from ..expr.dtypes import DType
+from ..report.errors import UserError
 
 
 class Machine(Protocol):
@@ -185,3 +187,22 @@ def _rows() -> Iterator[Instruction]:
 
 INSTRUCTIONS: Final[dict[str, Instruction]] = {row.name: row for row in _rows()}
 """The instructions that programs may name."""
+
+_OWN: Final = frozenset(INSTRUCTIONS)
+
+
+def register(instruction: Instruction) -> None:
+    """Adds an instruction: programs may name it, and `tensorize` takes nests for it. Its rate is measured with those of
+    the others, or estimated from its lines. UserError where a name is taken."""
+    if instruction.name in INSTRUCTIONS:
+        fix = "give it another name"
+        raise UserError(f"there is an instruction {instruction.name} already", where="target.instructions", fix=fix)
+    INSTRUCTIONS[instruction.name] = instruction
+    extensions.add(f"instruction {instruction.name}", repr(instruction))
+
+
+def unregister(name: str) -> None:
+    """Takes away an instruction that was registered; nothing where there is none of that name."""
+    if name not in _OWN:
+        INSTRUCTIONS.pop(name, None)
+        extensions.remove(f"instruction {name}")

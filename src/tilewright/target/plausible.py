@@ -2,7 +2,7 @@
 
 What disturbs a measurement makes it too slow, never too fast. So a figure that is better than its estimate is believed
 up to what no processor does, and one that is worse by more than `RATIO` is not: the family's estimate is seldom wrong
-by more. Figures are held against each other, too: a level of the memory delivers no less than a farther one, a load takes
+by more. Figures are held against each other, too: a level of memory delivers no less than a farther one, a load takes
 no longer than in a stream, an instruction that adds several products takes no less than a multiply-add of its width.
 """
 

@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ..expr.dtypes import DType
 from ..report.errors import UserError
 from .core import Core, flatten
-from .families import BY_NAME, estimate_core, estimate_peaks, find_family, generic_family
+from .families import BY_NAME, estimate_core, estimate_dot, estimate_peaks, find_family, generic_family
 from .features import ARCHITECTURES, LEVELS, choose_cpu, choose_vectors, close, known_features, remove
 from .host import Cache, Host, architecture_of, current_host, process_triple, usual_caches
+from .instructions import INSTRUCTIONS
 from .machine import create_machine, find_data_layout, find_tune
 from .peaks import Peaks
 
@@ -138,6 +139,12 @@ class Target:
     def fma_gflops_f64(self) -> float:
         """f64 peak of one core in GFLOP/s."""
         return self.fma_gflops / 2
+
+    def dot_cycles(self, name: str) -> float:
+        """Cycles of an instruction of `target.instructions`: those of the core, or, of one that was registered since
+        these were found, what the family's row estimates."""
+        known = self.core.dots.get(name)
+        return estimate_dot(INSTRUCTIONS[name], self.family) if known is None else known
 
     @property
     def measured(self) -> bool:

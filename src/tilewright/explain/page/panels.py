@@ -10,7 +10,7 @@ from tilewright.explain.page.drawing import link, place_of, style
 from tilewright.explain.page.facts import Call, Facts
 from tilewright.explain.page.markup import Markup, breakable, element, join
 from tilewright.explain.page.pictures import Item, Kind
-from tilewright.explain.page.reasons import alternatives, inside, layouts, neighbours, price
+from tilewright.explain.page.reasons import alternatives, inside, layouts, neighbours, price, ways
 from tilewright.explain.page.roofline import point_of
 from tilewright.report.quantities import duration, size
 
@@ -52,6 +52,7 @@ def _section(facts: Facts, call: Call, item: Item, calls: Sequence[Call]) -> Mar
         element("div", class_="plot") if point_of(call) else None,
         *alternatives(call.kernel, answer.choice),
         *price(answer),
+        *ways(answer),
         *_held(item),
         *inside(answer),
         *layouts(answer.layouts),

@@ -9,6 +9,7 @@ from tilewright.explain.answer import KernelAnswer, Layout, Neighbour, Reason
 from tilewright.explain.page.bars import bars
 from tilewright.explain.page.drawing import link
 from tilewright.explain.page.markup import Markup, breakable, element
+from tilewright.explain.ways import choice_text
 from tilewright.plan.fusion.explain import PartRow
 from tilewright.report.quantities import counted, duration, size
 
@@ -55,6 +56,28 @@ def alternatives(name: str, choice: PartRow | None) -> list[Markup]:
     meant = element("dl", *(element("div", element("dt", plan), element("dd", means)) for plan, means in names))
     more = element("details", element("summary", "what these plans are"), meant)
     return [element("h3", "Alternatives"), bars(rows), element("p", said, class_="note"), more]
+
+
+def ways(answer: KernelAnswer) -> list[Markup]:
+    """The cheapest ways to run the kernel, with their prices."""
+    taken = next((way for way in answer.ways if way.taken), None)
+    if taken is None:
+        return []
+    rows = [
+        element(
+            "tr",
+            element("td", f"{way.template}, chosen" if way.taken else way.template),
+            element("td", "no price" if way.seconds is None else duration(way.seconds)),
+            element("td", "" if way.times is None else f"{way.times:.2f}×"),
+            element("td", choice_text(way, taken)),
+        )
+        for way in answer.ways
+    ]
+    heads = element("tr", *(element("th", head, scope="col") for head in ("template", "price", "", "choice")))
+    table = element("table", element("thead", heads), element("tbody", *rows))
+    said = element("p", f"{answer.chosen}.", class_="note")
+    head = f"{counted(len(rows), 'way')} to run it"
+    return [element("details", element("summary", head), said, element("div", table, class_="wide"), class_="more")]
 
 
 def neighbours(beside: Sequence[tuple[Neighbour, str]]) -> list[Markup]:

@@ -37,7 +37,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.plan.price.sizes import Sizes
-from tilewright.schedule.loops import fused
+from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.nests import extent_of, is_spatial
 
 SHARE = 60_000

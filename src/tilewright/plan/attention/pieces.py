@@ -20,8 +20,8 @@ from tilewright.plan.choice_record import choice_of, record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, Template, named
 from tilewright.report.errors import UserError
+from tilewright.schedule.blocks.pieces import piece_functions
 from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.pieces import piece_functions
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.schedule.widen import holds
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS, Instruction, Register
 
@@ -90,6 +89,6 @@ def best_use(broadcast: DType, vector: DType, sums: DType, target: Target) -> Us
         for row in INSTRUCTIONS.values()
         if row.accumulator.dtype is sums and len(row.registers[0].shape) == 2 and row.runs_on(target)
         for one, other in (row.registers[:2], row.registers[1::-1])
-        if holds(one.dtype, broadcast) and holds(other.dtype, vector)
+        if one.dtype.holds(broadcast) and other.dtype.holds(vector)
     ]
     return min(able, key=lambda use: use.work, default=None)

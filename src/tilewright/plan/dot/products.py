@@ -32,8 +32,8 @@ from tilewright.plan.tile.nest import MANY, ordered, write_out
 from tilewright.plan.tile.packing import STACK_BYTES
 from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, choose_register_tile
+from tilewright.schedule.facts.predicates import conjuncts, resolved
 from tilewright.schedule.find import find_block
-from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import Scope

@@ -21,7 +21,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.price.sizes import known
-from tilewright.schedule.inline import all_inlined, inline_all, inlined_step
+from tilewright.schedule.blocks.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope

@@ -16,8 +16,9 @@ from math import prod
 from tilewright.core.walk import preorder
 from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Call, Const, Div, Expr, Max, Min, Var
+from tilewright.expr.nodes import Call, Const, Expr, Max, Min, Var
 from tilewright.expr.variables import variables_of
+from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
@@ -50,17 +51,24 @@ class Side:
         """So many neighbouring positions of the source do `places` of the result meet."""
         return (places - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
 
+    def met(self, places: int) -> int:
+        """So many positions of these are met: fewer where kernels leave some out."""
+        return len({n * self.stride + k * self.dilation for n in range(places) for k in range(self.kernel)})
+
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What becomes of a finished sum before it is stored: functions of many instructions (`calls`) and quotients, for
-    each result. `same_columns`: nothing but the sums differs from column to column; `same_places`: nor from row to
-    row."""
+    """What becomes of a finished sum before it is stored: the `work` for a vector of results. `same_columns`: nothing
+    but the sums differs from column to column; `same_places`: nor from row to row."""
 
-    calls: int
-    quotients: int
+    work: Work
     same_columns: bool
     same_places: bool
+
+    @property
+    def calls(self) -> bool:
+        """Whether it calls functions that take many instructions."""
+        return self.work.chained > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,10 +298,8 @@ def calls_functions(block: Block) -> bool:
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:
     """What the last block computes of each result, where it is another than the reduction."""
     if last is block:
-        return Epilogue(0, 0, True, True)
-    nodes = list(preorder(last.body))
-    calls = sum(isinstance(e, Call) and e.fn.name not in BRIEF for e in nodes)
+        return Epilogue(Work(), True, True)
     moved = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in loads(last) if ld.buffer is not out]
     row, column = ([last.axes[n].var in used for used in moved] for n in image)
-    quotients = sum(isinstance(e, Div) for e in nodes)
-    return Epilogue(calls, quotients, not any(column), not any((*row, *column)))
+    assert isinstance(last.body, Store)
+    return Epilogue(work_of(last.body.value), not any(column), not any((*row, *column)))

@@ -174,7 +174,7 @@ def _rates(target: Target, instruction: str) -> _Rates:
     core, width, line = target.core, target.vector_bits // 8, target.caches[0].line
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     return _Rates(
-        multiply=core.dots[instruction] if instruction else core.fma_cycles,
+        multiply=target.dot_cycles(instruction) if instruction else core.fma_cycles,
         load=core.load_cycles * streaming,
         broadcast=core.broadcast_cycles * streaming,
         add=core.add_beside_cycles,

@@ -13,8 +13,8 @@ from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import cut_at
 from tilewright.plan.tile.nest import Nest
 from tilewright.plan.tile.registers import RegisterTile
+from tilewright.schedule.facts.predicates import conjuncts, resolved
 from tilewright.schedule.find import find_block
-from tilewright.schedule.predicates import conjuncts, resolved
 from tilewright.schedule.schedule import Schedule
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from math import isqrt
 
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import variables_of
@@ -31,15 +32,11 @@ from tilewright.plan.facts.windows import Windows
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.windows import edges_alone, final_block, in_registers, read_by
-from tilewright.plan.window.columns import MOST_TERMS, WRITTEN_OUT
-from tilewright.plan.window.price import OVERLAP, Tile, even_sizes, tile_cycles, total_seconds, vector_bytes
+from tilewright.plan.window.columns import WRITTEN_OUT
+from tilewright.plan.window.price import Tile, even_sizes, tile_cycles, total_seconds, unhidden, vector_bytes
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-
-ENOUGH_SHARES = 8
-"""So many iterations of the outermost loop are shared evenly by a few threads; half as many blocks of rows, which load
-rows of the image again, where there are fewer."""
 
 
 class Order(Enum):
@@ -74,11 +71,11 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        return w if w is not None and w.channels_last and w.products and w.terms <= MOST_TERMS else None
+        return w if w is not None and w.channels_last and w.products else None
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
-        most = target.vector_registers // 2 - 1
+        most = min(target.vector_registers // 2 - 1, WRITTEN_OUT // w.columns.kernel)
         for columns in even_sizes(w.columns.size, most) if lanes else ():
             tiles = -(-w.columns.size // columns)
             double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
@@ -96,12 +93,9 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
 
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
         w, c = shape, choice
-        met = len(
-            {n * w.columns.stride + b * w.columns.dilation for n in range(c.columns) for b in range(w.columns.kernel)}
-        )
+        met = w.columns.met(c.columns)
         tile = Tile(
             terms=c.columns * c.vectors * w.terms,
-            chain=w.terms,
             loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
             weights=0,
             shuffles=0,
@@ -117,7 +111,7 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
         cycles = tile_cycles(w, tile, target) + waits
         channels = -(-w.channels // (c.vectors * c.lanes))
         tiles = w.images * w.rows.size * -(-w.columns.size // c.columns) * channels
-        return total_seconds(w, cycles * tiles, 1 / OVERLAP, target)
+        return total_seconds(w, cycles * tiles, unhidden(target), target)
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_windows()
@@ -141,13 +135,12 @@ def _lanes(w: Windows, target: Target) -> int:
 
 
 def _block(w: Windows, width: int) -> int:
-    """The rows of a block, where vectors of channels and images are too few for threads to share; 0 where they are
-    not, or blocks would load most rows of the image again."""
-    if max(-(-w.channels // width), w.images) >= ENOUGH_SHARES:
-        return 0
-    fitting = (n for n in range(2 * w.rows.size // ENOUGH_SHARES, 0, -1) if w.rows.size % n == 0)
-    size = next(fitting, 0)
-    return size if size > w.rows.kernel else 0
+    """The rows of a block, where blocks are more than vectors of channels and images; 0 where they are not. A thread
+    waits for another's block at most, and a block loads rows again that the one before it met: what both lose is least
+    where its rows are the geometric mean of the image's and the window's."""
+    most = isqrt(w.rows.size * w.rows.kernel)
+    size = next((n for n in range(most, w.rows.kernel, -1) if w.rows.size % n == 0), w.rows.size)
+    return size if w.rows.size // size > max(-(-w.channels // width), w.images) else 0
 
 
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
@@ -189,7 +182,7 @@ def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
     if made is not None:
         _in_pairs(s, w, c, made, loops.tile)
     column = loop_of(s, last, w.columns.axis)
-    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls > 0)
+    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls)
     s.unroll(column)
     if pad is not None:
         rows = _hold(s, w, c, pad, loops.tile if row is None else row)

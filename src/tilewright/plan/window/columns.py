@@ -11,7 +11,6 @@ from tilewright.plan.price.sizes import known
 from tilewright.plan.template import Template
 from tilewright.plan.window.column_tiles import ColumnsChoice, Held, apply_columns
 from tilewright.plan.window.price import (
-    OVERLAP,
     Tile,
     copied_cycles,
     epilogue_cycles,
@@ -20,14 +19,12 @@ from tilewright.plan.window.price import (
     stack_cycles,
     tile_cycles,
     total_seconds,
+    unhidden,
 )
+from tilewright.schedule.buffers.scopes import LARGEST
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.scopes import LARGEST
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
-
-MOST_TERMS = 64
-"""The most positions of a window: the tiles of larger ones are programs that take long to compile."""
 
 WRITTEN_OUT = 128
 """The most multiply-adds of vectors in the body of an innermost loop: what is more takes longer to compile than it
@@ -42,7 +39,7 @@ class Columns(Template[Windows, ColumnsChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.channels_last or w.terms > MOST_TERMS or not (w.products or w.columns.stride <= 2):
+        if w is None or w.channels_last or not (w.products or w.columns.stride <= 2):
             return None  # of longer strides, a vector's columns are in more than two vectors
         return None if w.rows.dynamic or w.columns.dynamic else w
 
@@ -94,7 +91,7 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
         return min(most, WRITTEN_OUT // w.terms) if near and live <= registers and (w.padded or not past) else 0
     if (held is Held.AS_THEY_LIE) == w.padded:
         return 0
-    most = registers // 2 - 2 * w.instructions + 1
+    most = min(registers // 2 - 2 * w.instructions + 1, WRITTEN_OUT // w.rows.kernel)
     if held is not Held.COLUMN:
         return most
     alone = w.rows.size <= most and w.columns.size <= lanes
@@ -131,7 +128,7 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """Seconds of all planes: their copies, their tiles, and an epilogue that runs later."""
     core, size, full = target.core, w.out.dtype.bytes, target.lanes(w.out.dtype)
     tall, wide = -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
-    met, columns = _rows_met(w, c.rows), w.columns.reach(w.columns.size)
+    met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
     vectors = -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
     cycles, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
     if c.held.is_copied:
@@ -149,13 +146,13 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
         loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
     tile = Tile(
         terms=c.rows * w.terms * _inside(w, c),
-        chain=w.terms,
         loads=loads,
         weights=w.terms if w.products else 0,
         shuffles=shuffles,
         stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
         epilogues=0 if c.epilogue else c.rows,
         spills=spills,
+        filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
         branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
     )
     cycles += tall * wide * (tile_cycles(w, tile, target) + loads * stack_cycles(room, target))
@@ -171,15 +168,10 @@ def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """The part of an image that tiles wait for. Copies read in order, what processors ask for ahead; tiles read a part
     of each of several rows, of which processors follow about as many as they have registers."""
     if c.held.is_copied:
-        return 0.0 if c.prefetch else 1 / OVERLAP
+        return 0.0 if c.prefetch else unhidden(target)
     part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
-    late = 1 / OVERLAP + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
+    late = unhidden(target) + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
     return late / -(-w.rows.size // c.rows) if c.prefetch else late  # of each image, the first tiles ask for nothing
-
-
-def _rows_met(w: Windows, rows: int) -> int:
-    """The rows of the image that so many rows of windows meet."""
-    return len({r * w.rows.stride + a * w.rows.dilation for r in range(rows) for a in range(w.rows.kernel)})
 
 
 def _inside(w: Windows, c: ColumnsChoice) -> float:

@@ -1,7 +1,8 @@
 """What tiles of windows take, from what they are made of: instructions on vectors, by the rates of a core; bytes, by
 those of its caches.
 
-    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
+    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum of products; then
+                  its epilogue
     an image      read once and stored once, before or, where it is prefetched, while tiles run
 """
 
@@ -13,20 +14,16 @@ from dataclasses import dataclass
 from tilewright.plan.facts.windows import Windows
 from tilewright.target import Target
 
-FUNCTION = 14
-"""Dependent instructions of a function like exp, by its polynomial: what `Core.chain` is measured with."""
-
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile: how many `terms` it sums up in vectors, of which a sum has `chain`; `loads` of the image, where vectors
-    lie across two cache lines unless they are `aligned`; weights that it loads; shuffles; stores; and the vectors that
-    its epilogue runs over, so many of them (`beside`) an instruction of each at a time; `spills` are vectors that leave
-    the registers for a while. `branches` are what it asks of
-    the place that it is at."""
+    """A tile: how many `terms` it sums up in vectors; `loads` of the image, where vectors lie across two cache lines
+    unless they are `aligned`, and so many vectors are `filled` with what is around the image before; weights that it
+    loads; shuffles; stores; and the vectors that its epilogue runs over, so many of them (`beside`) an instruction of
+    each at a time; `spills` are vectors that leave the registers for a while. `branches` are what it asks of the place
+    that it is at, and iterations of its loops."""
 
     terms: float
-    chain: int
     loads: float
     weights: float
     shuffles: float
@@ -34,6 +31,7 @@ class Tile:
     epilogues: float
     beside: int = 1
     spills: float = 0.0
+    filled: float = 0.0
     aligned: bool = False
     branches: int = 0
 
@@ -60,30 +58,29 @@ def tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     """Cycles of a tile, of which the operands lie in the first cache."""
     core = target.core
     term = core.fma_cycles if w.products else core.add_cycles * w.instructions
-    latency = core.fma_latency
     shuffled = tile.shuffles * core.shuffle2_cycles
-    arithmetic = max(tile.terms * term + shuffled / 2, shuffled)
+    arithmetic = max(tile.terms * term + shuffled / 2, shuffled) + tile.filled * core.add_cycles
     moved = tile.loads * load_cycles(target, tile.aligned) + tile.weights * core.broadcast_cycles
-    moved += tile.stores * core.store_cycles + tile.spills * (core.store_cycles + core.load_cycles)
-    busy = max(arithmetic, moved, tile.chain * latency)
-    rest = (arithmetic + moved - max(arithmetic, moved)) / OVERLAP
-    constants = (
-        w.epilogue.calls * FUNCTION * core.load_cycles / tile.beside
-    )  # those of functions: sums are in registers
+    moved += tile.stores * core.store_cycles + tile.spills * core.load_cycles
+    constants = w.epilogue.work.chained * core.load_cycles / tile.beside  # sums are in registers
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
-    return busy + rest + (2 + tile.branches) * latency + tile.epilogues * epilogue
+    chain = w.terms * core.fma_latency if w.products else 0.0
+    busy = max(arithmetic, moved, chain) + unhidden(target) * min(arithmetic, moved)
+    return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue
 
 
-OVERLAP = 8
-"""Of what could run beside the busiest unit, a part does not: programs are a sequence, and no window is without end."""
+def unhidden(target: Target) -> float:
+    """The part of what could run beside the busiest unit that does not: what is asked for ahead waits in registers, and
+    the more of them, the less often a unit waits for a latency."""
+    return target.core.fma_latency / target.vector_registers
 
 
 def epilogue_cycles(w: Windows, beside: int, target: Target) -> float:
     """Cycles that an epilogue takes for a vector, where so many run an instruction of each at a time: what a long chain
     loses is then lost once for all of them."""
-    core = target.core
+    core, work = target.core, w.epilogue.work
     chain = 1 + (core.chain - 1) / beside
-    return w.epilogue.calls * FUNCTION * core.fma_cycles * chain + w.epilogue.quotients * core.divide_cycles
+    return work.chained * core.add_cycles * chain + work.divides * core.divide_cycles + work.roots * core.sqrt_cycles
 
 
 def copied_cycles(vectors: float, shuffles: float, room: int, target: Target) -> float:

@@ -39,7 +39,7 @@ from tilewright.plan.tile.windows import (
     trim_rows,
     window_loops,
 )
-from tilewright.plan.window.price import OVERLAP, Tile, even_sizes, tile_cycles, total_seconds
+from tilewright.plan.window.price import Tile, even_sizes, tile_cycles, total_seconds, unhidden
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -85,14 +85,13 @@ class SharedVectors(Template[Windows, SharedChoice]):
 
     def price(self, choice: SharedChoice, shape: Windows, target: Target) -> float:
         """Rows of several channels are combined and split again: a shuffle each."""
-        w, met = shape, shape.rows.reach(choice.rows)
+        w, met = shape, shape.rows.met(choice.rows)
         in_pairs = choice.beside < choice.room
         per_row = -(-w.columns.kernel // 2) + w.columns.kernel if in_pairs else w.columns.kernel
         whole = choice.rows >= w.rows.size and w.padded and w.finite
-        inner = w.rows.size * w.rows.stride if whole else met
+        inner = min(w.rows.size * w.rows.stride, met) if whole else met
         tile = Tile(
-            terms=choice.rows * w.terms * min(inner / met, 1.0),
-            chain=w.terms,
+            terms=choice.rows * w.terms * inner / met,
             loads=choice.channels * inner * (-(-w.columns.kernel // 2) if in_pairs else 1),
             weights=w.terms,
             shuffles=inner * per_row + choice.rows * (choice.channels - 1),
@@ -100,7 +99,7 @@ class SharedVectors(Template[Windows, SharedChoice]):
             epilogues=choice.rows,
         )
         tiles = w.images * w.channels / choice.channels * -(-w.rows.size // choice.rows)
-        return total_seconds(w, tiles * tile_cycles(w, tile, target), 1 / OVERLAP, target)
+        return total_seconds(w, tiles * tile_cycles(w, tile, target), unhidden(target), target)
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_windows()

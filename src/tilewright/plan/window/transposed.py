@@ -25,7 +25,7 @@ from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.packing import pack
 from tilewright.plan.tile.windows import final_block, transposed, window_loops
-from tilewright.plan.window.price import OVERLAP, Tile, copied_cycles, tile_cycles, total_seconds
+from tilewright.plan.window.price import Tile, copied_cycles, tile_cycles, total_seconds, unhidden
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
@@ -67,7 +67,6 @@ class Transposed(Template[Windows, TransposedChoice]):
         columns = w.columns.reach(w.columns.size)
         tile = Tile(
             terms=w.columns.size * w.terms,
-            chain=w.terms,
             loads=w.rows.kernel * columns,
             aligned=True,
             weights=w.terms,
@@ -79,7 +78,7 @@ class Transposed(Template[Windows, TransposedChoice]):
         cycles = w.rows.size * tile_cycles(w, tile, target) + copied_cycles(
             moved, SIDE / 2 + choice.lanes / SIDE - 1, 0, target
         )
-        return total_seconds(w, cycles * w.images * w.channels / choice.lanes, 1 / OVERLAP, target)
+        return total_seconds(w, cycles * w.images * w.channels / choice.lanes, unhidden(target), target)
 
     def begin(self, facts: Facts) -> Schedule:
         return facts.begin_windows()

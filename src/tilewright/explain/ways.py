@@ -1,0 +1,98 @@
+"""The ways to run a kernel that were priced: the one that it got and the cheapest of all templates beside it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.plan.decision import Alternative, Decision
+from tilewright.store import Json
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A template and a choice of it, as JSON says it. `seconds` is what one core should take, None where the template
+    has a rank and no price; `times` is that by the seconds of the one that was `taken`."""
+
+    template: str
+    choice: Any
+    seconds: float | None
+    times: float | None
+    taken: bool
+
+    def record(self) -> dict[str, Json]:
+        """The row as JSON says it; `template` and `choice` can be asked for as they stand (docs/templates.md)."""
+        made: dict[str, Json] = {"template": self.template, "choice": self.choice, "taken": self.taken}
+        return {**made, "seconds": self.seconds, "times": self.times}
+
+
+def ways_of(decision: Decision) -> tuple[Way, ...]:
+    """The cheapest ways, the cheapest first, and the one that was taken among them or behind them."""
+    taken = decision.taken
+    if taken is None:
+        return ()
+    rows = list(decision.alternatives)
+    own = [(row.template, row.choice) == (taken.template, taken.choice) for row in rows]
+    if not any(own):
+        rows, own = [*rows, taken], [*own, True]
+    return tuple(_way(row, taken, is_taken) for row, is_taken in zip(rows, own, strict=True))
+
+
+def _way(row: Alternative, taken: Alternative, is_taken: bool) -> Way:
+    comparable = row.priced and taken.priced and taken.seconds > 0
+    return Way(
+        row.template,
+        row.choice,
+        row.seconds if row.priced else None,
+        row.seconds / taken.seconds if comparable else None,
+        is_taken,
+    )
+
+
+def verdict(ways: Sequence[Way], forced: bool) -> str:
+    """What was chosen, and by which factor the next cheapest is slower."""
+    taken = next(way for way in ways if way.taken)
+    if forced:
+        return f"{taken.template} was asked for{_beside(ways, 'the cheapest of the others')}"
+    if taken.seconds is None:
+        return f"{taken.template} goes before all that are priced, or is for what none of them runs"
+    if ways[0] is not taken and ways[0].seconds is not None:
+        return f"{taken.template} is the cheapest whose steps can be proved{_beside(ways, 'the cheapest of all')}"
+    return f"{taken.template} is the cheapest{_beside(ways, 'the next')}"
+
+
+def _beside(ways: Sequence[Way], name: str) -> str:
+    other = next((way for way in ways if not way.taken and way.times is not None), None)
+    if other is None or other.times is None:
+        return ", and nothing else is priced"
+    if other.times < 1:
+        return f"; {name}, of {other.template}, is priced {1 / other.times:.2f} times as fast"
+    return f"; {name}, of {other.template}, is priced {other.times:.2f} times as long"
+
+
+def choice_text(way: Way, beside: Way) -> str:
+    """The fields of a choice; of one of the same template as `beside`, those in which it differs."""
+    own, other = flat(way.choice), flat(beside.choice)
+    if way is beside or way.template != beside.template:
+        return ", ".join(f"{name} {_value(value)}" for name, value in own.items())
+    differing = {name: value for name, value in own.items() if other.get(name) != value}
+    return ", ".join(f"{name} {_value(value)}" for name, value in differing.items())
+
+
+def flat(choice: Any) -> dict[str, Any]:
+    """The fields of a choice by their names, those of records inside with dots."""
+    if not isinstance(choice, Mapping):
+        return {}
+    found: dict[str, Any] = {}
+    for name, value in choice.items():
+        if isinstance(value, Mapping):
+            found.update({f"{name}.{inner}": v for inner, v in flat(value).items()})
+        else:
+            found[name] = value
+    return found
+
+
+def _value(value: Any) -> str:
+    return json.dumps(value)

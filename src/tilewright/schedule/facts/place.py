@@ -1,0 +1,294 @@
+"""Where a block and a loop stand to one another, and which memory statements touch: what moving a block asks about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tilewright.analysis.accesses import accesses
+from tilewright.expr.nodes import Expr
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import allocations, loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.nodes import (
+    Alloc,
+    Assert,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    Let,
+    Load,
+    Publish,
+    Seq,
+    Stmt,
+    Store,
+    View,
+    While,
+    seq,
+)
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
+from tilewright.schedule.find import nests, perfect_nest, stored_buffers
+from tilewright.schedule.legality import require_independent
+from tilewright.schedule.step import refusal
+
+
+class Memory:
+    """What the statements of a function touch. Buffers that share memory, as views do, count as one."""
+
+    def __init__(self, function: Function) -> None:
+        self.sources: dict[Buffer, Buffer] = {}
+        self.given: set[Buffer] = set()
+        for nest in nests(function):
+            views, given = _shared(nest)
+            self.sources.update(views)
+            self.given.update(given)
+
+    def of(self, buffer: Buffer) -> Buffer:
+        """The buffer whose memory this one is."""
+        while buffer in self.sources:
+            buffer = self.sources[buffer]
+        return buffer
+
+    def loaded(self, *stmts: Stmt) -> set[Buffer]:
+        """The buffers that statements read, or pass to calls."""
+        return {self.of(load.buffer) for s in stmts for load in loads(s)} | self._passed(stmts)
+
+    def stored(self, *stmts: Stmt) -> set[Buffer]:
+        """The buffers that statements write, or pass to calls."""
+        found = {self.of(s.buffer) for each in stmts for s in statements(each) if isinstance(s, Store)}
+        return found | self._passed(stmts)
+
+    def _passed(self, stmts: Iterable[Stmt]) -> set[Buffer]:
+        if not self.given:
+            return set()
+        inside = [s for each in stmts for s in statements(each)]
+        found = {self.of(b) for s in inside if isinstance(s, CallFunction) for b in s.arguments}
+        return found | {self.of(s.buffer) for s in inside if isinstance(s, Publish)}
+
+    def is_plain(self, buffer: Buffer) -> bool:
+        """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
+        return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
+
+
+@lru_cache(maxsize=1 << 11)
+def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer, ...]]:
+    """(the views in a statement, each with what it is a view of; the buffers that more than loads and stores use)."""
+    inside = list(statements(nest))
+    given = [b for s in inside if isinstance(s, CallFunction) for b in s.arguments]
+    given += [s.buffer for s in inside if isinstance(s, Publish)]
+    return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
+
+
+@lru_cache(maxsize=1 << 11)
+def _allocated(nest: Stmt) -> frozenset[Buffer]:
+    """The buffers that a statement, or one inside it, allocates."""
+    return frozenset(allocations(nest))
+
+
+def require_plain(function: Function, memory: Memory, buffer: Buffer, at: Stmt, what: str) -> None:
+    """Raises the error `what` for a buffer that more than loads and stores touches."""
+    if not memory.is_plain(buffer):
+        why = f"{buffer.name} shares its memory with a view, or is passed to a call"
+        raise refusal(function, what, at, why=why)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A block in a nest of its own, and a target elsewhere: `nest` and `other` are the statements of the sequence
+    `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest."""
+
+    block: Block
+    nest: Stmt
+    target: Stmt
+    other: Stmt
+    parent: Seq
+    domain: Domain
+    between: tuple[Stmt, ...]
+    is_after: bool
+
+    @property
+    def loop(self) -> For:
+        """The target, where that is a loop."""
+        assert isinstance(self.target, For)
+        return self.target
+
+    def around_loop(self) -> list[For]:
+        """The loops from `other` down to the loop and including it."""
+        return [*loops_around(self.other, self.loop), self.loop]
+
+
+def place(function: Function, block: Block, target: Stmt, what: str) -> Place:
+    """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
+    one, two = path_to(function.body, block), path_to(function.body, target)
+    if target in one:
+        raise refusal(function, what, block, why=f"{block.name} is inside {_word(target)} already", part=block.name)
+    shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
+    parent = one[shared - 1] if shared else None
+    if not isinstance(parent, Seq):
+        raise refusal(function, what, block, why=f"{block.name} and {_word(target)} are not one after the other")
+    nest, other = one[shared], two[shared]
+    n, m = parent.body.index(nest), parent.body.index(other)
+    domain = alone_in(function, nest, block, what)
+    return Place(block, nest, target, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
+
+
+def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The domain of the only block of a nest, whose points may run in any order."""
+    loops, inside = perfect_nest(nest)
+    if inside is not block:
+        why = f"{block.name} is not alone in its nest: {_word(inside)} stands there"
+        raise refusal(function, what, inside, why=why)
+    if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
+        why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
+        raise refusal(function, what, block, why=why)
+    memory = Memory(function)
+    for s in statements(block):
+        if isinstance(s, Store):
+            require_plain(function, memory, s.buffer, s, what)
+    domain = domain_of(block, loops)
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
+    for loop in loops if not _keeps_apart(domain) else ():
+        if loop not in domain.reduce:
+            require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
+    _require_sum(function, block, what)
+    return domain
+
+
+def _keeps_apart(domain: Domain) -> bool:
+    """Whether each point stores to elements of its own, and reads nothing else of what the block stores."""
+    found = own_accesses(domain)
+    moving = [v for v, part in domain.box.items() if not is_one(part.extent)]
+    places = {a.buffer: a.indices for a in found if a.is_store}
+    for access in found:
+        if access.buffer in places and access.indices != places[access.buffer]:
+            return False
+    for indices in places.values():
+        axes = [single_axis(i, moving) for i in indices]
+        if any(v not in [a[0] for a in axes if a is not None] for v in moving):
+            return False
+    return True
+
+
+def _require_sum(function: Function, block: Block, what: str) -> None:
+    """A block with reduce axes must keep to one element for each of its spatial points."""
+    stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
+    reduced = {a.var for a in block.reduce}
+    for store in stores:
+        others = {load.indices for load in loads(block) if load.buffer is store.buffer}
+        others |= {s.indices for s in stores if s.buffer is store.buffer}
+        if others != {store.indices} or any(variables_of(i) & reduced for i in store.indices):
+            why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
+            raise refusal(function, what, store, why=why)
+
+
+def _word(stmt: Stmt) -> str:
+    match stmt:
+        case Block():
+            return f"block {stmt.name}"
+        case For():
+            return f"loop {stmt.var.name}"
+        case Seq():
+            return f"a sequence of {len(stmt.body)} statements"
+    return f"a statement {type(stmt).__name__.lower()}"
+
+
+def in_sequence(function: Function, parent: Seq, changes: dict[Stmt, tuple[Stmt, ...]]) -> Function:
+    """The function with each of these statements of the sequence `parent` replaced by some, or none."""
+    made: list[Stmt] = []
+    for s in parent.body:
+        made += changes.get(s, (s,))
+    return function.replace(body=replace(function.body, parent, seq(*made)))
+
+
+def single_store(function: Function, block: Block, what: str) -> Store:
+    """The only store of the block; that of its init goes to the same element."""
+    store, init = block.body, block.init
+    if not isinstance(store, Store):
+        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
+    if init is not None:
+        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
+        if not same:
+            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
+    return store
+
+
+def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, fix: str) -> None:
+    """The buffer is a local one that this block alone fills, without a look at what it held before."""
+    if not any(buffer in _allocated(nest) for nest in nests(function)):
+        why = f"{buffer.name} is an argument: all of it must be there at the end"
+        raise refusal(function, what, block.body, why=why, fix=fix)
+    require_plain(function, Memory(function), buffer, block.body, what)
+    inside = set(statements(block))
+    for nest in nests(function):
+        for s in statements(nest) if buffer in stored_buffers(nest) else ():
+            if isinstance(s, Store) and s.buffer is buffer and s not in inside:
+                why = f"another statement stores {buffer.name}, too"
+                raise refusal(function, what, s, why=why)
+    if block.init is None and any(load.buffer is buffer for load in loads(block)):
+        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
+
+
+@lru_cache(maxsize=1 << 11)
+def own_loads(stmt: Stmt) -> tuple[Load, ...]:
+    """The loads in a statement's own expressions, not those of statements inside it."""
+    own = [c for c in stmt.children() if isinstance(c, Expr)]
+    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
+
+
+def nest_of(function: Function, block: Block, what: str) -> Stmt:
+    """The outermost statement that holds nothing but loops around the block; it stands in a sequence."""
+    path = list(path_to(function.body, block))
+    nest = path.pop()
+    while path and isinstance(path[-1], For):
+        nest = path.pop()
+    if path and not isinstance(path[-1], Seq):
+        word = type(path[-1]).__name__.lower()
+        raise refusal(function, what, path[-1], why=f"the {word} around it decides whether {block.name} runs")
+    return nest
+
+
+def without(body: Stmt, stmt: Stmt) -> Stmt:
+    """The body with a statement of one of its sequences taken out."""
+    path = path_to(body, stmt)
+    if len(path) < 2:
+        return Seq(())
+    parent = path[-2]
+    assert isinstance(parent, Seq)
+    return replace(body, parent, seq(*(s for s in parent.body if s is not stmt)))
+
+
+def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
+    """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
+    what is stored is looked at element by element."""
+    block = found.block
+    reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
+    for s in (*found.between, found.other):
+        touched = memory.loaded(s) | memory.stored(s)
+        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
+        if both:
+            name = min(b.name for b in both)
+            word = "touches" if writes & touched else "stores"
+            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+            raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
+        if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
+            why = f"an assert, a while or a call in it decides whether {block.name} is reached"
+            raise refusal(function, what, s, why=why)
+
+
+def _inside(stmt: Stmt) -> str:
+    """The blocks of a statement, as a person says it."""
+    names = list(dict.fromkeys(s.name for s in statements(stmt) if isinstance(s, Block)))
+    return f"block {names[0]}" if names else "it"
+
+
+def allocations_between(function: Function, found: Place, what: str) -> list[Stmt]:
+    """The allocations between the two places that the block needs: they move with it."""
+    used = {a.buffer for a in accesses(found.nest)}
+    for s in found.between:
+        if isinstance(s, Let) and s.var in found.nest.variables():
+            why = f"{found.block.name} uses {s.var.name}, which is defined only here"
+            raise refusal(function, what, s, why=why)
+    return [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]

@@ -1,0 +1,189 @@
+"""pad_sum, trim_sum: a block adds up terms that are zero as well, or leaves them out.
+
+for ko in 0..39, ki in 0..2:                                       for ko in 0..39, ki in 0..2:
+  block dot(…, reduce vk = ko*2 + ki) where ko*2 + ki < 77:   =>     block dot(…, reduce vk = ko*2 + ki):
+    t[vi, vj] += i32(x[vi, vk]) * i32(w.cache[vk//2, vj, vk%2])        t[vi, vj] += …
+                                                                                                     pad_sum("dot", ki)
+
+w.cache was filled with select(ko*2 + ki < 77, w[min(ko*2 + ki, 76), j], 0): beyond the end it holds zeros.
+
+for i in 0..7, a in 0..3:                                 for i in 0..7, a in 0..3:
+  block sum(vi = i, reduce va = a):                  =>     block sum(vi = i, reduce va = a)
+    init: y[vi] = 0.0                                           where 1 <= vi + va and vi + va < 8:
+    y[vi] += q[vi + va] * w[va]                               init: y[vi] = 0.0
+                                                              y[vi] += q[vi + va] * w[va]
+                                                                                                     trim_sum("sum", a)
+
+q was filled with select(1 <= vi and vi < 8, x[vi - 1], 0). Zero times a number is a zero of one sign or the other,
+unless the number is infinite or NaN, and to add one to a sum that began with zero changes nothing: such a sum is never
+-0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from tilewright.analysis.proofs import never_negative
+from tilewright.core.node import Node
+from tilewright.core.walk import substitute
+from tilewright.expr import dtypes
+from tilewright.expr.linear import expression, joined, plus
+from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
+from tilewright.expr.simplify import simplify
+from tilewright.expr.variables import variables_of
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import replace
+from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
+from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond, simplified
+from tilewright.schedule.buffers.layout import filling_of
+from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
+from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.step import Step, refusal
+
+
+def pad_sum(function: Function, block: str, loop: Var) -> Step:
+    """The block adds up terms beyond the end as well: conditions of its `where` on the loop are dropped. Legal where
+    the terms are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. Of
+    floats both factors must be zero, since zero times infinity is not.
+
+    block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
+              =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
+    """
+    found, over = find_block(function, block), find_loop(function, loop).var
+    what = f"cannot add up beyond the end in block {block}"
+    if found.where is None:
+        raise refusal(function, what, found, why="it runs everywhere already: it has no where", part=found.name)
+    store, product = _products(function, found, what)
+    place = PlaceBeyond(function, found, [store])
+    dropped = [c for c in conjuncts(found.where) if place.depends(c, over)]
+    if not dropped:
+        raise refusal(function, what, found, why=f"no condition of it is about {over.name}", part=found.where)
+    names = [_zero_where(function, place, product, c, what) for c in dropped]
+    evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
+    return run_beyond(place, dropped, evidence, what)
+
+
+def trim_sum(function: Function, block: str, loop: Var) -> Step:
+    """The block runs only where its terms are not zero, as far as that is a condition on `loop`, one of those it sums
+    over. Legal where the terms are products of a factor that is loaded from a local buffer, filled with zeros where the
+    condition does not hold, and one that is finite: an integer, or of a parameter that is declared so. The sum begins
+    with zero.
+
+    block sum(reduce va = a): t[] += q[vi + va] * w[va]
+              =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
+    """
+    found, over = find_block(function, block), find_loop(function, loop).var
+    what = f"cannot leave out terms of block {block}"
+    if over not in summed_loops(found):
+        why = f"it does not sum over {over.name}, so it would not begin where a condition on it fails"
+        raise refusal(function, what, found, why=why, part=found.name)
+    _, product = _products(function, found, what)
+    _require_zero_start(function, found, what)
+    told = conjuncts(found.where)
+    made: list[Expr] = []
+    evidence: list[str] = []
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        zeros = _zeros_of(function, factor)
+        inside = [simplify(c) for c in zeros.conditions] if zeros is not None else []
+        conditions = [c for c in inside if over in variables_of(resolved(found, c) or c)]
+        if conditions and not _is_finite(function, other):
+            why = f"{other} may be infinite or NaN, and zero times that is NaN"
+            fix = "declare the parameter it comes from finite, if it is"
+            raise refusal(function, what, found, why=why, fix=fix, part=other)
+        made += conditions
+        evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
+    if made and all(c in told for c in made):
+        raise refusal(function, what, found, why="it runs only where they are not zero already", part=found.where)
+    if not made:
+        why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
+        raise refusal(function, what, found, why=why, fix="unite the nests that fill it first", part=found.name)
+    trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
+    return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
+
+
+def _products(function: Function, block: Block, what: str) -> tuple[Store, Mul]:
+    """The store of the sum, and the products that the block adds up."""
+    found = accumulation(block.replace(where=None, init=None))
+    if found is None or found[0] is not Add or not isinstance(found[2], Mul):
+        raise refusal(function, what, block, why="it does not add up products", part=block.name)
+    return found[1], found[2]
+
+
+def _require_zero_start(function: Function, block: Block, what: str) -> None:
+    init = block.init.value if isinstance(block.init, Store) else None
+    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
+        fix = "do it before decompose_reduction" if init is None else None
+        raise refusal(function, what, block, why="its sums do not begin with zero", fix=fix, part=block.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Zeros:
+    """What a factor is where: loaded from a local buffer that holds zeros where one of the conditions fails."""
+
+    buffer: Buffer
+    conditions: list[Expr]
+
+
+def _zeros_of(function: Function, factor: Expr) -> _Zeros | None:
+    """Where a factor is zero, in the variables that it is written in; None where that is not known."""
+    factor = _unconverted(factor)
+    filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
+    if filling is None or not isinstance(factor, Load):
+        return None
+    value = _unconverted(filling.store.value)
+    if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
+        return None
+    places: dict[Expr, Node] = dict(zip(filling.store.indices, factor.indices, strict=True))
+    return _Zeros(factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)])
+
+
+def _unconverted(value: Expr) -> Expr:
+    while isinstance(value, Cast):
+        value = value.a
+    return value
+
+
+def _zero_where(function: Function, place: PlaceBeyond, product: Mul, cond: Expr, what: str) -> str:
+    """The names of the factors that are zero wherever the condition does not hold."""
+    block, is_float = place.block, product.dtype.is_float
+    over_loops = resolved(block, cond)
+    spatial = {v for a in block.spatial for v in variables_of(a.binding)}
+    need = bound(over_loops)
+    if need is None or over_loops is None or variables_of(over_loops) & spatial:
+        raise refusal(function, what, block, why=f"{cond} is no condition on the terms alone", part=cond)
+    zero = []
+    for zeros in (_zeros_of(function, f) for f in (product.a, product.b)):
+        if zeros is None or zeros.buffer in function.params:
+            continue
+        inside = [b for c in zeros.conditions if (b := bound(resolved(block, c))) is not None]
+        spare = [plus(joined(need), joined(simplified(expression(p), place.facts)), -1) for p in inside]
+        if any(never_negative(s, place.ranges, place.facts) for s in spare):
+            zero.append(zeros.buffer.name)
+    if len(zero) == 2 or (zero and not is_float):
+        return " and ".join(zero)
+    why = f"what it adds where {cond} does not hold is not known to be zero"
+    wanted = "both factors" if is_float else "a factor"
+    fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
+    raise refusal(function, what, block, why=why, fix=fix, part=cond)
+
+
+def _is_finite(function: Function, value: Expr) -> bool:
+    """Whether a value is a finite number: an integer, or loaded from where only finite ones are, as such or through a
+    copy that is filled up with some. Conversions between floats may overflow; those to wider ones do not. Floats as
+    wide as f32 hold every integer, if rounded."""
+    if not value.dtype.is_float:
+        return True
+    match value:
+        case Const(number):
+            return math.isfinite(number)
+        case Select(_, a, b):
+            return _is_finite(function, a) and _is_finite(function, b)
+        case Cast(a):
+            fits = not a.dtype.is_float or a.dtype.bits <= value.dtype.bits
+            return value.dtype.bits >= dtypes.f32.bits and fits and _is_finite(function, a)
+        case Load(buffer):
+            filling = None if buffer.finite else filling_of(function, buffer)
+            return buffer.finite or (filling is not None and _is_finite(function, filling.store.value))
+    return False
