@@ -65,4 +65,4 @@ def _shares_rows(size: Size, target: Target) -> bool:
     if size.heads >= MANY or size.any_rows:
         return size.any_rows
     tiles = best_tiles(size, size.rows, target)
-    return seconds(size, *tiles, size.rows, target) > MANY * target.core.fork_seconds
+    return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds

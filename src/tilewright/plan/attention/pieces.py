@@ -2,8 +2,8 @@
 
     s = q · k; p = softmax(s); o = p · v; y = transpose(o)      =>      [s = q · k] [p = softmax(s)] [o = p · v] [y = …]
 
-Piece after piece runs by the template that is cheapest for it as a kernel, and all that one piece makes for another lies
-in memory. It is how a kernel of several products runs that no template has as a whole.
+It is how a kernel of several products runs that no other template has: piece after piece, each as the cheapest template
+runs it as a kernel, and all that one piece makes for another in memory.
 """
 
 from __future__ import annotations
@@ -11,14 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Alloc, Buffer, Stmt
-from tilewright.plan.cheapest import cheapest, finish
-from tilewright.plan.choice_record import choice_of, record_of
+from tilewright.plan.cheapest import cheapest
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Candidate, Template, named
+from tilewright.plan.template import Template
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.pieces import piece_functions
 from tilewright.schedule.find import nests, stored_buffers
@@ -28,11 +26,13 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The blocks of a piece, and how it runs: a template by name, and its choice as JSON says it."""
+    """The blocks of a piece, the template of the choice that it runs by, the steps that this stands for, as a trace
+    prints, and the seconds that it takes."""
 
     blocks: tuple[str, ...]
     template: str
-    choice: Any
+    steps: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +40,64 @@ class PiecesChoice:
     """The pieces, in the order in which they run."""
 
     pieces: tuple[Piece, ...]
+
+
+class Pieces(Template[Schedule, PiecesChoice]):
+    """A kernel of several products, piece by piece."""
+
+    name = "pieces"
+    choice = PiecesChoice
+    whole = True
+
+    def recognise(self, facts: Facts) -> Schedule | None:
+        return _numbers_inlined(facts) if len(facts.products) > 1 else None
+
+    def choices(self, shape: Schedule, target: Target) -> Iterator[PiecesChoice]:
+        parts = _parts(shape)
+        found = []
+        for names, piece in zip(parts, piece_functions(shape.func, parts), strict=True):
+            made, taken, _, _ = cheapest(Facts(piece), target)
+            found.append(Piece(tuple(names), taken.template.name, str(made.trace), taken.seconds))
+        yield PiecesChoice(tuple(found))
+
+    def price(self, choice: PiecesChoice, shape: Schedule, target: Target) -> float:
+        return sum(piece.seconds for piece in choice.pieces)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return _numbers_inlined(facts)
+
+    def apply(self, s: Schedule, shape: Schedule, choice: PiecesChoice) -> Schedule:
+        s.schedule_pieces([list(p.blocks) for p in choice.pieces], [p.steps for p in choice.pieces])
+        return s
+
+
+def _numbers_inlined(facts: Facts) -> Schedule:
+    """The kernel with blocks that read nothing inlined: each piece computes such numbers itself."""
+    s = Schedule(facts.function)
+    for name in [b.name for b in facts.blocks if not b.reduce and not [*loads(b)]]:
+        with suppress(UserError):
+            s.inline(name)
+    return s
+
+
+def _parts(s: Schedule) -> list[list[str]]:
+    """The blocks of each piece, in an order in which they can run. Nests that are no products belong together where one
+    reads what the other makes, and no product is between them."""
+    dots = set(Facts(s.func).products)
+    level: dict[Buffer, float] = {}
+    parts: list[tuple[float, list[Stmt]]] = []
+    for nest in nests(s.func):
+        if isinstance(nest, Alloc):
+            continue
+        read = {ld.buffer for ld in loads(nest)} - stored_buffers(nest)
+        at = max((level.get(b, 0.0) for b in read), default=0.0)
+        if dots & {b.name for b in blocks(nest)}:
+            parts.append((at + 0.5, [nest]))
+            level.update(dict.fromkeys(stored_buffers(nest), at + 1))
+            continue
+        level.update(dict.fromkeys(stored_buffers(nest), at))
+        mine = [p for n, p in parts if n == at and any(read & stored_buffers(s) for s in p)]
+        joined = [*(s for p in mine for s in p), nest]
+        parts = [(n, p) for n, p in parts if p not in mine] + [(at, joined)]
+    ordered = sorted(parts, key=lambda part: part[0])
+    return [[b.name for nest in part for b in blocks(nest)] for _, part in ordered]

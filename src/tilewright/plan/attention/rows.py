@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.expr.nodes import Var
+from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind
 from tilewright.plan.price.sizes import known
+from tilewright.schedule.facts.predicates import conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
@@ -74,8 +76,10 @@ def _write_out(s: Schedule, name: str, outside: Sequence[Var]) -> None:
 
 
 def _whole_apart(s: Schedule, name: str, loop: Var) -> None:
-    """Iterations in which no condition of a block fails, in a loop of their own."""
-    if find_block(s.func, name).where is not None and known(extent_of(find_loop(s.func, loop))) > 1:
-        if find_block(s.func, name).init is not None:
+    """Iterations in which no condition on their own number fails, in a loop of their own."""
+    block = find_block(s.func, name)
+    about = [c for c in conjuncts(block.where) if loop in variables_of(resolved(block, c) or c)]
+    if about and known(extent_of(find_loop(s.func, loop))) > 1:
+        if block.init is not None:
             s.decompose_reduction(name, loop)
         s.partition(loop)

@@ -53,7 +53,7 @@ class Attentions(Template[Shape, Choice]):
             yield replace(choice, terms=(first, second))
 
     def price(self, choice: Choice, shape: Shape, target: Target) -> float:
-        return price.seconds(shape.size, choice.scores, choice.sums, choice.rows, target)
+        return price.seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
 
     def begin(self, facts: Facts) -> Schedule:
         assert facts.attention is not None
@@ -83,6 +83,7 @@ def measure(found: Attention) -> Size:
         apart=(_lies_apart(first), _lies_apart(second)),
         work=work,
         passes=passes,
+        reductions=sum(bool(find_block(found.begun.func, name).reduce) for name in found.between),
     )
 
 

@@ -139,5 +139,3 @@ def _at_its_points(s: Schedule, found: Contraction) -> str | None:
     read = {ld.indices for ld in loads(block) if ld.buffer is found.out}
     is_map = not block.reduce and isinstance(block.body, Store) and block.body.indices == points
     return readers[0] if len(readers) == 1 and is_map and read == {points} else None
-
-

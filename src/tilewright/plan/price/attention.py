@@ -1,6 +1,6 @@
 """What an attention takes: both products by their best tiles, what is done to scores, panels of keys and values.
 
-    for each head: panels; for blocks of rows: scores, steps of rows, sums
+for each head: panels; for blocks of rows: scores, steps of rows, sums
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Size:
     bytes          of an element
     apart          whether neighbouring keys, or neighbouring columns, lie apart in memory: panels are then transposed
     work, passes   of each score between the products, and how often all of them are read and stored meanwhile
+    reductions     of a row
     """
 
     heads: int
@@ -36,6 +37,7 @@ class Size:
     apart: tuple[bool, bool]
     work: Work
     passes: int
+    reductions: int
 
     @property
     def scores(self) -> Sums:
@@ -48,15 +50,16 @@ class Size:
         return Sums(self.rows, self.columns, self.keys, bits=8 * self.bytes)
 
 
-def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, target: Target) -> float:
-    """Seconds of one core, in blocks of so many rows, with register tiles for both products. A dynamic number of rows
-    is priced as many, and as usual ones."""
+def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
+    """Seconds of one core, in blocks of so many rows, with register tiles for both products; so many rows are reduced
+    together. A dynamic number of rows is priced as many, and as usual ones."""
     if size.any_rows:
         usual, many = replace(size, rows=USUAL, any_rows=False), replace(size, rows=LARGE, any_rows=False)
-        return (seconds(usual, first, second, rows, target) + seconds(many, first, second, rows, target) * USUAL / LARGE) / 2
+        found = [seconds(each, first, second, rows, together, target) for each in (usual, many)]
+        return (found[0] + found[1] * USUAL / LARGE) / 2
     blocks = -(-size.rows // rows)
     block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
-    block += _between(size, first.lanes, rows, target)
+    block += _between(size, first.lanes, rows, together, target)
     return size.heads * (_panels(size, first.lanes, target) + blocks * block) / target.core.hertz
 
 
@@ -72,7 +75,7 @@ def best_tiles(size: Size, rows: int, target: Target) -> tuple[RegisterTile, Reg
 
 def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Target) -> float:
     """Cycles of a product of a block of rows. Of each panel, the first tile of rows reads it from where all panels of
-    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside a tile's rows."""
+    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows."""
     panel = tile.columns * sums.terms * size.bytes
     own = rows * sums.terms * size.bytes
     near = fits(panel + tile.rows * sums.terms * size.bytes, target)
@@ -81,14 +84,16 @@ def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Targ
     return cycles(block, tile, target)
 
 
-def _between(size: Size, lanes: int, rows: int, target: Target) -> float:
-    """Cycles of what is done to the scores of a block, which lie in the nearest cache that keeps them."""
+def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
+    """Cycles of what is done to the scores of a block, which lie in the nearest cache that keeps them. Vectors of
+    partial results are halved until one number is left, each time after the one before."""
     level = fits(_score_bytes(size, rows), target)
     vectors = rows * -(-size.keys // lanes)
     core = target.core
     each = vector_cycles(size.work, target, lanes) + size.passes * (core.load_cycles + core.store_cycles)
     moved = 0.0 if level == 1 else 2 * size.passes * rows * size.keys * size.bytes * byte_cycles(level, target)
-    return max(vectors * each, moved)
+    halvings = (lanes - 1).bit_length() * size.reductions * -(-rows // together)
+    return max(vectors * each, moved) + halvings * core.fma_latency
 
 
 def _panels(size: Size, lanes: int, target: Target) -> float:
