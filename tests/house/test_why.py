@@ -252,7 +252,7 @@ graph main(x: f32[64, 128]) -> y:
     assert rows["w"].order == "transposed by (1, 0)" and "fold-oriented" in rows["w"].why
     packed = next(row for row in kernel.layouts if row.copy_of == "w")
     assert "//" in packed.order and packed.steps[0] == 's.cache_read("contract", "w")'
-    assert "computed at compile time" in packed.why and "lanes: stores of neighbours" in packed.why
+    assert "computed at compile time" in packed.why and "lanes: contiguous stores" in packed.why
     tile = next(row for row in kernel.layouts if row.scope == "register")
     assert any(step.startswith("s.set_scope(") for step in tile.steps) and tile.role == "local"
 

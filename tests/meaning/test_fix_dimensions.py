@@ -1,4 +1,4 @@
-"""Programs compiled for one size of a symbolic dimension: the same results, other code, an entry of their own."""
+"""Programs compiled for one size of a dynamic dimension: the same results, other code, an entry of their own."""
 
 from __future__ import annotations
 

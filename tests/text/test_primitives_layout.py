@@ -115,6 +115,27 @@ def layout_whole_panels_apart(s: tw.Schedule) -> None:
     s.partition(jo)
 
 
+TRIANGLE = """
+func triangle(x: f32[6, 8], w: f32[8, 8], y: f32[6, 8]):
+  for i in 0..6, j in 0..8, k in 0..8:
+    block dot(vi = i, vj = j, reduce vk = k) where vk <= vj:
+      init: y[vi, vj] = 0.0
+      y[vi, vj] += x[vi, vk] * w[vk, vj]
+"""
+
+
+@case("partition-twice", TRIANGLE)
+def partition_twice(s: tw.Schedule) -> None:
+    """Of a triangle: what lies before its edge without a condition, the edge, and nothing of what lies behind it."""
+    i, j, k = s.get_loops("dot")
+    jo, ji = s.split(j, 4)
+    s.reorder(jo, i, k, ji)
+    s.decompose_reduction("dot", k)
+    _, rest = s.partition(k)
+    _, beyond = s.partition(rest)
+    assert beyond is None
+
+
 @case("pad-tile", TILE)
 def pad_tile(s: tw.Schedule) -> None:
     s.pad("dot")

@@ -114,7 +114,7 @@ def use_of_arena(
     main: Function, functions: Mapping[str, Function], sizes: Mapping[Var, int], late: Callable[[Var], int]
 ) -> ArenaUse:
     """The use of the arena by a program's entry, which calls `functions`, with a size for each of its symbols. `late`
-    tells the sizes that only a call knows. A run that a check of the program ends has no moments after it."""
+    tells the dynamic sizes. A run that a check of the program ends has no moments after it."""
     run = _Run(main, functions, dict(sizes), late)
     with contextlib.suppress(_Ends):
         run.statement(main.body)

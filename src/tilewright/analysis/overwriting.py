@@ -1,4 +1,4 @@
-"""Whether a function may write an output where an input lies: each element over one that nobody reads any more.
+"""Whether a function may work in place: write each element of an output over one of an input that is not read again.
 
     for i in 0..n:                        y over x: where both are one memory, an iteration reads its own
       t[i] = x[i]*2.0                     element before it writes there, and no other iteration's

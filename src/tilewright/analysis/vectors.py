@@ -61,7 +61,7 @@ def meetings(nest: For, loops: Sequence[For], outer: Sequence[For] = ()) -> list
 
 
 def most_apart(loop: For) -> int | None:
-    """How far apart two iterations of a loop can be; None where only a call knows."""
+    """How far apart two iterations of a loop can be; None where that is dynamic."""
     extent = longest(simplify(loop.end - loop.begin))
     return max(int(extent.value) - 1, 0) if isinstance(extent, Const) else None
 

@@ -50,7 +50,7 @@ def compile(
     `threads` is how many threads a call may use (default: the setting
     TILEWRIGHT_NUM_THREADS, else one for each core that this process may use). What is compiled from a file is kept in
     the store and found again.
-    `dims` are sizes of symbolic dimensions by their names: the program is compiled for these alone, which may make it
+    `dims` are sizes of dynamic dimensions by their names: the program is compiled for these alone, which may make it
     faster; all other dimensions stay as they are.
     `level` is how much is optimised: 0 nothing (each operator a kernel of plain loops), 1 the graph and which operators
     share a kernel, 2 how kernels run, 3 everything, also what rounds otherwise than the model says. `off` names passes

@@ -29,7 +29,7 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N",
-        help="The size of a symbolic dimension of random or filled inputs. [default: 1]",
+        help="The size of a dynamic dimension of random or filled inputs. [default: 1]",
         show_default=False,
     ),
 ]
@@ -39,7 +39,7 @@ Dims = Annotated[
     typer.Option(
         "--dim",
         metavar="NAME=N",
-        help="Compile for this size of a symbolic dimension alone; may be given again.",
+        help="Compile for this size of a dynamic dimension alone; may be given again.",
         show_default=False,
     ),
 ]

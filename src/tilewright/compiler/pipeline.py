@@ -70,7 +70,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
     forced = forced_in(switches.choices)
     if forced and not schedules:
         raise UserError("choices are asked for kernels, and schedules are switched off", fix="take level 2 or 3")
-    rounds = switches.halves and switches.wants("reduce-precision", HIGHEST)
+    rounds = switches.bf16 and switches.wants("reduce-precision", HIGHEST)
     passes: list[Pass[Module]] = [
         Pass("simplify", simplify_graph, GRAPH, since=1),
         Pass("fold", fold_constants, GRAPH, since=1),

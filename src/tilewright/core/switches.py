@@ -57,7 +57,7 @@ class Switches:
         return [p for p in passes if p.since == NEEDED or self.wants(p.name, p.since)]
 
     @property
-    def halves(self) -> bool:
+    def bf16(self) -> bool:
         """Whether factors may be rounded to bf16."""
         return self.precision == HALF
 

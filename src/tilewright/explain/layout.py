@@ -235,11 +235,11 @@ def _lanes(access: Access, loop: For) -> str:
     word = "stores" if access.is_store else "loads"
     steps = {b - a for a, b in itertools.pairwise(known)}
     if len(known) < 3 or len(steps) > 1:
-        return f"{word} of elements wherever they lie"
+        return "scatters" if access.is_store else "gathers"
     (by,) = steps
     if by in (0, 1):
-        return f"{word} of one element for all" if by == 0 else f"{word} of neighbours"
-    return f"{word} {by} elements apart"
+        return f"broadcast {word}" if by == 0 else f"contiguous {word}"
+    return f"{word} of stride {by}"
 
 
 def _address(access: Access, loop: For, lane: int) -> int | None:

@@ -34,7 +34,7 @@ from tilewright.plan.fusion.template import Entries
 from tilewright.plan.fusion.whole import ATTENTION, PIECES
 
 ROUNDS = 4
-"""So often points are turned over in search of the cheapest plan with a reference."""
+"""Rounds of changing one point after another, in search of the cheapest plan with a reference."""
 
 
 def why_apart(graph: PlannedGraph, value: Value, maker: Place | None, reader: Place, node: Node) -> Reason:

@@ -83,7 +83,7 @@ class Explainer:
         ]
 
     def _measured(self, place: Place, profile: Profile) -> Measured | None:
-        """The rows of a profile that are of this place: a loop that runs to and fro calls it at several."""
+        """The rows of a profile that are of this place: a loop whose order alternates calls it at several."""
         rows = [row for row in profile.sites if row.site.kernel == place.name]
         count = sum(p.name == place.name for p in self.program.places)
         mine = [row for n, row in enumerate(rows) if n * count // len(rows) == place.turn]

@@ -35,7 +35,7 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
 
 def substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:
     """A field of an attribute record, or a type, with expressions for the symbols that are known. An expression without
-    symbols is a number then: types and operators take anything else for a size that only a call knows."""
+    symbols is a number then: types and operators take anything else for a dynamic size."""
     if isinstance(value, Expr):
         found = substitute(value, known)
         assert isinstance(found, Expr)

@@ -259,7 +259,7 @@ class Store(Stmt):
 
 
 class Prefetch(Stmt):
-    """Asks for the memory at `place` to be brought near, because it will be read. Changes nothing that a program can
+    """Prefetches the memory at `place`, because it will be read. Changes nothing that a program can
     see, and reads nothing: the place may lie outside its buffer."""
 
     place: Load

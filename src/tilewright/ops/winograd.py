@@ -9,9 +9,9 @@ and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks"
 the products of a tile as well. Products have the channels last: there are often more of them than tiles, so that they
 fill whole vectors, and filters stream by as panels of them.
 
-Windows that move two at a time meet the even inputs with the outer taps and the odd ones with the middle tap. The even
-ones are a convolution by two taps, for which 3 products make two outputs; with the odd ones 5 products take the place
-of 6 along each dimension, 25 that of 36 (S = 2).
+At stride 2, the outer elements of the kernel meet the even inputs and the middle one meets the odd inputs. The even
+inputs and a kernel of two make two outputs by 3 products; with the odd ones, 5 products replace 6 along each dimension,
+25 replace 36 (S = 2).
 
     v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
     m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)
@@ -41,7 +41,7 @@ Array = np.ndarray[Any, Any]
 Terms = Sequence[Expr]
 
 WINDOW = 3
-"""The taps of a window along each dimension."""
+"""The size of the kernel along each dimension."""
 
 INPUT = {
     (2, 1): ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
@@ -168,7 +168,7 @@ def _check(context: TypeContext, inputs: Types, attrs: InputAttributes | OutputA
     if (attrs.size, 1) not in INPUT:
         raise context.error(f"there are no tiles of size {attrs.size}", "take size=2 or size=4")
     if (attrs.size, attrs.stride) not in INPUT:
-        why = f"there are no tiles of size {attrs.size} for windows that move by {attrs.stride}"
+        why = f"there are no tiles of size {attrs.size} of stride {attrs.stride}"
         raise context.error(why, "take stride=1, or stride=2 and size=2")
     if min(attrs.tiles) < 1:
         raise context.error(f"tiles {attrs.tiles} has an entry below 1")

@@ -14,6 +14,7 @@ from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
 from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
 from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
+from tilewright.plan.triangle import TriangularProducts
 from tilewright.plan.window.channels_last import ChannelsLast
 from tilewright.plan.window.columns import Columns
 from tilewright.plan.window.shared import SharedVectors
@@ -34,6 +35,7 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Adapted("dots", 9, schedule_dots),
     TransposedContractions(),
     Contractions(),
+    TriangularProducts(),
     Nests(),
 )
 """Every kernel has a way to run: `nests` recognises all."""

@@ -133,7 +133,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
 
 def _port(port: Port, interface: Interface) -> list[Json]:
     """A port as data: the symbols are called d0, d1 … there, since their own names may be no names of the language;
-    dimensions that only a call knows are written as `?`."""
+    dimensions that come from data are written as `?`."""
     late = interface.is_dynamic(port)
     names: dict[object, str] = {symbol: f"d{n}" for n, symbol in enumerate(interface.symbols)}
     return [port.name, port.dtype.name, ["?" if late else show(d, lambda v: names[v]) for d in port.shape]]

@@ -237,7 +237,7 @@ class Executable:
 
     def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
         """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
-        these sizes of symbolic dimensions and `other` for those not named. UserError where one is missing."""
+        these sizes of dynamic dimensions and `other` for those not named. UserError where one is missing."""
         form = "a mapping from names of dimensions to their sizes"
         check_kind("sizes", {} if sizes is None else sizes, Mapping, form, 'sizes={"n": 1}')
         for size in (*(sizes or {}).values(), other or 0):

@@ -58,7 +58,7 @@ class Interface:
     symbols: tuple[Var, ...]
 
     def is_dynamic(self, port: Port) -> bool:
-        """Whether only a call knows the size of this output: it has symbols of its own, or is computed in floats."""
+        """Whether the size of this output comes from data: it has symbols of its own, or is computed in floats."""
         parts = [part for d in port.type.shape for part in preorder(d) if isinstance(part, Expr)]
         return any(part.dtype.is_float or (isinstance(part, Var) and part not in self.symbols) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Results over memory that is used again: a new page costs more than what many a kernel writes to it.
+"""Buffer reuse for results: a fresh page costs more than what many kernels write to it.
 
 A large result refers, as its base, to a lease of its memory, and so does all that is made of it: views, buffers,
 tensors of other libraries. When the last of them is gone, so is the lease, which leaves the memory with its output; the
@@ -25,7 +25,7 @@ PAGE, LINE = 4096, 64
 BESIDE = 3328
 """So many bytes after the first input a result begins, counted modulo PAGE. A load waits for a store under way where
 the last twelve bits of their addresses are the same: whether they are of the same memory is looked at later. Stores of
-a result run behind loads of an input, and so far apart they meet none of these. (Windows of each channel of 14 x 14:
+a result run behind loads of an input, and so far apart they meet none of these. (Depthwise convolutions of 14 x 14:
 up to a fifth of their time; docs/findings.md.)"""
 
 STEPS = 8

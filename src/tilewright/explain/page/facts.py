@@ -134,7 +134,7 @@ def collect(exe: Executable, title: str, profile: Profile | None, sizes: Mapping
 
 def _calls(exe: Executable, items: Sequence[Item], profile: Profile | None, sizes: Mapping[str, int]) -> list[Call]:
     """The calls in the order of the graphs, each with the sites of the program that are its own: those of a kernel
-    stand in the same order, at one place each or, where a loop runs to and fro, at several."""
+    stand in the same order, at one place each or, where the order of a loop alternates, at several."""
     sites = exe.program.sites
     names = [site.kernel.partition(".")[0] for site in sites]
     drawn, reached, met = Counter(item.name for item in items), Counter(names), Counter[str]()

@@ -10,6 +10,7 @@ from tilewright.analysis.proofs import never_negative
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
+from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
@@ -40,17 +41,23 @@ def conjunction(parts: list[Expr]) -> Expr | None:
 
 def boundary(loop: For) -> Expr | None:
     """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
-    that only later iterations can fail, may not hold; None where there is no such condition."""
+    that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
+    hold. None where there is no such condition."""
     inner: Ranges = {}
     for s in statements(loop.body):
         if isinstance(s, For):
             inner[s.var] = (s.begin, simplify(s.end - 1))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
+    conds: list[Expr] = []
     for s in statements(loop.body):
-        conds = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
-        for part in [part for cond in conds for part in conjuncts(cond)]:
-            place = _limit(part, loop.var, inner)
-            if place is not None and not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
+        found = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
+        conds += [part for cond in found for part in conjuncts(cond)]
+    for ranges in (inner, {v: (last, first) for v, (first, last) in inner.items()}):
+        for cond in conds:
+            place = _limit(cond, loop.var, ranges)
+            if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
+                continue
+            if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
                 return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
     return None
 
@@ -76,7 +83,8 @@ def resolved(block: Block, cond: Expr | None) -> Expr | None:
 
 
 def _limit(cond: Expr, var: Var, inner: Ranges) -> Expr | None:
-    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold."""
+    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold; the least, where
+    the ranges are turned around."""
     if not isinstance(cond, Lt | Le):
         return None
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)  # the condition is gap > 0, or gap >= 0

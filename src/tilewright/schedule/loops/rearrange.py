@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
     blocks,
@@ -321,8 +321,8 @@ def _variables(step: Step) -> tuple[Var, Var]:
 def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     """A loop in two, one after the other: the iterations below `at`, and those from it on. Returns both variables;
     blocks of the second are called NAME.tail. Conditions that hold throughout a part vanish in it. Without `at` the
-    place is where the first condition on the loop inside it stops to hold. A part in which no block runs is left out,
-    and None returned for it.
+    place is where the first condition on the loop inside it stops to hold, or, where no iteration is before that, where
+    it cannot hold any more. A part in which no block runs is left out, and None returned for it.
 
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
@@ -334,9 +334,9 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
-    cut = simplify(_clamp(place, found))
-    _require_steady_starts(function, found, cut, what)
     around = {o.var: (o.begin, simplify(o.end - 1)) for o in loops_around(function.body, found)}
+    cut = simplify(_clamp(place, found), Facts(around))
+    _require_steady_starts(function, found, cut, what)
     first = settle(found.replace(end=cut), around)
     second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"), around)
     parts = [p for p in (first, second) if isinstance(p, For)]

@@ -21,7 +21,7 @@ AUTO_PADS = ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows over the spatial dimensions: their sizes, distances, dilations, and the padding before and behind."""
+    """The windows over the spatial dimensions: kernel sizes, strides, dilations, and the padding before and behind."""
 
     kernel: Ints
     strides: Ints
@@ -49,15 +49,16 @@ def windows(
     if auto_pad not in AUTO_PADS:
         raise Unsupported(f"auto_pad is {auto_pad!r}, not one of {', '.join(AUTO_PADS)}")
     kernel = b.entries("kernel_shape", kernel, n, 1)
-    steps, apart = b.entries("strides", strides or ones, n, 1), b.entries("dilations", dilations or ones, n, 1)
+    stride = b.entries("strides", strides or ones, n, 1)
+    dilation = b.entries("dilations", dilations or ones, n, 1)
     amounts = b.entries("pads", pads or (0,) * (2 * n), 2 * n)
     if auto_pad in ("NOTSET", "VALID"):
         used = [const(a) for a in (amounts if auto_pad == "NOTSET" else (0,) * (2 * n))]
-        return Windows(kernel, steps, apart, tuple(used[:n]), tuple(used[n:]))
-    both = [_same_padding(*row) for row in zip(extents, kernel, steps, apart, strict=True)]
+        return Windows(kernel, stride, dilation, tuple(used[:n]), tuple(used[n:]))
+    both = [_same_padding(*row) for row in zip(extents, kernel, stride, dilation, strict=True)]
     less, more = [simplify(t // 2) for t in both], [simplify(t - t // 2) for t in both]
     low, high = (less, more) if auto_pad == "SAME_UPPER" else (more, less)
-    return Windows(kernel, steps, apart, tuple(low), tuple(high))
+    return Windows(kernel, stride, dilation, tuple(low), tuple(high))
 
 
 def _same_padding(extent: Expr, kernel: int, stride: int, dilation: int) -> Expr:
@@ -89,9 +90,9 @@ def convolve(b: Emit, x: Tensor, w: Tensor, view: Windows, group: int, dtype: DT
     if group == 1:
         return b.contract(f"n c {index}, o c {k} -> n o {s}", source, w, sizes=sizes, dtype=dtype)
     channels = w.shape[1]
-    apart = b.reshape(source, (x.shape[0], group, channels, *source.shape[2:]))
+    split = b.reshape(source, (x.shape[0], group, channels, *source.shape[2:]))
     grouped = b.reshape(w, (group, w.shape[0] // group, *w.shape[1:]))
-    result = b.contract(f"n g c {index}, g o c {k} -> n g o {s}", apart, grouped, sizes=sizes, dtype=dtype)
+    result = b.contract(f"n g c {index}, g o c {k} -> n g o {s}", split, grouped, sizes=sizes, dtype=dtype)
     return b.reshape(result, (x.shape[0], w.shape[0], *result.shape[3:]))
 
 
@@ -200,15 +201,15 @@ def _spread(b: Emit, x: Tensor, strides: Ints) -> Tensor:
         high += [0, stride - 1]
         full.append(extent * stride)
         sizes.append((extent - 1) * stride + 1)
-    apart = b.reshape(x, shape)
-    wide = b.reshape(b.pad(apart, [0] * apart.rank, high), full)
+    split = b.reshape(x, shape)
+    wide = b.reshape(b.pad(split, [0] * split.rank, high), full)
     return b.slice(wide, [0] * x.rank, sizes, clamped=True)
 
 
 def _flipped(b: Emit, w: Tensor, group: int) -> Tensor:
     """Weights (input channels, output channels of a group, window) as those of the convolution, the window reversed."""
-    turned = b.flip(w, range(2, w.rank))
+    flipped = b.flip(w, range(2, w.rank))
     inputs, outputs = w.shape[0] // group, w.shape[1]
-    apart = b.reshape(turned, (group, inputs, outputs, *w.shape[2:]))
-    moved = b.transpose(apart, (0, 2, 1, *range(3, apart.rank)))
+    split = b.reshape(flipped, (group, inputs, outputs, *w.shape[2:]))
+    moved = b.transpose(split, (0, 2, 1, *range(3, split.rank)))
     return b.reshape(moved, (outputs * group, inputs, *w.shape[2:]))

@@ -206,8 +206,8 @@ def tile(b: Emit, x: Tensor, repeats: Tensor) -> Tensor:
     counts = b.sizes(repeats, "the repeats of Tile", 0, LARGEST)
     if len(counts) != x.rank:
         raise b.error(f"Tile of {x.rank} dimensions has {len(counts)} repeats")
-    apart = b.reshape(x, [e for extent in x.shape for e in (const(1), extent)])
-    wide = b.broadcast(apart, [e for pair in zip(counts, x.shape, strict=True) for e in pair])
+    split = b.reshape(x, [e for extent in x.shape for e in (const(1), extent)])
+    wide = b.broadcast(split, [e for pair in zip(counts, x.shape, strict=True) for e in pair])
     return b.reshape(wide, [count * extent for count, extent in zip(counts, x.shape, strict=True)])
 
 
@@ -221,10 +221,10 @@ def depth_to_space(b: Emit, x: Tensor, *, blocksize: int, mode: str = "DCR") -> 
     if s < 1:
         raise b.error(f"blocksize is {s}")
     if mode == "DCR":
-        apart = b.transpose(b.reshape(x, (n, s, s, c // (s * s), h, w)), (0, 3, 4, 1, 5, 2))
+        split = b.transpose(b.reshape(x, (n, s, s, c // (s * s), h, w)), (0, 3, 4, 1, 5, 2))
     else:
-        apart = b.transpose(b.reshape(x, (n, c // (s * s), s, s, h, w)), (0, 1, 4, 2, 5, 3))
-    return b.reshape(apart, (n, c // (s * s), h * s, w * s))
+        split = b.transpose(b.reshape(x, (n, c // (s * s), s, s, h, w)), (0, 1, 4, 2, 5, 3))
+    return b.reshape(split, (n, c // (s * s), h * s, w * s))
 
 
 @handles("SpaceToDepth")
@@ -236,8 +236,8 @@ def space_to_depth(b: Emit, x: Tensor, *, blocksize: int, mode: str = "DCR") -> 
         raise Unsupported(f"the mode {mode!r} of SpaceToDepth is not supported")
     if s < 1:
         raise b.error(f"blocksize is {s}")
-    apart = b.reshape(x, (n, c, h // s, s, w // s, s))
-    moved = b.transpose(apart, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
+    split = b.reshape(x, (n, c, h // s, s, w // s, s))
+    moved = b.transpose(split, (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return b.reshape(moved, (n, c * (s * s), h // s, w // s))
 
 

@@ -86,12 +86,12 @@ def group_normalization(
     if num_groups < 1:
         raise b.error(f"num_groups is {num_groups}")
     n, channels, *space = x.shape
-    apart = b.reshape(b.cast(x, dtype_of(stash_type)), (n, num_groups, channels // num_groups, *space))
-    _, deviation, variance = moments(b, apart, range(2, apart.rank))
+    split = b.reshape(b.cast(x, dtype_of(stash_type)), (n, num_groups, channels // num_groups, *space))
+    _, deviation, variance = moments(b, split, range(2, split.rank))
     normal = b.cast(deviation * _inverse_root(b, variance, epsilon), x.dtype)
     if b.opset >= 21:
         return b.reshape(normal, x.shape) * b.align(scale, 1, x.rank) + b.align(bias, 1, x.rank)
-    return b.reshape(normal * b.align(scale, 1, apart.rank) + b.align(bias, 1, apart.rank), x.shape)
+    return b.reshape(normal * b.align(scale, 1, split.rank) + b.align(bias, 1, split.rank), x.shape)
 
 
 @handles("LayerNormalization")

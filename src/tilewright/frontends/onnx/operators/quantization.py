@@ -30,8 +30,8 @@ def laid_out(b: Emit, parameter: Tensor, x: Tensor, axis: int, block: int) -> Te
     block of `block` elements along it."""
     if block:
         along = b.axis(axis, x.rank)
-        apart = b.unsqueeze(parameter, [along + 1])
-        wide = b.broadcast(apart, [*apart.shape[: along + 1], block, *apart.shape[along + 2 :]])
+        split = b.unsqueeze(parameter, [along + 1])
+        wide = b.broadcast(split, [*split.shape[: along + 1], block, *split.shape[along + 2 :]])
         merged = b.reshape(
             wide, [*parameter.shape[:along], parameter.shape[along] * block, *parameter.shape[along + 1 :]]
         )

@@ -56,12 +56,12 @@ class _Line:
             where = b.map("round", where)
         where = self._brought_inside(where)
         if mode == "nearest":
-            self.taps = [self._tap(where, None)]
+            self.samples = [self._sample(where, None)]
             return
         base = b.map("floor", where)
         offsets = (0, 1) if mode == "linear" else (-1, 0, 1, 2)
         weigh = _triangle if mode == "linear" else _cubic
-        self.taps = [self._tap(base + o, weigh(b, b.map("abs", where - base - o))) for o in offsets]
+        self.samples = [self._sample(base + o, weigh(b, b.map("abs", where - base - o))) for o in offsets]
 
     def _brought_inside(self, place: Tensor) -> Tensor:
         b = self.b
@@ -78,7 +78,7 @@ class _Line:
         inside = self.low + b.select(b.map("le", turn, span), turn, span * 2 - turn)
         return b.select(b.map("le", span, 0), self.low, inside)
 
-    def _tap(self, place: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _sample(self, place: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """The index of a whole place, and its weight: zero where padding with zeros puts the place outside."""
         b = self.b
         last = b.of_size(self.extent - 1, place.dtype)
@@ -109,9 +109,9 @@ def _gathered(b: Emit, x: Tensor, lines: Sequence[_Line]) -> Tensor:
     space = x.shape[2:]
     flat = b.reshape(x, (*x.shape[:2], product(space)))
     result: Tensor | None = None
-    for taps in itertools.product(*(line.taps for line in lines)):
-        index, weight = taps[0]
-        for (more, factor), extent in zip(taps[1:], space[1:], strict=True):
+    for samples in itertools.product(*(line.samples for line in lines)):
+        index, weight = samples[0]
+        for (more, factor), extent in zip(samples[1:], space[1:], strict=True):
             index = index * b.of_size(extent) + more
             weight = factor if weight is None else weight if factor is None else weight * factor
         shape = (*x.shape[:2], index.shape[1])

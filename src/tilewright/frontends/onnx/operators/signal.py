@@ -127,15 +127,15 @@ def stft(
     *,
     onesided: int = 1,
 ) -> Tensor:
-    """The transform of each frame of a signal [batch, n, 1 or 2], frames being `step` apart: [batch, frame, k, 2]."""
+    """The transform of each frame of a signal [batch, n, 1 or 2], one every `step` elements: [batch, frame, k, 2]."""
     if x.rank != 3:
         raise b.error(f"the signal has {x.rank} dimensions, not 3")
-    apart = b.size(step, "the step of STFT", 1, LARGEST)
+    hop = b.size(step, "the step of STFT", 1, LARGEST)
     size = window.shape[0] if window is not None else _length(b, length) if length is not None else x.shape[1]
     assert size is not None
     b.require_at_most(size, x.shape[1], "a frame of {0} elements is longer than the signal of {1}")
-    frames = simplify((x.shape[1] - size) // apart + 1)
-    place = b.align(b.iota((frames,), 0) * b.of_size(apart), 0, 2) + b.align(b.iota((size,), 0), 1, 2)
+    frames = simplify((x.shape[1] - size) // hop + 1)
+    place = b.align(b.iota((frames,), 0) * b.of_size(hop), 0, 2) + b.align(b.iota((size,), 0), 1, 2)
     framed = b.take(x, place, 1)
     if window is not None:
         framed = framed * b.align(window, 2, 4)
@@ -159,13 +159,14 @@ def col2im(
     n = len(extents)
     if len(kernel) != n or x.rank != 3:
         raise b.error("Col2Im takes [batch, channels * block, blocks], and as many block as image dimensions")
-    apart = b.entries("dilations", dilations or (1,) * n, n, 1)
+    dilation = b.entries("dilations", dilations or (1,) * n, n, 1)
     step = b.entries("strides", strides or (1,) * n, n, 1)
     around = b.entries("pads", pads or (0,) * (2 * n), 2 * n, 0)
     channels = simplify(x.shape[1] // product(kernel))
     wide = [e + around[d] + around[d + n] for d, e in enumerate(extents)]
-    blocks = [simplify((w - ((k - 1) * a + 1)) // s + 1) for w, k, a, s in zip(wide, kernel, apart, step, strict=True)]
-    index = _block_places(b, wide, kernel, blocks, apart, step)
+    rows = zip(wide, kernel, dilation, step, strict=True)
+    blocks = [simplify((w - ((k - 1) * d + 1)) // s + 1) for w, k, d, s in rows]
+    index = _block_places(b, wide, kernel, blocks, dilation, step)
     count = simplify(product(kernel) * product(blocks))
     flat = b.reshape(index, (1, 1, count))
     updates = b.reshape(x, (x.shape[0], channels, count))
@@ -177,14 +178,14 @@ def col2im(
 
 
 def _block_places(
-    b: Emit, wide: Sequence[Expr], kernel: Sequence[Expr], blocks: Sequence[Expr], apart: Ints, step: Ints
+    b: Emit, wide: Sequence[Expr], kernel: Sequence[Expr], blocks: Sequence[Expr], dilation: Ints, step: Ints
 ) -> Tensor:
     """For each place in a block and each block the index in the flattened, padded image."""
     n = len(wide)
     index: Tensor | None = None
     for d in range(n):
         stride = b.of_size(product(wide[d + 1 :]))
-        inner = b.align(b.iota((kernel[d],), 0) * apart[d] * stride, d, 2 * n)
+        inner = b.align(b.iota((kernel[d],), 0) * dilation[d] * stride, d, 2 * n)
         outer = b.align(b.iota((blocks[d],), 0) * step[d] * stride, n + d, 2 * n)
         index = inner + outer if index is None else index + inner + outer
     if index is None:

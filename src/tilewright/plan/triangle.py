@@ -1,0 +1,129 @@
+"""Products with a triangular operand: the terms that are zero are not computed.
+
+    for i, j, k:
+      block dot(vi = i, vj = j, reduce vk = k) where vk <= vj:          w is upper triangular
+        init: y[vi, vj] = 0
+        y[vi, vj] += x[vi, vk] * w[vk, vj]
+
+A register tile of R rows and C columns sums up the terms before its first column without a condition, those of the
+square on the diagonal under a mask, and none of those behind it: half of them, for large matrices. With vk <= vi it is
+the other operand that is triangular, lower then, and the edge moves with the rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Const, Le, Lt
+from tilewright.loops.edit import loads, loops_around
+from tilewright.plan.facts.contraction import Contraction, as_contraction
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import Sums, fits, seconds, tiles
+from tilewright.plan.template import Template
+from tilewright.plan.tile.registers import RegisterTile
+from tilewright.schedule.find import find_block
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Triangle:
+    """A product of M x K by K x N without the terms behind an edge: the kth is there up to the row, or the column, of
+    that number; `by_rows` says which. `bytes` are of an element."""
+
+    found: Contraction
+    rows: int
+    columns: int
+    terms: int
+    by_rows: bool
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TriangleChoice:
+    """The tile of registers, which divides the rows and the columns."""
+
+    tile: RegisterTile
+
+
+class TriangularProducts(Template[Triangle, TriangleChoice]):
+    """A kernel that is one product with a triangular operand, of known sizes."""
+
+    name = "triangle"
+    choice = TriangleChoice
+
+    def recognise(self, facts: Facts) -> Triangle | None:
+        if len(facts.blocks) != 1 or not facts.sums:
+            return None
+        (block,) = facts.blocks
+        loops = loops_around(facts.function.body, block)
+        if [a.binding for a in block.axes] != [loop.var for loop in loops]:
+            return None
+        extents = tuple(extent_of(loop) for loop in loops)
+        sizes = [int(e.value) for e in extents if isinstance(e, Const)]
+        found = as_contraction(block.replace(where=None), extents)
+        if found is None or found.rows is None or len(loops) != 3 or len(sizes) != 3 or 0 in sizes:
+            return None
+        edges = {block.axes[found.rows].var: True, block.axes[found.columns].var: False}
+        match block.where:
+            case Le(k, edge) | Lt(k, edge) if k is block.axes[found.reduce[0]].var and edge in edges:
+                rows, columns, terms = (sizes[n] for n in (found.rows, found.columns, *found.reduce))
+                return Triangle(found, rows, columns, terms, edges[edge], found.out.dtype.bytes)
+        return None
+
+    def choices(self, shape: Triangle, target: Target) -> Iterator[TriangleChoice]:
+        for tile in tiles(_sums(shape, shape.terms, 1, target), target):
+            if shape.rows % tile.rows == 0 and shape.columns % tile.columns == 0:
+                yield TriangleChoice(tile)
+
+    def price(self, choice: TriangleChoice, shape: Triangle, target: Target) -> float:
+        """The terms that a tile runs, on average; those of the square count twice, for their masks."""
+        side = choice.tile.rows if shape.by_rows else choice.tile.columns
+        ends = range(side, (shape.rows if shape.by_rows else shape.columns) + 1, side)
+        terms = math.fsum(min(end + side, shape.terms) for end in ends) / len(ends)
+        return seconds(_sums(shape, math.ceil(terms), choice.tile.columns, target), choice.tile, target)
+
+    def apply(self, s: Schedule, shape: Triangle, choice: TriangleChoice) -> Schedule:
+        dot, tile = shape.found.block.name, choice.tile
+        write = s.cache_write(dot)
+        sums = next(loads(find_block(s.func, write))).buffer.name
+        loops = s.get_loops(dot)
+        assert shape.found.rows is not None
+        panels, inside = s.split(loops[shape.found.columns], tile.columns)
+        vectors, lane = s.split(inside, tile.lanes)
+        bands, row = s.split(loops[shape.found.rows], tile.rows)
+        term = loops[shape.found.reduce[0]]
+        s.reorder(panels, bands, term, row, vectors, lane)
+        s.vectorize(lane)
+        s.unroll(vectors)
+        s.unroll(row)
+        s.reverse_compute_at(write, bands)
+        s.decompose_reduction(dot, term)
+        _, edge = s.partition(term)
+        if edge is not None:
+            s.attempt(s.partition, edge)
+        s.compact(sums)
+        s.set_scope(sums, "register")
+        *_, row, column = s.get_loops(write)
+        vectors, lane = s.split(column, tile.lanes)
+        s.vectorize(lane)
+        s.unroll(vectors)
+        s.unroll(row)
+        s.parallel(panels)
+        return s
+
+
+def _sums(shape: Triangle, terms: int, panel: int, target: Target) -> Sums:
+    """The product with so many terms, and panels of so many columns, which are read where they lie."""
+    return Sums(
+        shape.rows,
+        shape.columns,
+        terms,
+        bits=8 * shape.bytes,
+        panel=fits(shape.terms * panel * shape.bytes, target),
+        first=fits(shape.terms * shape.columns * shape.bytes, target),
+        elements=fits(shape.rows * shape.terms * shape.bytes, target),
+    )
