@@ -232,18 +232,18 @@ def test_show_prints_one_kernel(tmp_path: Path) -> None:
 
 
 def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dots = named("dots")
-    monkeypatch.setattr(dots, "recognise", lambda facts: facts)
-    monkeypatch.setattr(dots, "choices", lambda shape, target: [None])
-    monkeypatch.setattr(dots, "price", lambda choice, shape, target: 0.0)
-    monkeypatch.setattr(dots, "begin", lambda facts: Schedule(facts.function))
-    monkeypatch.setattr(dots, "apply", lambda s, shape, choice: s.unroll("missing"))
+    template = named("strassen input")
+    monkeypatch.setattr(template, "recognise", lambda facts: facts)
+    monkeypatch.setattr(template, "choices", lambda shape, target: [None])
+    monkeypatch.setattr(template, "price", lambda choice, shape, target: 0.0)
+    monkeypatch.setattr(template, "begin", lambda facts: Schedule(facts.function))
+    monkeypatch.setattr(template, "apply", lambda s, shape, choice: s.unroll("missing"))
     model = save_affine(tmp_path)
     *_, kernel, refusal = invoke("show", model, "--stages").out.splitlines()
     assert kernel.endswith("  nests")
     name = kernel.split()[1]
     assert re.fullmatch(
-        rf' +dots refused at s.unroll\("missing"\): no loop missing in {name}: its loops are .*', refusal
+        rf' +strassen input refused at s.unroll\("missing"\): no loop missing in {name}: its loops are .*', refusal
     )
     text = invoke("show", model, "--after", "schedule", "--kernel", name).out
     assert text.startswith(f"# scheduled by nests\n# {refusal.strip()}\nfunc {name}")

@@ -317,7 +317,7 @@ graph main[n](x: f32[n, 8, 30, 30]) -> y:
   p: f32[n, 8, 31, 31] = pad(x, least, low=(0, 0, 1, 1), high=(0, 0, 0, 0))
   y: f32[n, 8, 15, 15] = window_reduce(p, kind=max, window=(1, 1, 3, 3), strides=(1, 1, 2, 2), dilations=(1, 1, 1, 1))
 """,
-    "dots": """
+    "contraction: bytes": """
 graph main(x: u8[24, 64], w: i8[64, 32]) -> y:
   y: i32[24, 32] = contract(x, w, spec="ik,kj->ij", dtype=i32)
 """,

@@ -92,7 +92,7 @@ def test_a_template_that_refuses_is_written_down_with_its_step_and_the_reason() 
     module = parse_module(ODD_SIZES)
     exe = compile_module(module, V3)
     (decision,) = exe.decisions.values()
-    refusal = next(r for r in decision.refusals if r.template == "dots")
+    refusal = next(r for r in decision.refusals if r.template == "contraction")
     assert refusal.step.startswith("s.pad(") and refusal.what == "cannot pad block contract" and "n//3" in refusal.why
     assert exe.show(kernel=0, explain=True) == "\n".join(
         [f"# scheduled by {decision.template}", *(f"# {r}" for r in decision.refusals), exe.show(kernel=0)]

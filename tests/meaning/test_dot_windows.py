@@ -15,12 +15,11 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.plan.choose import scheduled
-from tilewright.plan.dot.windows import schedule_dot_windows
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
-PAIRS = Target.parse("x86-64-v4 +avx512bf16")
+PAIRS = Target.parse("x86-64-v4 +avx512bf16").with_core(dots={"x86.avx512bf16.dot_bf16": 0.5})
 QUADS = Target.parse("x86-64-v4 +avx512vnni")
 ARM_PAIRS = Target.parse("aarch64 +bf16")
 
@@ -77,7 +76,7 @@ CASES = [(1, 4, 16, (6, 7), 3, 1), (2, 2, 21, (7, 6), 3, 2), (1, 8, 40, (5, 16),
 def test_pairs_of_bf16(case: tuple[int, int, int, tuple[int, int], int, int], target: Target) -> None:
     f = convolution(("bf16", "bf16", "f32"), *case)
     found, decision = scheduled(f, target)
-    assert decision.template == "dot windows" and not decision.refusals
+    assert decision.template == "transposed" and not decision.refusals
     assert "dot_bf16" in str(found)
     verify(found)
     assert same(parse(str(found)), found)
@@ -96,7 +95,7 @@ def compare(plain: Function, found: Function) -> None:
 def test_quads_of_bytes() -> None:
     f = convolution(("u8", "i8", "i32"), 1, 8, 20, (6, 9), 3, 1)
     found, decision = scheduled(f, QUADS)
-    assert decision.template == "dot windows" and "dot_u8i8" in str(found)
+    assert decision.template == "transposed" and "dot_u8i8" in str(found)
     compare(f, found)
 
 
@@ -113,5 +112,6 @@ REFUSED = [
 def test_others_are_not_for_it(given: tuple[Any, Target]) -> None:
     """They run otherwise, and compute the same."""
     f = convolution(*given[0])
-    assert schedule_dot_windows(f, given[1]) is None
-    compare(f, scheduled(f, given[1])[0])
+    found, decision = scheduled(f, given[1])
+    assert decision.template != "transposed" or "instruct" not in str(found)
+    compare(f, found)

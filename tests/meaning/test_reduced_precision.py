@@ -351,11 +351,21 @@ def lowered(graph: Graph, target: Target) -> tuple[str, Choices]:
     return assembly(compiled.llvm, target), compiled.choices
 
 
+def by_instructions(choices: Choices) -> tuple[list[str], list[str]]:
+    """The kernels of products, by instructions for pairs and otherwise, or of transforms."""
+    dots, others = list[str](), list[str]()
+    for name, d in choices.decisions.items():
+        if d.template in ("contraction", "transposed", "winograd input", "winograd output"):
+            assert d.taken is not None
+            of_pairs = isinstance(d.taken.choice, dict) and d.taken.choice.get("dot")
+            (dots if of_pairs else others).append(name)
+    return dots, others
+
+
 def test_the_products_of_a_transformer_layer_are_the_machines() -> None:
     graph = transformers.bert(transformers.Sizes(width=192, heads=3, blocks=1), 64, 40, 64)
     listing, choices = lowered(graph, PAIRS)
-    dots = [name for name, d in choices.decisions.items() if d.template == "dots"]
-    others = [name for name, d in choices.decisions.items() if d.template in ("contraction", "transposed")]
+    dots, others = by_instructions(choices)
     assert len(dots) >= 4 and not others
     for name in dots:
         loops = [loop for loop in inner_loops(listing, "vdpbf16ps") if name in loop.function.split(".")]
@@ -368,10 +378,8 @@ def test_the_products_of_a_residual_block_are_the_machines() -> None:
     """But for the first convolution, of three channels, the last product, of few columns, and the transforms."""
     graph = images.resnet50(((64, 1, 1), (128, 1, 2)), 64, size=56, classes=7)
     listing, choices = lowered(graph, PAIRS)
-    dots = [name for name, d in choices.decisions.items() if d.template in ("dots", "dot windows")]
-    plain = ("contraction", "transposed", "winograd input", "winograd output")
-    others = [name for name, d in choices.decisions.items() if d.template in plain]
-    windows = [name for name in dots if choices.decisions[name].template == "dot windows"]
+    dots, others = by_instructions(choices)
+    windows = [name for name in dots if choices.decisions[name].template == "transposed"]
     assert len([name for name in windows if "pad" in name]) == 1, "the other 3x3 windows are by tiles"
     assert len(dots) >= 7 and len(others) == 4
     for name in dots:
@@ -384,7 +392,7 @@ def test_the_products_of_rounded_tiles_are_the_machines() -> None:
     """And whatever else there is has a schedule of its own: the transforms, which round and weave what they store."""
     compiled = lower(convolution(256, 256, 14), PAIRS, Switches(precision=HALF))
     decisions = compiled.choices.decisions
-    assert [d.template for d in decisions.values()] == ["winograd input", "dots", "winograd output"]
+    assert [d.template for d in decisions.values()] == ["winograd input", "contraction", "winograd output"]
     assert not any(d.refusals for d in decisions.values())
     loops = inner_loops(assembly(compiled.llvm, PAIRS), "vdpbf16ps")
     assert max(loop.count("vdpbf16ps") for loop in loops) >= 12

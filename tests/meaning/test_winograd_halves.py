@@ -184,6 +184,6 @@ def test_traces_replay(sizes: tuple[int, int, int, int, int, int, int]) -> None:
         again = Schedule(function)
         again.replay(made.trace)
         assert same(again.func, made.func)
-    assert templates == ["winograd input", "dots", "winograd output"]
+    assert templates == ["winograd input", "contraction", "winograd output"]
     first = next(f for name, f in found.items() if "input" in name)
     assert first.params[-1].dtype.name == "bf16" and len(first.params[-1].shape) == 5

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tilewright.plan.adapted import Adapted
 from tilewright.plan.attention.pieces import Pieces
 from tilewright.plan.attention.template import Attentions
-from tilewright.plan.dot.products import schedule_dots
-from tilewright.plan.dot.windows import schedule_dot_windows
 from tilewright.plan.gemm.template import Contractions, TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
@@ -31,8 +28,6 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     SharedVectors(),
     Transposed(),
     ChannelsLast(),
-    Adapted("dot windows", 8, schedule_dot_windows),
-    Adapted("dots", 9, schedule_dots),
     TransposedContractions(),
     Contractions(),
     TriangularProducts(),

@@ -85,6 +85,17 @@ class Instruction:
         """The width of its registers."""
         return self.accumulator.lanes * self.accumulator.dtype.bits
 
+    @property
+    def conversions(self) -> tuple[str, ...]:
+        """The lines that widen an operand."""
+        return tuple([line for line in self.llvm if line.split()[0] in ("sext", "zext")])
+
+    @property
+    def products(self) -> tuple[str, ...]:
+        """What it does beside conversions and other names of the same bits: the symbol or word of each line."""
+        words = [line.split() for line in self.llvm if line.split()[0] not in ("sext", "zext", "bitcast")]
+        return tuple([next((w.split("(")[0] for w in line if w.startswith("@")), line[0]) for line in words])
+
     def runs_with(self, features: frozenset[str]) -> bool:
         return any(features.issuperset(needed) for needed in self.requires)
 

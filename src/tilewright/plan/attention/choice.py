@@ -55,7 +55,7 @@ def _row_blocks(size: Size, target: Target) -> Iterator[int]:
     most = size.rows
     if _shares_rows(size, target):
         most = max(-(-size.rows * size.heads // MANY), 1)
-    for rows in range(most, 0, -1):
+    for rows in range(1, most + 1):
         if rows == -(-size.rows // -(-size.rows // rows)):
             yield rows
 

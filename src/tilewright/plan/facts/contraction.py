@@ -12,7 +12,6 @@ indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the row
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
@@ -21,9 +20,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.price.sizes import known
-from tilewright.schedule.blocks.inline import all_inlined, inline_all, inlined_step
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
 ENOUGH_ROWS = 32
@@ -104,28 +101,20 @@ class Contraction:
         return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
 
     @property
+    def summed(self) -> int | None:
+        """The last reduce axis that moves one dimension of each operand, and that by itself: an instruction may take
+        several of its terms at a time. Channels of windows do so, taps do not."""
+        operands = (self.vector, self.broadcast)
+        able = [n for n in self.reduce if all(o.dimension(self.block.axes[n].var) is not None for o in operands)]
+        return able[-1] if able else None
+
+    @property
     def depth(self) -> int:
         """How many terms one element sums up."""
         total = 1
         for n in self.reduce:
             total *= max(known(self.extents[n]), 1)
         return total
-
-
-@lru_cache(maxsize=1 << 4)
-def plain_contraction(function: Function) -> tuple[Function, Contraction] | None:
-    """The function with what is defined point by point inlined, and its only accumulation, where that is a contraction
-    with columns to vectorize. The answer is kept: several templates begin with it."""
-    if sum(b.reduce != () for b in blocks(function.body)) != 1:
-        return None
-    plain = all_inlined(function)
-    found = find_contraction(plain)
-    return None if found is None else (plain, found)
-
-
-def begun(function: Function, plain: Function) -> Schedule:
-    """The schedule of a function that begins with what plain_contraction made of it."""
-    return Schedule.after(function, inline_all, inlined_step(function, plain))
 
 
 def find_contraction(function: Function) -> Contraction | None:

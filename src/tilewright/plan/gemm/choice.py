@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import KEPT, Sums, cycles, fits, tiles
+from tilewright.plan.price.contraction import KEPT, cycles, fits, tiles
+from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
-from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
+from tilewright.plan.tile.registers import TALLEST, RegisterTile
 from tilewright.target import Target
 
 FREE_PLACES = 8
@@ -52,7 +53,8 @@ class Choice:
     which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
     divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
     (`first_packs`) by the first of these as it reads them. A vector operand that columns move by several elements may
-    be deinterleaved into `phases`."""
+    be deinterleaved into `phases`. With a `dot`, products are added up by an instruction, or of wider copies: the
+    vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not lie ready."""
 
     tile: RegisterTile
     block_tiles: int
@@ -66,6 +68,7 @@ class Choice:
     terms: int = 1
     first_packs: bool = False
     phases: int = 1
+    dot: Dot | None = None
 
     @property
     def panel_columns(self) -> int:
@@ -86,6 +89,19 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
             yield replace(choice, phases=phases, terms=written_out(size, choice.tile, target) if size.rows else 1)
         if phases == size.vector.step:
             break
+    dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+    if dot is not None and size.vector.plain and size.summed >= dot.depth:
+        for choice in _of_dot(size.taken(dot), target):
+            yield replace(choice, pack_broadcast=not size.is_ready(dot), dot=dot)
+
+
+def _of_dot(size: Size, target: Target) -> Iterator[Choice]:
+    """The ways to run a contraction whose operands are packed for an instruction."""
+    for tile in likely_tiles(size, target):
+        if size.vector.constant:
+            yield from (c for c in _of_constant(size, tile, False, target) if c.block_terms is None)
+        else:
+            yield Choice(tile, -(-max(size.rows, 1) // tile.rows), None, True, False, rows_stay=False)
 
 
 def _can_deinterleave(size: Size) -> bool:
@@ -97,18 +113,18 @@ def _can_deinterleave(size: Size) -> bool:
 def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
     """Each element of the vector operand is read once: in tiles of one row of as many vectors as half of the registers
     hold, packed before a call or as it lies, a few terms of all panels of a block at a time."""
-    lanes, columns = target.vector_bits // size.bits, size.columns
+    lanes, columns = size.lanes(target), size.columns
     if size.vector.constant and size.vector.plain:
         line = max(target.caches[0].line // size.vector.bytes, lanes)
-        for vectors in range(1, min(tile_registers(target) // 2, -(-columns // lanes)) + 1):
+        for vectors in range(1, min(size.registers(target) // 2, -(-columns // lanes)) + 1):
             if vectors <= STREAMS or vectors % STREAMS == 0:
                 tile = RegisterTile(1, vectors, lanes)
                 streams = next((n for n in range(STREAMS, 1, -1) if tile.columns % (n * line) == 0), 1)
                 yield Choice(tile, -(-1 // tile.rows), None, True, False, streams=streams)
     elif size.vector.step in (1, 2):
         terms = FEW_TERMS if size.vector.plain and size.axes == 1 and size.terms > FEW_TERMS else None
-        registers = tile_registers(target) - (SPREAD_REGISTERS if size.vector.step == 2 else 0)
-        for tile in tiles(Sums(1, columns, size.terms, bits=size.bits), target, registers=registers):
+        registers = size.registers(target) - (SPREAD_REGISTERS if size.vector.step == 2 else 0)
+        for tile in tiles(size.tile_sums(1, columns, size.terms, target), target, registers=registers):
             yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
 
 
@@ -142,10 +158,11 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     """Of the register tiles that fit and come near the best of them, the two best of each width, and the two best with
     free places: the more accumulators, the earlier."""
     spread = SPREAD_REGISTERS if (size.vector.step or 1) > 1 and not size.vector.constant else 0
-    sums = Sums(size.rows, size.columns, size.terms, bits=size.bits, parts=size.parts, panel=1, elements=1)
+    sums = size.tile_sums(max(size.rows, 1), size.columns, size.terms, target)
+    sums = replace(sums, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    most = FREE_PLACES if side_by_side else TALLEST
-    fitting = tiles(sums, target, most, registers=tile_registers(target) - spread)
+    most = 1 if not size.rows else FREE_PLACES if side_by_side else TALLEST
+    fitting = tiles(sums, target, most, registers=size.registers(target) - spread)
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= NEARLY * min(price.values())]
     alike: dict[tuple[int, bool], list[RegisterTile]] = {}
@@ -161,7 +178,8 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     line = target.caches[0].line // size.vector.bytes
     # Rows then lie apart by a constant, and need no places of their own.
     counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
-    ahead = (0, line) if size.axes == 1 and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
+    alone = size.axes == 1 or size.dot is not None
+    ahead = (0, line) if alone and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -212,7 +230,7 @@ def _as_it_lies(size: Size, tile: RegisterTile, constant_rows: bool, target: Tar
 def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     """Tiles of rows in a cache block: all of them, or as many as stay in a cache while panels stream by, in an even
     number of blocks of about equal size. Of a dynamic number of rows blocks are the outer loop, of many iterations."""
-    all_tiles = -(-size.rows // tile.rows)
+    all_tiles = max(-(-size.rows // tile.rows), 1)
     if size.any_rows:
         all_tiles = -(-all_tiles // MANY)
     found = {all_tiles: None}

@@ -23,7 +23,10 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
         tile = [stream, vectors, lane]
     outer, inner = _blocks(s, found, choice, loops, panels)
-    terms = [loops[n] for n in found.reduce]
+    terms, together = [loops[n] for n in found.reduce], None
+    if choice.dot is not None and choice.dot.depth > 1 and found.summed is not None:
+        place = found.reduce.index(found.summed)
+        terms[place], together = s.split(terms[place], choice.dot.depth, tail="mask")
     if inner.row is not None:
         tile.insert(0, inner.row)
     cut: Var | None = None
@@ -31,12 +34,13 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
     own = [loops[n] for n in found.own_batches]
     order, first = _outer_order(found, choice, outer, own, inner, cut)
-    s.reorder(*order, *terms, *tile)
-    s.vectorize(lane)
+    s.reorder(*order, *terms, *tile, *([together] if together is not None else []))
+    if together is None:
+        s.vectorize(lane)
     for loop in tile[-2::-1]:
         s.unroll(loop)
     write_out_terms(s, terms, choice.tile, choice.terms)
-    return Nest(first, inner.near, inner.cache, cut, inner.panels, order[-1], inner.row, vectors, lane)
+    return Nest(first, inner.near, inner.cache, cut, inner.panels, order[-1], inner.row, vectors, lane, together)
 
 
 @dataclass(frozen=True, slots=True)

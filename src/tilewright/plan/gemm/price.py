@@ -46,12 +46,21 @@ often calls have one row, nobody knows. And the rows of a usual call: most tiles
 @lru_cache(maxsize=1 << 13)
 def seconds(choice: Choice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches. A dynamic number of rows is priced as many, a usual number and one."""
-    if not size.rows:
+    found = _seconds(choice, size.taken(choice.dot), target)
+    if choice.dot is None or not choice.pack_broadcast:
+        return found
+    rows = max(size.rows, 1) * size.batch if size.batched_elements else max(size.rows, 1)
+    copied = 0 if size.element.constant else rows * size.terms
+    return found + copy_cycles(copied, size.lanes(target), target) / target.core.hertz
+
+
+def _seconds(choice: Choice, size: Size, target: Target) -> float:
+    if not size.rows and choice.dot is None:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
     each = _rows(choice, size, target)
     if size.any_rows:
         usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
-        single = cycles(Sums(1, size.columns, size.terms, bits=size.bits), choice.tile, target)
+        single = cycles(size.tile_sums(1, size.columns, size.terms, target), choice.tile, target)
         most = TALLEST * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         each = (each + usual) / 2 * (1 + HARDLY * single / most)
     return size.batch * each / target.core.hertz
@@ -62,11 +71,8 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
     and put down for each."""
     terms = choice.block_terms or size.terms
     lies = where(size.vector, size.columns * size.terms * size.vector.bytes * size.batch, target)
-    sums = Sums(
-        1,
-        size.columns,
-        terms,
-        bits=size.bits,
+    sums = replace(
+        size.tile_sums(1, size.columns, terms, target),
         panel=lies,
         elements=1,
         stride=1 if choice.pack_vector else size.vector.step or 1,
@@ -79,11 +85,12 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     tile, vector = choice.tile, size.vector
     blocks = -(-size.terms // choice.block_terms) if choice.block_terms else 1
     terms = -(-size.terms // blocks)
-    rows = min(choice.block_tiles * tile.rows, size.rows)
-    row_blocks = -(-size.rows // rows)
+    rows = min(choice.block_tiles * tile.rows, max(size.rows, 1))
+    row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
-    panels = choice.block_panels or -(-size.columns // tile.columns)
+    all_panels = -(-size.columns // tile.columns) if choice.rows_stay else 1
+    panels = choice.block_panels or all_panels
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
@@ -113,18 +120,15 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     )  # panels pass through the same sets
     kept = choice.pack_broadcast or not element.plain or element.step == 1
     kept = kept or tile.rows <= room * (KEPT / 2 if crowded else KEPT)
-    return Sums(
-        rows,
-        size.columns,
-        terms,
-        bits=size.bits,
+    return replace(
+        size.tile_sums(rows, size.columns, terms, target),
         panel=level,
         elements=again,
         parts=size.parts,
         stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size),
-        brought=0 if kept else target.caches[0].line,
+        brought=size.element.bytes if kept else target.caches[0].line,
     )
 
 
@@ -134,15 +138,17 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     tile, vector = choice.tile, size.vector
     if not choice.pack_vector or vector.constant:
         return _again(choice, size, sums, source, target)
-    whole = size.columns * sums.terms * vector.bytes
+    whole = size.columns * sums.steps * vector.bytes
     if choice.first_packs:
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size))
         return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
-    pieces = sums.terms * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
+    pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
+    if choice.dot is not None:  # rows that are interleaved are loaded together: one waits while another one does
+        waiting /= COPY_WAITS
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
-    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.terms), target)
+    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.steps), target)
     return moved + move_cycles(whole, source, group, target) + waiting
 
 
@@ -150,7 +156,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     """Cycles that a use of all panels adds where they come from a level of cache behind that of the uses that follow. A
     constant that is prefetched comes while the panel before is computed."""
     level = max(source, sums.panel)
-    whole = size.columns * sums.terms * size.vector.bytes * size.parts
+    whole = size.columns * sums.steps * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / PAGE if stops else 0.0  # a stream that other tiles interrupt ends with each
@@ -167,7 +173,7 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     """Cycles that the first use of all rows adds: they come from where they lie, a constant while the tile before is
     computed where it is prefetched."""
     tile, element = choice.tile, size.element
-    whole = size.rows * sums.terms * element.bytes
+    whole = size.rows * sums.steps * element.bytes
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
         panels = -(-size.columns // tile.columns)

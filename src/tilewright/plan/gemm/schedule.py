@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
@@ -21,9 +22,19 @@ from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.loops import tile_loops
 from tilewright.plan.gemm.phases import in_phases
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.edges import has_room, panel_over_the_edge, settle_edges, whole_panels_apart
+from tilewright.plan.tile.edges import has_room, is_bounded, panel_over_the_edge, settle_edges, whole_panels_apart
 from tilewright.plan.tile.nest import MANY, Nest, write_out
-from tilewright.plan.tile.packing import keep_near, pack, pack_in_first_tile, panels_in_cache, share_packing
+from tilewright.plan.tile.packing import (
+    Together,
+    copy_terms,
+    copy_vectors,
+    keep_near,
+    pack,
+    pack_in_first_tile,
+    pack_terms,
+    panels_in_cache,
+    share_packing,
+)
 from tilewright.plan.tile.prefetch import prefetch_constant, prefetch_results
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -53,20 +64,28 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
         s.reverse_compute_at(block, nest.tiles)
     s.compact(sums)
     s.set_scope(sums, "register")
+    if nest.together is not None and is_bounded(s, dot, nest.together):
+        s.pad_sum(dot, nest.together)
+    vectors = {dot: nest.vectors}
     together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
     copies: list[str] = []
     if choice.first_packs:
         s.compute_at(packed[0], nest.panels)
         keep_near(s, packed[0])
+    elif choice.dot is not None:
+        copies = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
     elif packed and not found.vector.is_constant and together is not None:
         copies = panels_in_cache(s, packed[0], together)
-    vectors = {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
-    vectors[dot] = nest.vectors
-    tails = _without_dead_vectors(s, found, choice, nest, vectors)
+    vectors |= {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
+    around = s.get_loops(dot)
+    tails = _without_dead_vectors(s, found, choice, nest, vectors, copies[0] if choice.dot and copies else None)
     for block in (dot, *tails):
         settle_edges(s, found, choice.tile, nest, block, choice.pack_vector)
+        if nest.together is not None and choice.dot is not None:
+            s.tensorize(s.get_loops(block)[around.index(nest.lane)], choice.dot.instruction)
     if choice.prefetch > 0:
-        constants, loop = ([rows], nest.tiles) if rows is not None else (packed, nest.panels)
+        ahead_of_tiles = [rows] if rows is not None and choice.dot is None else []
+        constants, loop = (ahead_of_tiles, nest.tiles) if ahead_of_tiles else (packed, nest.panels)
         for constant in constants:
             prefetch_constant(s, dot, constant, loop, nest.tiles, choice.prefetch)
     prefetch_results(s, found, results, nest.tiles)
@@ -80,8 +99,39 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     return s
 
 
+def _copy_for_instruction(
+    s: Schedule,
+    found: Contraction,
+    choice: Choice,
+    nest: Nest,
+    panel: str,
+    rows: str | None,
+    vectors: dict[str, Var],
+) -> list[str]:
+    """Copies of what a call brings are made in vectors: of a panel before its tiles, of the elements of rows before
+    all. Returns the block that copies a panel, whose loop over vectors is added to `vectors`."""
+    of_vector, of_rows = _together(choice)
+    if rows is not None and not found.broadcast.is_constant:
+        copy_terms(s, found, rows, of_rows)
+    if found.vector.is_constant:
+        if nest.together is not None:
+            copy_vectors(s, panel, of_vector)
+        return []
+    s.compute_at(panel, nest.panels)
+    keep_near(s, panel)
+    vectors[panel] = copy_vectors(s, panel, of_vector)
+    return [panel]
+
+
+def _together(choice: Choice) -> tuple[Together, Together]:
+    """How the operands of an instruction are copied: the vectors, and the elements of rows."""
+    dot, lanes = choice.dot, choice.tile.lanes
+    assert dot is not None
+    return Together(dot.depth, DTYPES[dot.vector], lanes), Together(dot.depth, DTYPES[dot.element], lanes)
+
+
 def _without_dead_vectors(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var]
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var], packing: str | None
 ) -> list[str]:
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
     too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
@@ -89,7 +139,7 @@ def _without_dead_vectors(
     if choice.block_panels is not None or choice.streams > 1:
         return []
     apart = not found.vector.is_constant and (choice.pack_vector or not has_room(found, choice.tile))
-    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart)
+    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, packing)
 
 
 def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
@@ -176,6 +226,10 @@ def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[lis
     """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
     of the other's tiles of rows."""
     parts = found.vector.parts if choice.pack_vector else ()
+    if choice.dot is not None:
+        of_vector, of_rows = _together(choice)
+        panel = pack(s, found, found.vector, found.columns, choice.panel_columns, of_vector)
+        return [panel], pack_terms(s, found, found.broadcast, of_rows) if choice.pack_broadcast else None
     packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
     if not choice.pack_broadcast or found.rows is None:
         return packed, None

@@ -1,23 +1,30 @@
-"""What a contraction is to the templates that run it in tiles: numbers, and how its operands lie. No machine."""
+"""What a contraction is to the templates that run it in tiles: numbers, and how its operands lie."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tilewright.expr.nodes import Const
+from tilewright.expr.dtypes import DType
+from tilewright.expr.nodes import Const, Expr, Mod, const
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import Sums
+from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.sizes import known
+from tilewright.plan.tile.registers import tile_registers
+from tilewright.target import Target
 
 
 @dataclass(frozen=True, slots=True)
 class Lies:
     """How an operand lies in memory: whether it is a constant; whether it is a tensor, each dimension indexed by one
     axis, or a window; bytes of an element, from one row to the next, and of all that a batch reads; elements from one
-    column (of the elements: from one row of the result) to the next, None where they lie unevenly."""
+    column (of the elements: from one row of the result) to the next, None where they lie unevenly; the type of an
+    element; whether the terms that an instruction takes together lie side by side."""
 
     constant: bool
     plain: bool
@@ -25,6 +32,14 @@ class Lies:
     apart: int
     whole: int
     step: int | None
+    dtype: DType
+    side_by_side: bool
+
+    def taken(self, each: int, terms: float) -> Lies:
+        """The operand as a copy of it that has `each` bytes of all terms of an instruction together, and so many times
+        as many terms as it had."""
+        by = each / self.bytes
+        return replace(self, bytes=each, whole=round(self.whole * terms * by))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,11 @@ class Size:
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
     axes            reduce axes
+    sums            the type of a sum
+    summed          terms of the axis that an instruction takes several terms of; 0 where there is none
+    even            the largest power of two up to 4 that their number is a multiple of for certain
+    dot             how products are added up, where these numbers are of copies for an instruction: `terms` then are
+                    those that it takes together, and so are the elements of operands
     """
 
     rows: int
@@ -54,11 +74,59 @@ class Size:
     vector: Lies
     element: Lies
     batched_elements: bool
+    sums: DType
+    summed: int
+    even: int
+    dot: Dot | None = None
 
     @property
     def work(self) -> int:
         """Multiply-adds."""
         return max(self.rows, 1) * self.columns * self.terms * self.batch
+
+    @property
+    def turned(self) -> Size:
+        """The numbers of the transposed contraction."""
+        return replace(self, rows=self.columns, columns=self.rows, vector=self.element, element=self.vector)
+
+    def taken(self, dot: Dot | None) -> Size:
+        """The numbers of the same contraction where products are added up so."""
+        if dot is None:
+            return self
+        together = -(-self.summed // dot.depth)
+        terms = self.terms // max(self.summed, 1) * together
+        less = terms / self.terms
+        vector = self.vector.taken(dot.vector_bytes, less)
+        return replace(self, terms=terms, vector=vector, element=self.element.taken(dot.element_bytes, less), dot=dot)
+
+    def is_ready(self, dot: Dot) -> bool:
+        """Whether an instruction can take its terms from the elements of rows as they lie."""
+        lie = dot.depth == 1 or (self.element.side_by_side and self.even % dot.depth == 0)
+        return self.element.dtype.name == dot.element and lie
+
+    def lanes(self, target: Target) -> int:
+        """Sums in a vector."""
+        return self.tile_sums(1, 1, 1, target).lanes(target)
+
+    def registers(self, target: Target) -> int:
+        """Those that a tile may hold."""
+        return tile_registers(target) if self.dot is None else self.dot.registers(target)
+
+    def tile_sums(self, rows: int, columns: int, terms: int, target: Target) -> Sums:
+        """So many of these sums, `terms` of which are taken together where an instruction does."""
+        core, dot = target.core, self.dot
+        vector, element = (core.add_cycles * (o.dtype is not self.sums) for o in (self.vector, self.element))
+        return Sums(
+            rows,
+            columns,
+            terms * (dot.depth if dot is not None else 1),
+            bits=self.bits,
+            instruction=dot.instruction if dot is not None else "",
+            brought=self.element.bytes,
+            held=self.vector.bytes,
+            converted=dot.converted(target) if dot is not None else (vector, element),
+            integers=not self.sums.is_float,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +176,16 @@ def measure(found: Contraction) -> Size:
         vector=_lies(found, found.vector, found.columns, extents),
         element=_lies(found, found.broadcast, found.rows, extents),
         batched_elements=bool(moving),
+        sums=found.out.dtype,
+        summed=0 if found.summed is None else extents[found.summed],
+        even=1 if found.summed is None else _even(found.extents[found.summed]),
     )
+
+
+def _even(extent: Expr) -> int:
+    """The largest power of two up to 4 that divides an extent for certain."""
+    rest = {by: simplify(Mod(extent, const(by))) for by in (4, 2)}
+    return next((by for by, e in rest.items() if isinstance(e, Const) and e.value == 0), 1)
 
 
 def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[int]) -> Lies:
@@ -123,4 +200,6 @@ def _lies(found: Contraction, operand: Operand, axis: int | None, extents: list[
         apart=known(operand.buffer.shape[operand.last]) * size,
         whole=min(own * found.depth, held) * size,
         step=step,
+        dtype=operand.buffer.dtype,
+        side_by_side=found.summed is not None and operand.load.indices[-1] is found.block.axes[found.summed].var,
     )

@@ -9,6 +9,10 @@
 
 49 columns fill six vectors and one lane of a seventh; as rows of tiles they waste nothing. The operand that lies along
 the lanes is a constant, so it is packed beforehand.
+
+Convolutions of narrow numbers run so, too: an instruction adds several channels of the input to each lane. Those of a
+point lie next to each other and meet all lanes, so windows may move by any number of elements, and no row needs room
+for whole vectors.
 """
 
 from __future__ import annotations
@@ -17,16 +21,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loads
+from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.gemm.choice import FREE_PLACES, written_out
 from tilewright.plan.gemm.price import PAGE, where
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import (
     KEPT,
-    Sums,
     byte_cycles,
     copy_cycles,
     cycles,
@@ -35,12 +39,14 @@ from tilewright.plan.price.contraction import (
     tiles,
     transpose_cycles,
 )
+from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
-from tilewright.plan.tile.packing import pack
+from tilewright.plan.tile.packing import Together, copy_vectors, pack
+from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
-from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
@@ -53,7 +59,8 @@ class TransposedChoice:
     """The register tile, rows of the result along its lanes. The constant is prefetched `distance` terms before its
     use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out. The
     whole kernel of a window is, `shared`, where what its elements share fits into registers. What a call packs is
-    copied in vectors under masks (`masked`), or in shorter and shorter ones."""
+    copied in vectors under masks (`masked`), or in shorter and shorter ones. With a `dot`, the next panel of the
+    constant is prefetched while tiles use one, and the channels that it takes lie next to each other."""
 
     tile: RegisterTile
     prefetch: int
@@ -61,6 +68,7 @@ class TransposedChoice:
     terms: int
     shared: bool
     masked: bool
+    dot: Dot | None = None
 
 
 def can_transpose(size: Size) -> bool:
@@ -75,38 +83,57 @@ def can_transpose(size: Size) -> bool:
 
 def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
     """Every register tile whose panel stays in the second cache, where rows fill a vector."""
-    lanes = target.vector_bits // size.bits
+    lanes = size.lanes(target)
     if size.rows < lanes:
         return
     line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
     most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
-    for tile in tiles(Sums(size.columns, size.rows, size.terms, bits=size.bits), target, TALLEST, most):
+    for tile in tiles(size.turned.tile_sums(size.columns, size.rows, size.terms, target), target, TALLEST, most):
         shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
         terms = written_out(size, tile, target)
         yield TransposedChoice(tile, line, PAGE // target.caches[0].line, terms, shared, target.has_masks)
+    dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
+    if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
+        if size.vector.dtype.name == dot.element:
+            yield from _of_dot(size.turned.taken(dot), target)
+
+
+def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
+    """The tiles of an instruction. What all tiles of a row read is asked for where it comes from beyond the second
+    cache."""
+    far = fits(size.columns * size.terms * size.vector.bytes, target) > 2
+    sums = size.tile_sums(size.rows, size.columns, size.terms, target)
+    for tile in tiles(sums, target, registers=size.registers(target)):
+        again = size.rows * size.batch > tile.rows and tile.rows <= FREE_PLACES
+        line = target.caches[0].line // size.vector.bytes if far and again else 0
+        yield TransposedChoice(tile, line, 0, 1, True, target.has_masks, size.dot)
 
 
 @lru_cache(maxsize=1 << 12)
 def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
-    tile = choice.tile
+    tile, turned = choice.tile, size.turned.taken(choice.dot)
     whole = -(-size.rows // tile.columns) * tile.columns
-    panel = tile.columns * size.terms * size.element.bytes
-    image = size.vector.whole
-    sums = Sums(
-        size.columns,
-        whole,
-        size.terms,
-        bits=size.bits,
-        panel=fits(panel + tile.rows * size.terms * size.vector.bytes, target),
+    panel = tile.columns * turned.terms * turned.vector.bytes
+    image = turned.element.whole
+    across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
+    if choice.dot is not None:
+        across = (target.caches[0].line - turned.element.bytes) / tile.rows
+    sums = replace(
+        turned.tile_sums(size.columns, whole, turned.terms, target),
+        brought=turned.element.bytes + across,
+        panel=fits(panel + tile.rows * turned.terms * turned.element.bytes, target),
         elements=fits(panel + image, target),
     )
     found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
-    if size.vector.plain:
+    if choice.dot is not None or size.vector.plain:
         copied = -(-size.columns // tile.rows) * tile.rows * size.terms
-        found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
+        if choice.dot is None:
+            found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
+        else:
+            found += transpose_cycles(image / size.vector.bytes, tile.lanes, target)
         found += move_cycles(image, fits(2 * image, target), fits(2 * image, target), target)
-    constant = whole * size.terms * size.element.bytes
+    constant = whole * turned.terms * turned.vector.bytes
     source = where(size.element, constant, target)
     found = max(found, constant * byte_cycles(source, target) / size.batch)
     return size.batch * found / target.core.hertz
@@ -130,11 +157,9 @@ def apply_choice(s: Schedule, plain: Contraction, choice: TransposedChoice) -> S
     results, sums = results_apart(s, found)
     write = s.cache_write(dot)
     tile_sums = read_by(s, write)
-    panel = pack(s, found, found.vector, found.columns, tile.columns)
-    if found.broadcast.is_plain():
-        _pack_rows(s, found, choice)
-    nest = _loops(s, found, choice)
-    if choice.prefetch:
+    panel, points = _pack_operands(s, found, choice)
+    nest, panels = _loops(s, found, choice)
+    if choice.prefetch and choice.distance:
         loops = s.get_loops(dot)
         terms = loops[loops.index(nest.tiles) + 1]
         written = known(found.extents[found.reduce[0]]) // known(extent_of(find_loop(s.func, terms)))
@@ -157,6 +182,12 @@ def apply_choice(s: Schedule, plain: Contraction, choice: TransposedChoice) -> S
     for block in results:
         store_transposed(s, block, nest.panels, tile.lanes)
     settle_edges(s, found, tile, nest, dot, packed=True)
+    if choice.dot is not None:
+        s.tensorize(nest.lane, choice.dot.instruction)
+        for block in points:
+            _interleave(s, found, block, choice)
+        if choice.prefetch:
+            prefetch_constant(s, dot, panel, panels, nest.tiles, choice.prefetch)
     s.parallel(nest.outer)
     return s
 
@@ -173,6 +204,54 @@ def exchanged(found: Contraction) -> str:
     assert found.rows is not None
     order[found.rows], order[found.columns] = order[found.columns], order[found.rows]
     return f"{', '.join(names)} -> {', '.join(order)}"
+
+
+def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
+    """Packs the constant, and the other operand where it is no window. Returns the panels; and, where an instruction
+    takes channels of the other operand, the blocks that fill it from elsewhere."""
+    if choice.dot is None:
+        panel = pack(s, found, found.vector, found.columns, choice.tile.columns)
+        if found.broadcast.is_plain():
+            _pack_rows(s, found, choice)
+        return panel, []
+    together = Together(choice.dot.depth, DTYPES[choice.dot.vector], choice.tile.lanes)
+    panel = pack(s, found, found.vector, found.columns, choice.tile.columns, together)
+    copy_vectors(s, panel, together)
+    return panel, _lay_out_points(s, found, choice.dot.depth)
+
+
+def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
+    """The channels that an instruction takes lie next to each other: where the operand is computed in the kernel, or
+    in a copy. Returns the blocks that fill it from elsewhere."""
+    operand, dimension = found.broadcast.buffer, _channels(found)
+    name = operand.name if operand in allocations(s.func.body) else s.cache_read(found.block.name, operand.name)
+    words = [f"d{n}" for n in range(len(operand.shape))]
+    layout = [f"{w} // {depth}" if n == dimension else w for n, w in enumerate(words)]
+    s.transform_layout(name, f"{', '.join(words)} -> {', '.join(layout)}, d{dimension} % {depth}")
+    filling = [b for b in blocks(s.func.body) if name in {made.name for made in stored_buffers(b)}]
+    return [b.name for b in filling if any(True for _ in loads(b))]
+
+
+def _channels(found: Contraction) -> int:
+    """The dimension of the operand's channels."""
+    assert found.summed is not None
+    dimension = found.broadcast.dimension(found.block.axes[found.summed].var)
+    assert dimension is not None
+    return dimension
+
+
+def _interleave(s: Schedule, found: Contraction, block: str, choice: TransposedChoice) -> None:
+    """The channels of an instruction are copied together, in vectors of points."""
+    assert choice.dot is not None
+    dimension, loops = _channels(found), s.get_loops(block)
+    if len(loops) == len(found.broadcast.load.indices):
+        channels, term = s.split(loops[dimension], choice.dot.depth)
+        s.reorder(*loops[dimension + 1 :], term)
+    else:
+        channels, term = loops[dimension], loops[-1]
+    s.unroll(term)
+    _vectorize(s, s.get_loops(block)[-2], choice.tile.lanes)
+    s.parallel(channels)
 
 
 def _pack_rows(s: Schedule, found: Contraction, choice: TransposedChoice) -> None:
@@ -208,10 +287,10 @@ def _copy_in_vectors(s: Schedule, copy: str, most: int, masked: bool) -> None:
         s.vectorize(inner)
 
 
-def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> Nest:
+def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Nest, Var]:
     """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
     in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
-    too; otherwise the taps down a column are."""
+    too; otherwise the taps down a column are. Returns the nest, and the loop over panels."""
     assert found.rows is not None
     tile, shared = choice.tile, choice.shared
     loops = s.get_loops(found.block.name)
@@ -219,25 +298,30 @@ def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> Nest:
     vectors, lane = s.split(inside, tile.lanes)
     tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
     terms = [loops[n] for n in found.reduce]
+    together: Var | None = None
+    if choice.dot is not None and found.summed is not None:
+        place = found.reduce.index(found.summed)
+        terms[place], together = s.split(terms[place], choice.dot.depth)
     if not shared:
         terms[1:] = reversed(terms[1:])
     outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
     order = ordered(outer | {loops[n]: known(found.extents[n]) for n in found.batch})
-    s.reorder(*order, tiles, *terms, row, vectors, lane)
-    s.vectorize(lane)
+    s.reorder(*order, tiles, *terms, row, vectors, lane, *([together] if together is not None else []))
+    if together is None:
+        s.vectorize(lane)
     for loop in (vectors, row):
         s.unroll(loop)
     if shared or len(terms) < 3:
         write_out_terms(s, terms, tile, choice.terms)
     else:
         write_out_taps(s, terms[-1], tile, choice.terms)
-    return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane)
+    return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane, together), panels
 
 
 def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
     side, and is transposed in registers."""
-    _vectorize_last(s, block, lanes)
+    _vectorize(s, s.get_loops(block)[-1], lanes)
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
     if known(extent_of(find_loop(s.func, row))) % SIDE == 0:
@@ -246,9 +330,8 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
         s.unroll(few)
 
 
-def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
-    """The last loop of a block in vectors, the last of them moved back to where the loop ends."""
-    loop = s.get_loops(block)[-1]
+def _vectorize(s: Schedule, loop: Var, lanes: int) -> None:
+    """A loop in vectors, the last of them moved back to where the loop ends."""
     extent = known(extent_of(find_loop(s.func, loop)))
     while lanes > extent:
         lanes //= 2

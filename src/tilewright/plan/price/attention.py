@@ -85,9 +85,10 @@ def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Targ
 
 
 def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
-    """Cycles of what is done to the scores of a block, which lie in the nearest cache that keeps them. Vectors of
+    """Cycles of what is done to the scores of a block, which lie in the nearest cache that keeps them
+    and all panels. Vectors of
     partial results are halved until one number is left, each time after the one before."""
-    level = fits(_score_bytes(size, rows), target)
+    level = fits(_panel_bytes(size) + _score_bytes(size, rows), target)
     vectors = rows * -(-size.keys // lanes)
     core = target.core
     each = vector_cycles(size.work, target, lanes) + size.passes * (core.load_cycles + core.store_cycles)

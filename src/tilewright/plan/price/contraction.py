@@ -61,6 +61,9 @@ class Sums:
                    fetched before it is asked for
     brought        bytes that come from `elements` for each element: 0 for as many as it has, more where the rest of its
                    line is gone before it is read
+    held           bytes of a vector's part that one sum meets: 0 for as many as the sum has
+    converted      cycles in which each vector, as it is loaded, and each element, beside the products, is widened
+    integers       whether a product and the addition to its sum are instructions of their own
     """
 
     rows: int
@@ -76,7 +79,10 @@ class Sums:
     stride: int = 1
     aligned: bool = True
     scattered: bool = False
-    brought: int = 0
+    brought: float = 0
+    held: int = 0
+    converted: tuple[float, float] = (0.0, 0.0)
+    integers: bool = False
 
     def lanes(self, target: Target) -> int:
         """Sums in a vector."""
@@ -88,6 +94,11 @@ class Sums:
     def depth(self) -> int:
         """Products that are added to a lane at a time."""
         return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
+
+    @property
+    def steps(self) -> int:
+        """How often terms are taken."""
+        return -(-self.terms // self.depth)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -139,8 +150,8 @@ def added_cycles(
 def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: int, scattered: bool) -> float:
     """Cycles of a tile of rows with all panels. What is stored of each (with one operand of an epilogue, read and
     added) and the latency of its first loads and last sums are not hidden."""
-    rates = _rates(target, sums.instruction)
-    terms = -(-sums.terms // sums.depth)
+    rates = _rates(target, sums.instruction, sums.integers)
+    terms = sums.steps
     whole, rest = divmod(sums.columns, tile.columns)
     found = 0.0
     for count, vectors in ((whole, tile.vectors), (rest > 0, -(-rest // tile.lanes))):
@@ -170,11 +181,12 @@ class _Rates:
 
 
 @lru_cache(maxsize=64)
-def _rates(target: Target, instruction: str) -> _Rates:
+def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
     core, width, line = target.core, target.vector_bits // 8, target.caches[0].line
+    plain = 2 * core.fma_cycles + core.add_cycles if integers else core.fma_cycles  # 32-bit products are two steps
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     return _Rates(
-        multiply=target.dot_cycles(instruction) if instruction else core.fma_cycles,
+        multiply=product_cycles(instruction, target) if instruction else plain,
         load=core.load_cycles * streaming,
         broadcast=core.broadcast_cycles * streaming,
         add=core.add_beside_cycles,
@@ -188,9 +200,20 @@ def _rates(target: Target, instruction: str) -> _Rates:
     )
 
 
+def product_cycles(instruction: str, target: Target) -> float:
+    """Cycles of the products of an instruction by themselves: the core's rate counts conversions of operands, too,
+    which a tile does once for each vector or element, so it is that of the fastest one with the same products."""
+    own = INSTRUCTIONS[instruction]
+    alike = [own]
+    if own.conversions:
+        others = (row for row in INSTRUCTIONS.values() if not row.conversions and row.runs_on(target))
+        alike += [row for row in others if row.products == own.products]
+    return min(target.dot_cycles(row.name) for row in alike)
+
+
 def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles for one term of all sums of a tile."""
-    rates = _rates(target, sums.instruction)
+    rates = _rates(target, sums.instruction, sums.integers)
     return _term(sums, rates, tile.rows, tile.vectors, tile.lanes, sums.panel, sums.elements, sums.scattered)
 
 
@@ -198,19 +221,22 @@ def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, ele
     across = 1.0 if sums.aligned else rates.across
     loads = v * rates.load * across * sums.parts * sums.stride + r * rates.broadcast
     work = max(
-        r * v * rates.multiply + v * (sums.parts - 1) * rates.add,
-        loads + v * (sums.stride - 1) * rates.shuffle,
+        r * (v * rates.multiply + sums.converted[1]) + v * (sums.parts - 1) * rates.add,
+        loads + v * ((sums.stride - 1) * rates.shuffle + sums.converted[0]),
         rates.least,
     )
     brought = 0.0
     if panel > 1:
-        brought += v * lanes * (sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
+        brought += v * lanes * (sums.held or sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
     if elements > 1:
         brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
     waits = 0.0
     if scattered and panel > 1:
         waits = (
-            STREAM_LINES * rates.line * rates.byte[panel] * max(v * lanes * sums.bits / 8 / rates.line / TOGETHER, 1.0)
+            STREAM_LINES
+            * rates.line
+            * rates.byte[panel]
+            * max(v * lanes * (sums.held or sums.bits / 8) / rates.line / TOGETHER, 1.0)
         )
     return max(work, brought, waits) + UNHIDDEN * min(brought, max(work, waits))
 

@@ -18,10 +18,10 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.dot.instruction import choose_dot
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.price.contraction import Sums, best, cycles
+from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import level_of, memory, read_seconds
 from tilewright.target import Target
@@ -170,7 +170,7 @@ class CostModel:
         (out,) = node.outputs
         narrow = all(v.type.dtype is dtypes.bf16 for v in node.inputs)
         dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self._target) if narrow else None
-        return dot.instruction.name if dot is not None and dot.instruction is not None else ""
+        return dot.instruction if dot is not None else ""
 
     def _extents(self, spec: Spec, node: Node, attrs: ContractAttributes) -> dict[str, int]:
         """The extent of each axis."""

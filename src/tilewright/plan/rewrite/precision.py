@@ -4,8 +4,8 @@ Where the machine has products of bf16 pairs, both factors are, if the time save
 call knows. Elsewhere products run in f32 whatever their factors are; the constant factor of few rows, though, is read
 once for little work, and half the bytes take half the time. It is widened in registers.
 
-Convolutions by windows with constant filters gain by pairs of channels (plan/dot/windows.py). A factor is left alone
-where the sum is anything else than these, where nothing is gained, or next to nothing.
+Convolutions by windows with constant filters gain by pairs of channels (plan/gemm/transposed.py). A factor is left
+alone where the sum is anything else than these, where nothing is gained, or next to nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
-from tilewright.plan.dot.instruction import Dot, choose_dot
-from tilewright.plan.dot.products import LEAST_ROWS
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds, dot_seconds
+from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.price.margin import pays
 from tilewright.plan.price.points import copy_cycles, vector_cycles
@@ -47,7 +46,7 @@ class Product:
 def pairs_of(target: Target) -> Dot | None:
     """The machine's products of bf16 pairs; None where it has none."""
     dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
-    return dot if dot is not None and dot.instruction is not None else None
+    return dot if dot is not None and dot.instruction else None
 
 
 def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target) -> tuple[int, ...]:
@@ -106,8 +105,7 @@ def fits(convolution: Convolution, dot: Dot) -> bool:
 
 def pair_seconds(convolution: Convolution, dot: Dot, target: Target) -> float:
     """The time of a convolution by the machine's products of pairs."""
-    assert dot.instruction is not None
-    return dot_seconds(convolution, dot.instruction.name, target)
+    return dot_seconds(convolution, dot.instruction, target)
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
@@ -161,14 +159,14 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
 def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
     """Whether the machine's products of pairs save more than rounding the factors takes."""
     constant = [v in flow.constants for v in node.inputs]
-    few = found.rows < LEAST_ROWS and not constant[found.vector]
-    if few or found.columns < dot.lanes // 2 or found.depth < dot.depth:
+    if found.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
     read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
-    assert dot.instruction is not None
     sums = Sums(found.rows, found.columns, found.terms, found.batch)
-    paired = Sums(found.rows, found.columns, found.terms, found.batch, instruction=dot.instruction.name)
+    paired = Sums(found.rows, found.columns, found.terms, found.batch, instruction=dot.instruction)
     plain, pairs = (seconds(s, best(s, target), target) for s in (sums, paired))
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
     rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
+    if not constant[found.vector]:
+        pairs += copy_cycles(flow.elements(node.inputs[found.vector]), target, Work(shuffles=1)) / target.core.hertz
     return pays(max(plain, read), max(pairs, read / 2) + rounding)

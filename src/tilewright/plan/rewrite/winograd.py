@@ -28,9 +28,9 @@ import numpy as np
 
 from tilewright.expr.dtypes import DType, bf16, f32
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transformed_parts
-from tilewright.plan.dot.instruction import Dot
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
+from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.transfer import memory, read_seconds
 from tilewright.plan.price.transforms import Tiling
@@ -146,7 +146,7 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
 def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) -> float:
     """The time by these tiles: transforms in two kernels of their own, products in one."""
     bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
-    instruction = pairs.instruction.name if tiles.depth > 1 and pairs is not None and pairs.instruction else ""
+    instruction = pairs.instruction if tiles.depth > 1 and pairs is not None else ""
     products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)
     number = sizes.images * rows * columns
     sums = Sums(number, sizes.outputs, sizes.inputs, products, instruction=instruction)

@@ -79,15 +79,18 @@ def settle_edges(
 ) -> None:
     """Tiles over the edge are computed whole, where their operands have something to load there: panels that are
     `packed` do."""
-    found = find_block(s.func, block)
-    loops = loops_around(s.func.body, found)
-    mine = {loop.var.name: loop.var for loop in loops}
+    mine = {loop.var.name: loop.var for loop in loops_around(s.func.body, find_block(s.func, block))}
     for loop in (nest.row, nest.lane):
-        conditions = conjuncts(find_block(s.func, block).where)
         variable = mine.get(loop.name) if loop is not None else None
-        about = [c for c in conditions if variable in variables_of(resolved(found, c) or c)]
-        if about and (loop is nest.row or packed or has_room(contraction, tile)):
-            s.pad(block, variable)
+        if variable is not None and is_bounded(s, block, variable):
+            if loop is nest.row or packed or has_room(contraction, tile):
+                s.pad(block, variable)
+
+
+def is_bounded(s: Schedule, block: str, loop: Var) -> bool:
+    """Whether a condition of the block is about the loop."""
+    found = find_block(s.func, block)
+    return any(loop in variables_of(resolved(found, c) or c) for c in conjuncts(found.where))
 
 
 def has_room(found: Contraction, tile: RegisterTile) -> bool:

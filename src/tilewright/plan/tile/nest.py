@@ -22,8 +22,8 @@ worth is no rate of a core."""
 @dataclass(frozen=True, slots=True)
 class Nest:
     """The loops of a tiled contraction: `outer`, which threads share; over groups of panels, over cache blocks, over
-    blocks of terms (each None where there is but one); over column panels; the innermost around a tile; and over the
-    rows, the vectors and the lanes of a tile."""
+    blocks of terms (each None where there is but one); over column panels; the innermost around a tile; over the rows,
+    the vectors and the lanes of a tile; and over the terms that an instruction takes together."""
 
     outer: Var
     near: Var | None
@@ -34,6 +34,7 @@ class Nest:
     row: Var | None
     vectors: Var
     lane: Var
+    together: Var | None = None
 
 
 def ordered(outer: Mapping[Var, int]) -> list[Var]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind, Store
@@ -16,16 +18,71 @@ STACK_BYTES = 256 * 1024
 """The largest panel that is kept on the stack."""
 
 
-def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int) -> str:
+@dataclass(frozen=True, slots=True)
+class Together:
+    """What an instruction takes: so many terms of an axis, the `summed` of a contraction, as one element of a type, for
+    so many lanes at a time."""
+
+    depth: int
+    dtype: DType
+    lanes: int
+
+
+def pack(
+    s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, together: Together | None = None
+) -> str:
     """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
-    the elements of a panel next to each other."""
+    the elements of a panel next to each other, each with the terms that are taken `together`: these copies are filled
+    by copy_vectors."""
     name: str = s.cache_read(found.block.name, operand.buffer.name)
-    _lay_in_panels(s, name, found, operand, axis, width)
-    if not operand.is_constant:
+    if together is not None and operand.buffer.dtype is not together.dtype:
+        s.widen(name, together.dtype.name)
+    _lay_in_panels(s, name, found, operand, axis, width, together.depth if together is not None else 1)
+    if not operand.is_constant or (together is not None and together.depth > 1):
         return name
     inner = s.get_loops(name)[-1]
     s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
     return name
+
+
+def copy_vectors(s: Schedule, copy: str, together: Together) -> Var:
+    """A panel is copied in vectors, the terms of an instruction interleaved. Returns the loop over the vectors."""
+    *_, column, last = s.get_loops(copy)
+    if together.depth > 1:
+        s.unroll(last)
+        last = column
+    vectors: Var
+    vectors, lane = s.split(last, together.lanes)
+    s.vectorize(lane)
+    return vectors
+
+
+def pack_terms(s: Schedule, found: Contraction, operand: Operand, together: Together) -> str:
+    """A copy of the elements of rows, in their order, with the terms of an instruction next to each other; beyond the
+    last one are zeros."""
+    name: str = s.cache_read(found.block.name, operand.buffer.name)
+    if operand.buffer.dtype is not together.dtype:
+        s.widen(name, together.dtype.name)
+    if together.depth > 1:
+        assert found.summed is not None
+        words = [f"d{n}" for n in range(len(operand.load.indices))]
+        term = words[operand.load.indices.index(found.block.axes[found.summed].var)]
+        layout = [*(w for w in words if w != term), f"{term} // {together.depth}", f"{term} % {together.depth}"]
+        s.transform_layout(name, f"{', '.join(words)} -> {', '.join(layout)}", pad=0)
+    return name
+
+
+def copy_terms(s: Schedule, found: Contraction, copy: str, together: Together) -> None:
+    """What pack_terms made of an operand that a call brings is filled in vectors, by all threads."""
+    loops = s.get_loops(copy)
+    if len(loops) > 2:
+        s.parallel(loops[0])
+    inner = loops[-1]
+    if together.depth > 1:
+        if isinstance(only_store(s, copy), Select):
+            s.partition(loops[-2])
+        inner = s.fuse(loops[-2], inner)
+    s.vectorize(s.split(inner, 2 * together.lanes, tail="mask")[1])
 
 
 def panels_of(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int) -> str:
@@ -37,8 +94,10 @@ def panels_of(s: Schedule, found: Contraction, operand: Operand, axis: int, widt
     return next(b.name for b in blocks(s.func.body) if name in {made.name for made in stored_buffers(b)})
 
 
-def _lay_in_panels(s: Schedule, name: str, found: Contraction, operand: Operand, axis: int, width: int) -> None:
-    """The buffer of this name, which holds an operand, in panels."""
+def _lay_in_panels(
+    s: Schedule, name: str, found: Contraction, operand: Operand, axis: int, width: int, depth: int = 1
+) -> None:
+    """The buffer of this name, which holds an operand, in panels, so many terms of the summed axis together."""
     axes = found.block.axes
     place: dict[Var, str] = {}
     words = []
@@ -47,9 +106,13 @@ def _lay_in_panels(s: Schedule, name: str, found: Contraction, operand: Operand,
         if isinstance(index, Var):
             place[index] = f"d{n}"
     panel = place.pop(axes[axis].var)
-    terms = [place.pop(axes[n].var) for n in found.reduce if axes[n].var in place]
-    rest = [w for w in words if w != panel and w not in terms]
-    layout = ", ".join([*rest, f"{panel} // {width}", *terms, f"{panel} % {width}"])
+    moved = {n: place.pop(axes[n].var) for n in found.reduce if axes[n].var in place}
+    rest = [w for w in words if w != panel and w not in moved.values()]
+    inner = [f"{panel} % {width}"]
+    if depth > 1 and found.summed is not None:
+        inner.append(f"{moved[found.summed]} % {depth}")
+        moved[found.summed] += f" // {depth}"
+    layout = ", ".join([*rest, f"{panel} // {width}", *moved.values(), *inner])
     s.transform_layout(name, f"{', '.join(words)} -> {layout}", pad=0.0)
 
 

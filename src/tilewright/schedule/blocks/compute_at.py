@@ -11,15 +11,14 @@ from collections.abc import Sequence
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.dependences import carried
-from tilewright.analysis.intervals import Range, facts_of
-from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.intervals import Range
 from tilewright.expr.nodes import Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, LoopKind, Stmt, Store, seq
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.compact import touched_box
-from tilewright.schedule.facts.domain import nest_over, own_accesses, single_axis, unclipped, within
+from tilewright.schedule.facts.domain import known_in, nest_over, own_accesses, single_axis
 from tilewright.schedule.facts.elements import unstored
 from tilewright.schedule.facts.place import (
     Memory,
@@ -128,7 +127,7 @@ def _part(function: Function, found: Place, store: Store, box: Sequence[Range], 
     """The values of the block's axes that fill the box."""
     domain = found.domain
     indices = next(a.indices for a in own_accesses(domain) if a.is_store)
-    facts = facts_of(ranges_of(unclipped(found.around_loop())[0]))
+    known = known_in(tuple(found.around_loop()))
     part: dict[Var, Range] = {}
     for index, needed in zip(indices, box, strict=True):
         if not mentions(index, set(domain.box)):
@@ -139,7 +138,7 @@ def _part(function: Function, found: Place, store: Store, box: Sequence[Range], 
             raise refusal(function, what, store, why=why)
         values = Range(simplify(needed.begin - axis[1]), needed.extent)
         whole = domain.box[axis[0]]
-        if within(values, whole, facts) or not within(whole, values, facts):
+        if known.within(values, whole) or not known.within(whole, values):
             part[axis[0]] = values
     return part
 

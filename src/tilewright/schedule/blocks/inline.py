@@ -16,7 +16,7 @@ from functools import lru_cache
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import (
@@ -35,8 +35,9 @@ from tilewright.loops.nodes import (
     View,
 )
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.domain import Domain, domain_of, is_one, is_single, single_axis, values_of, within
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, is_single, single_axis, values_of
 from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.step import Step, refusal
@@ -161,7 +162,7 @@ def _fills(found: Definition) -> bool:
         return False
     for index, extent in zip(found.store.indices, found.buffer.shape, strict=True):
         covered = values_of(index, found.domain)
-        if covered is None or not within(Range(const(0), extent), covered, Facts()):
+        if covered is None or not NOTHING.within(Range(const(0), extent), covered):
             return False
     return True
 

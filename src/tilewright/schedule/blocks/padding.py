@@ -17,15 +17,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses
-from tilewright.analysis.intervals import Ranges, facts_of
-from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, transform
 from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around, map_expressions, path_to, replace, statements
 from tilewright.loops.nodes import (
@@ -45,6 +43,7 @@ from tilewright.loops.nodes import (
     View,
     While,
 )
+from tilewright.schedule.facts.known import Known
 from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.step import Step, refusal
@@ -114,14 +113,13 @@ class _Reader:
     name: str
     element: Mapping[Expr, Polynomial]
     bounds: tuple[Polynomial, ...]
-    ranges: Ranges
-    facts: Facts
+    known: Known
 
     def excludes(self, need: Polynomial) -> bool:
         """Whether it never loads an element for which `need`, over the element's indices, is negative."""
         wanted = joined(substitute(need, self.element))
         spare = [plus(wanted, b, -1) for b in (*self.bounds, {})]
-        return not all(spare) or any(never_negative(s, self.ranges, self.facts) for s in spare)
+        return not all(spare) or any(map(self.known.never_negative, spare))
 
 
 def _require_loops_only(function: Function, block: Block, what: str) -> None:
@@ -141,8 +139,7 @@ class PlaceBeyond:
         self.function = function
         self.block = block
         self.loops = loops_around(function.body, block)
-        self.ranges = ranges_of(self.loops)
-        self.facts = facts_of(self.ranges)
+        self.known = Known(ranges_of(self.loops))
         self.accesses = accesses(function.body)
         own = set(stores)
         found = [a for a in self.accesses if a.is_store and a.statement in own]
@@ -158,15 +155,14 @@ class PlaceBeyond:
             home = homes.get(a.statement)
             if a.buffer is not buffer or a.is_store or (home is not None and _keeps_in_place(home, buffer)):
                 continue
-            ranges = ranges_of(a.loops)
-            facts = facts_of(ranges)
+            known = Known(ranges_of(a.loops))
             element: dict[Expr, Polynomial] = {
-                e: simplified(i, facts) for e, i in zip(self.elements[buffer], a.indices, strict=True)
+                e: polynomial(known.simplified(i)) for e, i in zip(self.elements[buffer], a.indices, strict=True)
             }
-            given = [bound(simplify(c, facts)) for c in _conditions(self.function, home, a.statement)]
+            given = [bound(known.simplified(c)) for c in _conditions(self.function, home, a.statement)]
             bounds = tuple(joined(g) for g in given if g is not None)
             name = f"block {home.name}" if home is not None else "a statement"
-            found[home, a.indices, a.statement] = _Reader(name, element, bounds, ranges, facts)
+            found[home, a.indices, a.statement] = _Reader(name, element, bounds, known)
         return list(found.values())
 
     def depends(self, cond: Expr, loop: Var) -> bool:
@@ -201,15 +197,15 @@ class PlaceBeyond:
 
     def holds_first(self, need: Polynomial, beyond: set[Var]) -> bool:
         """Whether need >= 0 is proved at the first iteration of these loops."""
-        first: dict[Expr, Polynomial] = {v: polynomial(r.begin) for v, r in self.ranges.items() if v in beyond}
-        return never_negative(substitute(need, first), self.ranges, self.facts)
+        first: dict[Expr, Polynomial] = {v: polynomial(r.begin) for v, r in self.known.ranges.items() if v in beyond}
+        return self.known.never_negative(substitute(need, first))
 
     def _leaves(self, store: Access, beyond: set[Var]) -> str | None:
         """Why a store may leave its buffer where the condition does not hold."""
         for index, extent in zip(store.indices, store.buffer.shape, strict=True):
             if variables_of(index) & beyond and not self.is_inside(index, extent):
                 where = f"{store.buffer.name} has {extent} elements there"
-                return f"it would store to {store.buffer.name} at {simplify(index, self.facts)}, and {where}"
+                return f"it would store to {store.buffer.name} at {self.known.simplified(index)}, and {where}"
         return None
 
     def _seen(self, store: Access, need: Polynomial, cond: Expr) -> str | None:
@@ -219,7 +215,7 @@ class PlaceBeyond:
             if isinstance(s, View | CallFunction | Publish) and buffer in _buffers_of(s):
                 return f"{buffer.name} has readers that are not known: a view, a call or the caller"
         outside = _loops_of_life(self.function, buffer)
-        indices = [simplified(i, self.facts) for i in store.indices]
+        indices = [polynomial(self.known.simplified(i)) for i in store.indices]
         of_element = _of_element(need, indices, self.elements[buffer], self.loops[len(outside) :])
         if of_element is None:
             return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
@@ -228,16 +224,10 @@ class PlaceBeyond:
 
     def is_inside(self, index: Expr, extent: Expr) -> bool:
         """Whether an index is proved to be inside by the loops alone."""
-        spare = plus(polynomial(extent), simplified(index, self.facts), -1)
-        return self.is_positive(index) and never_negative(plus(spare, {(): 1}, -1), self.ranges, self.facts)
+        return self.is_positive(index) and self.known.at_least(extent, self.known.simplified(index) + 1)
 
     def is_positive(self, index: Expr) -> bool:
-        return never_negative(simplified(index, self.facts), self.ranges, self.facts)
-
-
-def simplified(index: Expr, facts: Facts) -> Polynomial:
-    """An expression as a polynomial of its simplest terms."""
-    return polynomial(simplify(index, facts))
+        return self.known.never_negative(polynomial(self.known.simplified(index)))
 
 
 def _of_element(

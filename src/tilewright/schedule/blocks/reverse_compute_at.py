@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.intervals import Range, facts_of
+from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import ranges_of, region
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, seq
@@ -25,13 +25,14 @@ from tilewright.schedule.facts.domain import (
     covered,
     exchanged,
     is_single,
+    known_in,
     nest_over,
     own_accesses,
     single_axis,
     touched,
     unclipped,
-    within,
 )
+from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
@@ -142,7 +143,7 @@ def _box_of(access: Access, fixed: Sequence[For]) -> Box:
 
 
 def _holds(outer: Box, inner: Box) -> bool:
-    return all(within(a, b, Facts()) for a, b in zip(inner, outer, strict=True))
+    return all(NOTHING.within(a, b) for a, b in zip(inner, outer, strict=True))
 
 
 def _require_inner_sum(function: Function, found: Place, access: Access, loops: Sequence[For], what: str) -> None:
@@ -188,7 +189,7 @@ def _whole(function: Function, buffer: Buffer, box: Box, loops: Sequence[For], f
 def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
     """What parts cover of which only those run that the conditions let; they must say that a part begins below some
     place, which is then where the whole ends."""
-    begin, moving, facts = Var("begin"), {loop.var for loop in loops}, Facts()
+    begin, moving = Var("begin"), {loop.var for loop in loops}
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
@@ -197,7 +198,7 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
         if parts is None or parts[0] != {(): -1} or mentions(expression(parts[1]), moving):
             return None
         end = simplify(expression(parts[1]))
-        if not within(Range(end, const(0)), total, facts):
+        if not NOTHING.within(Range(end, const(0)), total):
             return None
         total = Range(total.begin, simplify(end - total.begin))
     return total
@@ -218,19 +219,19 @@ def _tile(function: Function, found: Place, complete: Mapping[Buffer, Completed]
                 var, offset = axis
                 part[var] = Range(simplify(box.begin - offset), box.extent)
                 total[var] = Range(simplify(whole.begin - offset), whole.extent)
-    facts = facts_of(ranges_of(unclipped(around)[0]))
+    known = known_in(tuple(around))
     for loop in around:
         if not is_single(loop) and not any(mentions(r.begin, {loop.var}) for r in part.values()):
             why = f"{block.name} would run on the same points in each iteration of {loop.var.name}"
             raise refusal(function, what, loop, why=why, fix=f"take a loop outside {loop.var.name}")
     for var, whole in total.items():
-        if not within(domain.box[var], whole, facts):
+        if not known.within(domain.box[var], whole):
             why = f"{block.name} runs for {var.name} in {domain.box[var]}, the loop completes what it reads in {whole}"
             raise refusal(function, what, found.block, why=why)
     part = {v: r for v, r in part.items() if any(mentions(r.begin, {loop.var}) for loop in around)}
     for access in own_accesses(domain):
         if not access.is_store and access.buffer in complete:
-            _require_complete(function, found, access, complete[access.buffer], {**domain.box, **part}, facts, what)
+            _require_complete(function, found, access, complete[access.buffer], {**domain.box, **part}, known, what)
     return part
 
 
@@ -249,7 +250,7 @@ def _require_complete(
     access: Access,
     done: Completed,
     points: Mapping[Var, Range],
-    facts: Facts,
+    known: Known,
     what: str,
 ) -> None:
     """What the points of one iteration read is complete at its end."""
@@ -259,7 +260,7 @@ def _require_complete(
     ranges = {**points, **ranges_of(unclipped([*domain.reduce, *access.loops])[0])}
     box = region(indices, access.buffer.shape, ranges)
     for read, complete in zip(box.ranges, done.box, strict=True):
-        if not within(read, complete, facts):
+        if not known.within(read, complete):
             name = found.loop.var.name
             why = (
                 f"{found.block.name} reads {access.buffer.name} in {read}, "

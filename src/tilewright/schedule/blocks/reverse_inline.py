@@ -9,11 +9,12 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loads, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, LoopKind, Seq, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.domain import Domain, domain_of, is_one, single_axis, values_of, within
+from tilewright.schedule.facts.domain import Domain, domain_of, is_one, single_axis, values_of
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
@@ -156,5 +157,4 @@ def _same_range(mine: Expr, reading: Domain, theirs: Expr, writing: Domain) -> b
     one, two = values_of(mine, reading), values_of(theirs, writing)
     if one is None or two is None:
         return False
-    facts = Facts()
-    return within(one, two, facts) and within(two, one, facts)
+    return NOTHING.within(one, two) and NOTHING.within(two, one)

@@ -26,12 +26,13 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import maximum, minimum, select
 from tilewright.expr.linear import Polynomial, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import loads, path_to, replace, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.domain import domain_of, is_one, single_axis, values_of
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, perfect_nest, writers_of
@@ -129,7 +130,7 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
 def _may_be_empty(part: Range, extent: Expr) -> bool:
     """Whether part of a dimension may have no elements where the dimension has some."""
     whole = part.begin is const(0) and simplify(part.extent - extent) is const(0)
-    return not whole and not Facts().at_least_zero(polynomial(part.extent - 1))
+    return not whole and not NOTHING.at_least(part.extent, const(1))
 
 
 def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer, what: str) -> Seq:
@@ -187,10 +188,9 @@ def _in_order(function: Function, pieces: Sequence[_Piece], what: str) -> list[_
 
 def _apart(a: _Piece, b: _Piece) -> bool:
     """Whether two boxes are known to share no element."""
-    facts = Facts()
 
     def ends(r: Range, s: Range) -> bool:
-        return facts.at_least_zero(plus(polynomial(s.begin), polynomial(r.begin + r.extent), -1))
+        return NOTHING.at_least(s.begin, r.begin + r.extent)
 
     return any(ends(r, s) or ends(s, r) for r, s in zip(a.box, b.box, strict=True))
 

@@ -50,7 +50,6 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule.buffers.scopes import LOCAL, require_no_prefetch
 from tilewright.schedule.facts.elements import (
-    NOTHING,
     Elements,
     Touch,
     as_condition,
@@ -62,6 +61,7 @@ from tilewright.schedule.facts.elements import (
     united,
     unwritten,
 )
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.facts.predicates import conjunction
 from tilewright.schedule.find import find_block, find_buffer, nested

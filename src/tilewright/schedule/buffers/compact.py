@@ -18,12 +18,13 @@ from tilewright.analysis.regions import cover
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loops_around, map_loads, replace, statements, transform_statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Let, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.facts.domain import is_one, touched, within
+from tilewright.schedule.facts.domain import is_one, touched
 from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory, own_loads, require_plain, without
 from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.legality import access_text
@@ -130,7 +131,7 @@ def _part(found: Range, extent: Expr, moving: set[Var]) -> Range:
         return whole
     if mentions(found.extent, moving):
         return whole
-    return found if mentions(found.begin, moving) or within(found, whole, Facts()) else whole
+    return found if mentions(found.begin, moving) or NOTHING.within(found, whole) else whole
 
 
 def touched_box(loop: For, buffer: Buffer, found: Sequence[Access]) -> Box:

@@ -25,20 +25,20 @@ from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind,
 from tilewright.schedule.buffers.cache import copy_nest, dimension_names, shared_inside
 from tilewright.schedule.buffers.compact import rebased
 from tilewright.schedule.buffers.scopes import LOCAL
-from tilewright.schedule.facts.domain import unclipped
+from tilewright.schedule.facts.domain import known_in, unclipped
 from tilewright.schedule.facts.elements import (
-    NOTHING,
     Elements,
-    Known,
     contains,
     cover_all,
     elements,
+    in_box,
     point,
     tightened,
     touches,
     united,
     unwritten,
 )
+from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.find import find_buffer, find_loop, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
@@ -121,7 +121,7 @@ def _require_plain(function: Function, loop: For, source: Buffer, what: str) -> 
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
-    known, outer = Known(around), frozenset(each.var for each in around)
+    known, outer = known_in(tuple(around)), frozenset(each.var for each in around)
     found = touches(loop.body, source)
     parts = [tightened(elements(t), known, outer) for t in found]
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
@@ -149,7 +149,7 @@ def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     edges: list[Expr] = []
     for d, extent in zip(point(len(source.shape)), source.shape, strict=True):
         edges += [d, simplify(extent - d - 1)]
-    box = known.within(part.box)
+    box = in_box(known, part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
     return Elements(part.box, tuple(kept), part.exact)
 

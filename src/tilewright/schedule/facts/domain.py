@@ -18,11 +18,12 @@ from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, ranges_of, region
 from tilewright.core.walk import substitute
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Min, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.nodes import Const, Expr, Le, Lt, Min, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.predicates import conjunction, conjuncts, resolved
 from tilewright.schedule.find import nested
 from tilewright.schedule.nests import extent_of
@@ -122,8 +123,7 @@ def _box(block: Block, loops: Sequence[For], reduce: tuple[For, ...]) -> Domain 
     for part, told in conditions:
         if told is None:
             return f"its condition {part} cannot be told by its axes"
-    facts = Facts()
-    rest = tuple(told for _, told in conditions if told is not None and not _absorb(told, box, facts))
+    rest = tuple(told for _, told in conditions if told is not None and not _absorb(told, box))
     return Domain(block, box, reduce, rest)
 
 
@@ -216,7 +216,7 @@ def _compared(kind: type[Lt] | type[Le], gap: Polynomial) -> Expr:
     return kind(less, more)
 
 
-def _absorb(cond: Expr, box: dict[Var, Range], facts: Facts) -> bool:
+def _absorb(cond: Expr, box: dict[Var, Range]) -> bool:
     """Whether a condition only says where an axis begins or ends; the box then does, too."""
     if not isinstance(cond, Lt | Le):
         return False
@@ -232,33 +232,15 @@ def _absorb(cond: Expr, box: dict[Var, Range], facts: Facts) -> bool:
     open_end = 1 if isinstance(cond, Lt) else 0
     if parts[0] == {(): -1}:
         end = simplify(expression(parts[1]) + (1 - open_end))
-        if _at_least(begin + extent, end, facts) and _at_least(end, begin, facts):
+        if NOTHING.at_least(begin + extent, end) and NOTHING.at_least(end, begin):
             box[axis] = Range(begin, simplify(end - begin))
             return True
-        return _at_least(end, begin + extent, facts)
+        return NOTHING.at_least(end, begin + extent)
     start = simplify(expression(plus({}, parts[1], -1)) + open_end)
-    if _at_least(start, begin, facts) and _at_least(begin + extent, start, facts):
+    if NOTHING.at_least(start, begin) and NOTHING.at_least(begin + extent, start):
         box[axis] = Range(start, simplify(begin + extent - start))
         return True
-    return _at_least(begin, start, facts)
-
-
-def _at_least(a: Expr, b: Expr, facts: Facts) -> bool:
-    return at_least_zero(plus(polynomial(a), polynomial(b), -1), facts)
-
-
-def at_least_zero(p: Polynomial, facts: Facts) -> bool:
-    """Whether p >= 0 is proved; c*(e // c) counts as at least e - c + 1, so that rounding up covers everything."""
-    if facts.at_least_zero(p):
-        return True
-    made: Polynomial = {}
-    for monomial, c in p.items():
-        match monomial:
-            case (FloorDiv(a, Const(d)),) if d > 0 and c > 0 and c % int(d) == 0:
-                made = plus(made, plus(polynomial(a), {(): int(d) - 1}, -1), c // int(d))
-            case _:
-                made = plus(made, {monomial: c})
-    return made != p and at_least_zero(made, facts)
+    return NOTHING.at_least(begin, start)
 
 
 def single_axis(index: Expr, axes: Collection[Var]) -> tuple[Var, Expr] | None:
@@ -292,10 +274,10 @@ def _touched(indices: tuple[Expr, ...], shape: tuple[Expr, ...], ranges: tuple[t
     return region(indices, shape, dict(ranges))
 
 
-def within(inner: Range, outer: Range, facts: Facts) -> bool:
-    """Whether it is proved that one range lies in the other."""
-    below = _at_least(inner.begin, outer.begin, facts)
-    return below and _at_least(outer.begin + outer.extent, inner.begin + inner.extent, facts)
+@lru_cache(maxsize=1 << 7)
+def known_in(loops: tuple[For, ...]) -> Known:
+    """What is known in loops. Ends that a split clipped count as whole."""
+    return Known(ranges_of(unclipped(loops)[0]))
 
 
 def own_accesses(domain: Domain) -> list[Access]:
@@ -310,7 +292,7 @@ def nest_over(domain: Domain, part: Part, around: Sequence[For]) -> Stmt:
     inside them those of the reduce axes. `around` are the loops that it will stand in. Points of the part that are not
     in the domain are left out by `where`."""
     block = domain.block
-    known = ranges_of(around)
+    known = Known(ranges_of(around))
     axes: list[Axis] = []
     loops: list[For] = []
     conditions: list[Expr] = []
@@ -327,7 +309,7 @@ def nest_over(domain: Domain, part: Part, around: Sequence[For]) -> Stmt:
             axes.append(axis.replace(binding=simplify(found.begin + loop.var)))
             loops.append(loop)
         if axis.var in part:
-            conditions += _edges(axis.var, found, whole, Facts({v: (r.begin, r.last) for v, r in known.items()}))
+            conditions += _edges(axis.var, found, whole, known)
     made = block.replace(axes=tuple(axes), where=conjunction([*conditions, *domain.conditions]))
     return nested([*loops, *(loop.serial() for loop in domain.reduce)], made)
 
@@ -338,12 +320,12 @@ def loop_variable(axis: Axis) -> Var:
     return Var(name[1:] if len(name) > 1 and name[0] == "v" else name)
 
 
-def _edges(axis: Var, found: Range, whole: Range, facts: Facts) -> list[Expr]:
+def _edges(axis: Var, found: Range, whole: Range, known: Known) -> list[Expr]:
     """The conditions that keep an axis inside its domain."""
     conditions: list[Expr] = []
-    if not _at_least(found.begin, whole.begin, facts):
+    if not known.at_least(found.begin, whole.begin):
         conditions.append(Le(whole.begin, axis))
-    if not _at_least(whole.begin + whole.extent, found.begin + found.extent, facts):
+    if not known.at_least(whole.begin + whole.extent, found.begin + found.extent):
         conditions.append(Lt(axis, simplify(whole.begin + whole.extent)))
     return conditions
 

@@ -16,19 +16,19 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.intervals import Range, Ranges, facts_of
-from tilewright.analysis.proofs import never_negative
+from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, cover, ranges_of, region
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr import dtypes
-from tilewright.expr.linear import Monomial, Polynomial, affine_in, expression, plus, polynomial
+from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import Expr, Le, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Block, Buffer, For, If, Let, Seq, Stmt, While
-from tilewright.schedule.facts.domain import covered, exchanged, unclipped
+from tilewright.schedule.facts.domain import covered, exchanged, known_in, unclipped
+from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.predicates import conjuncts
 from tilewright.schedule.nests import extent_of
 
@@ -70,33 +70,9 @@ class Elements:
         return f"[{', '.join(str(r) for r in self.box)}]"
 
 
-class Known:
-    """What is proved while loops around run in their ranges; answers are kept."""
-
-    def __init__(self, loops: Sequence[For] = (), ranges: Ranges | None = None) -> None:
-        self.ranges = ranges if ranges is not None else ranges_of(unclipped(loops)[0])
-        self._facts = facts_of(self.ranges)
-        self._signs: dict[frozenset[tuple[Monomial, int]], bool] = {}
-        self._within: dict[tuple[Range, ...], Known] = {}
-
-    def never_negative(self, p: Polynomial) -> bool:
-        """Whether p >= 0 is proved."""
-        if all(not m for m in p):
-            return p.get((), 0) >= 0
-        key = frozenset(p.items())
-        if key not in self._signs:
-            self._signs[key] = never_negative(p, self.ranges, self._facts)
-        return self._signs[key]
-
-    def within(self, box: tuple[Range, ...]) -> Known:
-        """What is known of the elements of a box, too."""
-        if box not in self._within:
-            self._within[box] = Known(ranges={**self.ranges, **dict(zip(point(len(box)), box, strict=True))})
-        return self._within[box]
-
-
-NOTHING = Known()
-"""What is known of symbols alone."""
+def in_box(known: Known, box: Sequence[Range]) -> Known:
+    """What is known of the elements of a box, too."""
+    return known.where(dict(zip(point(len(box)), box, strict=True)))
 
 
 def touches(root: Stmt, buffer: Buffer) -> list[Touch]:
@@ -224,7 +200,7 @@ def tightened(found: Elements, known: Known, around: frozenset[Var] = frozenset(
     that hold throughout it. Those that would make the size of the box depend on loops `around` stay conditions."""
     box = list(found.box)
     kept = [c for c in found.conditions if not _absorbed(c, box, known, around)]
-    inside = known.within(tuple(box)) if kept else known
+    inside = in_box(known, box) if kept else known
     kept = [c for c in kept if not inside.never_negative(polynomial(c))]
     return Elements(tuple(box), tuple(kept), found.exact)
 
@@ -257,15 +233,9 @@ def contains(whole: Elements, part: Elements, known: Known, shape: Sequence[Expr
     part = tightened(part, known)
     full = [Range(const(0), extent) for extent in shape] or part.box
     for r, s, f in zip(whole.box, part.box, full, strict=True):
-        if not (_within(s, r, known) or _within(f, r, known)):
+        if not (known.within(s, r) or known.within(f, r)):
             return False
     return all(implies(part, cond, known) for cond in whole.conditions)
-
-
-def _within(inner: Range, outer: Range, known: Known) -> bool:
-    before = plus(polynomial(inner.begin), polynomial(outer.begin), -1)
-    after = plus(polynomial(outer.begin + outer.extent), polynomial(inner.begin + inner.extent), -1)
-    return known.never_negative(before) and known.never_negative(after)
 
 
 def implies(part: Elements, cond: Expr, known: Known) -> bool:
@@ -275,7 +245,7 @@ def implies(part: Elements, cond: Expr, known: Known) -> bool:
         known.never_negative(plus(need, polynomial(other), -1)) for other in part.conditions
     ):
         return True
-    return known.within(part.box).never_negative(need)
+    return in_box(known, part.box).never_negative(need)
 
 
 def cover_all(parts: Sequence[Elements], among: Sequence[Elements], known: Known) -> Elements:
@@ -329,12 +299,7 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
     if not written.exact:
         return False
     fixed = [*around, *(s for s in store.path[:shared] if isinstance(s, For))]
-    return contains(written, elements(load, shared), _known_in(tuple(fixed)), load.access.buffer.shape)
-
-
-@lru_cache(maxsize=1 << 7)
-def _known_in(loops: tuple[For, ...]) -> Known:
-    return Known(loops)
+    return contains(written, elements(load, shared), known_in(tuple(fixed)), load.access.buffer.shape)
 
 
 def unstored(root: Stmt, buffer: Buffer, readers: Collection[Stmt] | None = None) -> Stmt | None:

@@ -5,21 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewright.analysis.accesses import mentions
-from tilewright.analysis.intervals import Range
-from tilewright.analysis.proofs import never_negative
+from tilewright.analysis.intervals import Range, Ranges
+from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
 from tilewright.expr.build import minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import bits_of
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import map_expressions, statements
+from tilewright.loops.edit import loops_inside, map_expressions, statements
 from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
-
-Ranges = dict[Var, tuple[Expr, Expr]]
+from tilewright.schedule.facts.known import Known
 
 _CHOOSING = bits_of(Select, Min)
 
@@ -43,18 +42,15 @@ def boundary(loop: For) -> Expr | None:
     """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
     that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
     hold. None where there is no such condition."""
-    inner: Ranges = {}
-    for s in statements(loop.body):
-        if isinstance(s, For):
-            inner[s.var] = (s.begin, simplify(s.end - 1))
+    inner = ranges_of(loops_inside(loop.body))
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
     conds: list[Expr] = []
     for s in statements(loop.body):
         found = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
         conds += [part for cond in found for part in conjuncts(cond)]
-    for ranges in (inner, {v: (last, first) for v, (first, last) in inner.items()}):
+    for most in (False, True):
         for cond in conds:
-            place = _limit(cond, loop.var, ranges)
+            place = _limit(cond, loop.var, inner, most)
             if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
                 continue
             if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
@@ -82,9 +78,9 @@ def resolved(block: Block, cond: Expr | None) -> Expr | None:
     return None if cond is None else substitute(cond, values)
 
 
-def _limit(cond: Expr, var: Var, inner: Ranges) -> Expr | None:
-    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold; the least, where
-    the ranges are turned around."""
+def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
+    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold; with `most`, the
+    least rest, so that it holds for none."""
     if not isinstance(cond, Lt | Le):
         return None
     gap = plus(polynomial(cond.b), polynomial(cond.a), -1)  # the condition is gap > 0, or gap >= 0
@@ -95,55 +91,39 @@ def _limit(cond: Expr, var: Var, inner: Ranges) -> Expr | None:
     step = -factor.get((), 0)
     if any(m for m in factor) or step <= 0:
         return None
-    least = _least(expression(rest), inner)
-    if least is None or mentions(least, {var}):
+    end = _extreme(expression(rest), inner, most)
+    if end is None or mentions(end, {var}):
         return None
-    spare = least - 1 if isinstance(cond, Lt) else least
+    spare = end - 1 if isinstance(cond, Lt) else end
     return simplify(FloorDiv(spare, const(step)) + 1)
 
 
-def _least(e: Expr, inner: Ranges) -> Expr | None:
-    """The least value of a linear expression over the inner loops' ranges."""
+def _extreme(e: Expr, inner: Ranges, most: bool) -> Expr | None:
+    """The least value of a linear expression over the inner loops' ranges; with `most` the greatest."""
     for var in reversed(list(inner)):
         if not mentions(e, {var}):
             continue
         parts = affine_in(polynomial(e), var)
         if parts is None or any(m for m in parts[0]):
             return None
-        low, high = inner[var]
         factor = parts[0].get((), 0)
-        e = simplify(expression(parts[1]) + (high if factor < 0 else low) * factor)
+        e = simplify(expression(parts[1]) + (inner[var].begin if (factor < 0) == most else inner[var].last) * factor)
     return e
-
-
-class _Known:
-    """The ranges of the loops around a place, and what they tell."""
-
-    def __init__(self, ranges: Ranges) -> None:
-        self.ranges = ranges
-        self.facts = Facts(ranges)
-        self.spans = {v: _span(begin, last) for v, (begin, last) in ranges.items()}
-
-    def never_negative(self, p: Polynomial) -> bool:
-        return never_negative(p, self.spans)
-
-    def inside(self, loop: For) -> _Known:
-        return _Known({**self.ranges, loop.var: (loop.begin, simplify(_end(loop) - 1))})
 
 
 def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
     """The statement without the conditions that are decided by the loops around them, and without blocks that run
     nowhere."""
-    return _settled(stmt, _Known(dict(ranges or {})))
+    return _settled(stmt, Known(ranges))
 
 
-def _settled(stmt: Stmt, known: _Known) -> Stmt:
+def _settled(stmt: Stmt, known: Known) -> Stmt:
     match stmt:
         case Seq(body):
             kept = [_settled(s, known) for s in body]
             return stmt if all(a is b for a, b in zip(kept, body, strict=True)) else seq(*kept)
         case For():
-            held = _settled(stmt.body, known.inside(stmt))
+            held = _settled(stmt.body, known.where({stmt.var: _span(stmt.begin, _end(stmt))}))
             if held is stmt.body or (isinstance(held, Seq) and not held.body):
                 return stmt if held is stmt.body else held
             return stmt.replace(body=held)
@@ -155,7 +135,7 @@ def _settled(stmt: Stmt, known: _Known) -> Stmt:
             made = _decided(stmt, known)
             return made if len(parts) == len(told) else made.replace(where=conjunction(parts))
         case If(cond, then, otherwise):
-            decided = simplify(cond, known.facts)
+            decided = known.simplified(cond)
             if isinstance(decided, Const):
                 chosen = then if decided.value else otherwise
                 return _settled(chosen, known) if chosen is not None else Seq(())
@@ -184,23 +164,23 @@ def _keeps_all(block: Block, cond: Expr) -> bool:
     return block.init is None or not mentions(cond, summed_loops(block))
 
 
-def _holds(cond: Expr | None, known: _Known) -> bool:
-    decided = simplify(cond, known.facts) if cond is not None else None
+def _holds(cond: Expr | None, known: Known) -> bool:
+    decided = known.simplified(cond) if cond is not None else None
     if isinstance(decided, Const):
         return bool(decided.value)
     spare = bound(decided)
     return spare is not None and known.never_negative(spare)
 
 
-def _fails(cond: Expr | None, known: _Known) -> bool:
+def _fails(cond: Expr | None, known: Known) -> bool:
     """Whether a condition holds nowhere."""
     spare = bound(cond)
     return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
 
 
 @lru_cache(maxsize=1 << 10)
-def _span(begin: Expr, last: Expr) -> Range:
-    return Range(begin, simplify(last - begin + 1))
+def _span(begin: Expr, end: Expr) -> Range:
+    return Range(begin, simplify(end - begin))
 
 
 def bound(cond: Expr | None) -> Polynomial | None:
@@ -212,7 +192,7 @@ def bound(cond: Expr | None) -> Polynomial | None:
     return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
 
 
-def _decided(block: Block, known: _Known) -> Block:
+def _decided(block: Block, known: Known) -> Block:
     """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
     if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
         return block

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tilewright.analysis.intervals import facts_of
+from tilewright.analysis.regions import ranges_of
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const
-from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
     blocks,
@@ -334,8 +336,8 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
-    around = {o.var: (o.begin, simplify(o.end - 1)) for o in loops_around(function.body, found)}
-    cut = simplify(_clamp(place, found), Facts(around))
+    around = ranges_of(loops_around(function.body, found))
+    cut = simplify(_clamp(place, found), facts_of(around))
     _require_steady_starts(function, found, cut, what)
     first = settle(found.replace(end=cut), around)
     second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"), around)

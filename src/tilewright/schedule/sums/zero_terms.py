@@ -24,18 +24,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tilewright.analysis.proofs import never_negative
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.linear import expression, joined, plus
+from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import replace
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond, simplified
+from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
@@ -158,8 +157,8 @@ def _zero_where(function: Function, place: PlaceBeyond, product: Mul, cond: Expr
         if zeros is None or zeros.buffer in function.params:
             continue
         inside = [b for c in zeros.conditions if (b := bound(resolved(block, c))) is not None]
-        spare = [plus(joined(need), joined(simplified(expression(p), place.facts)), -1) for p in inside]
-        if any(never_negative(s, place.ranges, place.facts) for s in spare):
+        spare = [plus(joined(need), joined(polynomial(place.known.simplified(expression(p)))), -1) for p in inside]
+        if any(map(place.known.never_negative, spare)):
             zero.append(zeros.buffer.name)
     if len(zero) == 2 or (zero and not is_float):
         return " and ".join(zero)
