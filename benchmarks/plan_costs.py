@@ -1,11 +1,12 @@
 """The planner's prices against the clock: every distinct kernel of nine networks, alone and warm, on one core.
 
     python -m benchmarks.plan_costs [--only REGEX] [--quick] [--json] [--kernels N] [--rates FILE]
-                                    [--write PAGE]
+                                    [--unknown] [--write PAGE]
 
-Prices are those of a compilation on this machine; `--calibrate` has its rates measured first, `--rates` puts some in by
-hand (`benchmarks.machines`). What counts is that the order is right: a plan is chosen by comparing prices. The rank
-correlation (Spearman's) says how far the order by price is that by time, 1 being the same.
+Prices are those of a compilation on this machine; `--rates` puts some rates in by hand, `--unknown` forgets what is
+known of its family, so that all is measured (`benchmarks.machines`). What counts is that the order is right: a plan is
+chosen by comparing prices. The rank correlation (Spearman's) says how far the order by price is that by time, 1 being
+the same.
 """
 
 from __future__ import annotations

@@ -17,17 +17,17 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
-from tilewright.target import native
+from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
 TOLERANCE = {dtypes.f64: 1e-11, dtypes.f32: 2e-5, dtypes.f16: 4e-3, dtypes.bf16: 3e-2}
 """How far results may lie apart, relative to the largest of them: sums are added up in another order."""
 
 
-def stages_of(module: Module) -> Record[Module]:
+def stages_of(module: Module, target: Target | None = None) -> Record[Module]:
     """Each pass of the compiler over a module, verified after each."""
     record: Record[Module] = Record()
-    run_passes(module, pipeline(native()), level=GRAPH, record=record, verify=True)
+    run_passes(module, pipeline(target or native()), level=GRAPH, record=record, verify=True)
     return record
 
 

@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from tilewright.expr import dtypes
-from tilewright.plan.price.contraction import Sums, best, byte_cycles, cycles, seconds, term_cycles, tiles, wait_cycles
+from tilewright.plan.price.contraction import Sums, best, cycles, seconds, term_cycles, tiles
+from tilewright.plan.price.transfer import (
+    KEPT,
+    byte_cycles,
+    fits,
+    kept,
+    memory,
+    read_seconds,
+    reread_seconds,
+    rewrite_seconds,
+    wait_cycles,
+)
 from tilewright.plan.tile.registers import RegisterTile
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
@@ -85,3 +98,25 @@ def test_tiles_can_be_restricted() -> None:
     assert max(t.vectors for t in tiles(sums, WIDE)) == 3  # 40 columns are three vectors
     assert all(t.rows * t.vectors <= 8 for t in tiles(sums, WIDE, registers=8))
     assert Sums(8, 8, 8, bits=64).lanes(WIDE) == WIDE.lanes(dtypes.f64)
+
+
+def test_less_of_a_working_set_is_found_again_the_nearer_it_is_to_a_caches_size() -> None:
+    """No step anywhere: a byte more never makes a factor."""
+    last = WIDE.caches[-1]
+    sizes = [last.bytes * n / 64 for n in range(97)]
+    shares = [kept(size, last) for size in sizes]
+    assert shares[:33] == [1.0] * 33 and shares[64:] == [0.0] * 33
+    assert all(0 <= a - b < 0.04 for a, b in itertools.pairwise(shares))
+    assert kept(KEPT * last.bytes, last) == 0.5 and kept(last.bytes / 4, last, cores=4) == 0.0
+    for again in (reread_seconds, rewrite_seconds):
+        taken = [again(1e6, size, WIDE) for size in sizes]
+        assert all(a * 0.999 < b < 1.15 * a for a, b in itertools.pairwise(taken[24:]))
+    assert reread_seconds(1e6, 2 * last.bytes, WIDE) == pytest.approx(read_seconds(1e6, memory(WIDE), WIDE))
+    assert reread_seconds(1e6, WIDE.caches[1].bytes / 2, WIDE) == pytest.approx(read_seconds(1e6, 2, WIDE))
+
+
+def test_the_level_that_keeps_most_of_a_set() -> None:
+    first, second, last = WIDE.caches
+    assert [fits(size, WIDE) for size in (first.bytes // 2, first.bytes // 2 + 1)] == [1, 2]
+    assert [fits(size, WIDE) for size in (second.bytes * 3 // 4, second.bytes * 3 // 4 + 1)] == [2, 3]
+    assert [fits(last.bytes / last.shared * part, WIDE) for part in (0.75, 0.76)] == [3, 4]

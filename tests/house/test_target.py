@@ -792,7 +792,7 @@ vectors    32 registers of 128 bits
 has        fma, f16 conversion, i8 dot
 cores      4 (4 hardware threads)
 peak       48 GFLOP/s f32, 24 f64 a core
-L1         64 KiB, 4 ways of 64-byte lines, shared by 1: 72 GB/s a core
+L1         64 KiB, 4 ways of 64-byte lines, shared by 1: 81.6 GB/s a core
 L2         512 KiB, 8 ways of 64-byte lines, shared by 1: 72 GB/s a core
 L3         8192 KiB, 16 ways of 64-byte lines, shared by 4: 30 GB/s a core
 memory     16 GB/s a core, 32 GB/s all cores
@@ -821,11 +821,11 @@ dots.aarch64.dotprod.dot_i8    0.5  cycles  estimate
 dots.aarch64.dotprod.dot_u8    0.5  cycles  estimate
 dots.aarch64.neon.fma_f32      0.5  cycles  estimate
 dots.aarch64.neon.fma_f64      0.5  cycles  estimate
-cache_gbs.1                     72  GB/s    estimate
+cache_gbs.1                   81.6  GB/s    estimate
 cache_gbs.2                     72  GB/s    estimate
 cache_gbs.3                     30  GB/s    estimate
-store_gbs.1                     36  GB/s    estimate
-store_gbs.2                     36  GB/s    estimate
+store_gbs.1                   40.8  GB/s    estimate
+store_gbs.2                   40.8  GB/s    estimate
 store_gbs.3                     24  GB/s    estimate
 memory_gbs                      16  GB/s    estimate
 memory_store_gbs                 8  GB/s    estimate

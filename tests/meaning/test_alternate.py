@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -12,8 +14,8 @@ from tilewright.graph.parse import parse_module
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
-from tilewright.lower.kernels import alternate
 from tilewright.report.errors import InternalError
+from tilewright.target import Target, native
 
 LAST = """
 func last[n, turn](x: i64[n, 1], y: i64[1]):
@@ -67,24 +69,27 @@ def inputs(steps: int) -> list[np.ndarray]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in ((steps, 1, 1024), (1, 256))]
 
 
-def test_steps_alternate_where_weights_do_not_stay_in_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alternate, "SHARE", 0.1)
-    text = str(stages_of(model()).after("alternate").program)
+def with_second_cache(size: int) -> Target:
+    """This machine with a second cache of so many bytes; the weights are 1 MiB."""
+    first, second, *others = native().caches
+    return dataclasses.replace(native(), caches=(first, dataclasses.replace(second, bytes=size), *others))
+
+
+def test_steps_alternate_where_weights_do_not_stay_in_cache() -> None:
+    text = str(stages_of(model(), with_second_cache(1 << 20)).after("alternate").program)
     assert "call contract_add.turning[step%2](" in text
     assert "func contract_add.turning[turn](" in text
     assert " backward turn == 1:" in text
 
 
-def test_weights_that_stay_in_cache_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(alternate, "SHARE", 100.0)
-    record = stages_of(model())
+def test_weights_that_stay_in_cache_are_left_alone() -> None:
+    record = stages_of(model(), with_second_cache(2 << 20))
     assert record.after("alternate").program is record.after("bufferize").program
 
 
-def test_no_result_depends_on_the_direction(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = compile_module(model())
-    monkeypatch.setattr(alternate, "SHARE", 0.1)
+def test_no_result_depends_on_the_direction() -> None:
+    plain = compile_module(model(), with_second_cache(2 << 20))
     for threads in (1, 2, 3):
-        turning = compile_module(model(), threads=threads)
+        turning = compile_module(model(), with_second_cache(1 << 20), threads=threads)
         for steps in (0, 1, 5):
             close(turning(*inputs(steps)), plain(*inputs(steps)), "turning", 0.0)

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from moved_lanes import assert_moved
 from test_masks import Page
 
 import tilewright as tw
 from tilewright.expr.dtypes import DTYPES
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.parse import parse
+from tilewright.target import native
 
 Array = np.ndarray[Any, Any]
 
@@ -66,6 +68,7 @@ def compiled(text: str, x: Array, y: Array) -> tuple[Array, Array, str]:
     function = parse(text)
     wanted = y.copy()
     evaluate(function, {"x": x, "y": wanted})
+    assert_moved(function, native(), [x], [y.copy()], [wanted])
     kernel = tw.build(function)
     found = Page().last(y)
     kernel(Page().last(x), found)

@@ -8,10 +8,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from moved_lanes import assert_moved
 
 import tilewright as tw
-from tilewright.codegen.known_lanes import known_lanes, repeated
 from tilewright.expr.nodes import Broadcast, FloorDiv, Mod, Ramp, Var, const
+from tilewright.loops.known_lanes import known_lanes, repeated
+from tilewright.target import Target
 
 LANES = np.arange(16)
 
@@ -96,6 +98,7 @@ func lanes(x: f32[{rows}, 64], y: f32[{rows}, 16], z: f32[{rows}, 16], m: f32[{r
     x = np.random.default_rng(0).standard_normal((rows, 64), np.float32)
     y, z, m = np.zeros((3, rows, 16), np.float32)
     tw.build(func, target=target)(x, y, z, m)
+    assert_moved(func, Target.parse(target), [x], [np.zeros_like(y) for _ in range(3)], [y, z, m])
     wanted = x[:, PLACES[place](LANES)]
     np.testing.assert_array_equal(y, wanted)
     np.testing.assert_array_equal(z, 2 * wanted)

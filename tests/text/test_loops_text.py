@@ -11,7 +11,7 @@ from tilewright.expr import dtypes, nodes
 from tilewright.expr.build import less, minimum, select
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.intrinsics import INTRINSICS
-from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Var, call, const
+from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Not, Ramp, Shuffle, Var, call, const
 from tilewright.expr.parse import parse as parse_expression
 from tilewright.expr.text import show as show_expression
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Seq, Store
@@ -48,6 +48,10 @@ PRINTED = [
     (minimum(N, 8) - 1, "min(n, 8) - 1"),
     (Ramp(I * 2, const(3), 8), "ramp(i*2, 3, 8)"),
     (nodes.Add(Broadcast(X, 4), Broadcast(const(0.5, dtypes.f32), 4)), "broadcast(x, 4) + broadcast(0.5, 4)"),
+    (
+        Shuffle(Ramp(I, const(3), 2), Broadcast(N, 2), (0, 2, 1, 3)),
+        "shuffle(ramp(i, 3, 2), broadcast(n, 2), 0, 2, 1, 3)",
+    ),
 ]
 
 

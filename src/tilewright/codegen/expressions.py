@@ -29,6 +29,7 @@ from tilewright.expr.nodes import (
     Or,
     Ramp,
     Select,
+    Shuffle,
     Var,
 )
 from tilewright.expr.variables import bits_of, variables_of
@@ -136,6 +137,8 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
                 return self.function(node)
             case Broadcast(a, n):
                 return self.splat(self.value(a), element_type(a.dtype), n)
+            case Shuffle(a, b, picked):
+                return self._shuffle(a, b, picked)
             case Instruct():
                 return self.instruct(node)
             case Ramp(base, stride, n):
@@ -143,6 +146,13 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
             case Var(name, _, _):
                 raise InternalError(f"the variable {name} has no value here")
         raise InternalError(f"no instruction for {type(node).__name__}")
+
+    def _shuffle(self, a: Expr, b: Expr, picked: tuple[int, ...]) -> str:
+        vector, places = value_type(a.dtype, a.lanes), ", ".join(f"i32 {n}" for n in picked)
+        second = "poison" if a is b and max(picked) < a.lanes else self.value(b)
+        return self.fresh(
+            f"shufflevector {vector} {self.value(a)}, {vector} {second}, <{len(picked)} x i32> <{places}>"
+        )
 
     def _ramp(self, base: Expr, stride: Expr, lanes: int) -> str:
         element = element_type(base.dtype)

@@ -7,95 +7,22 @@ whole, too, so that they stay registers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 
-from tilewright.codegen.known_lanes import known_sum, repeated
 from tilewright.codegen.masked import Masked
 from tilewright.codegen.types import element_type, memory_type, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Add, Broadcast, Const, Expr, Ramp, Sub, const
-from tilewright.loops.nodes import Buffer, Load
+from tilewright.expr.nodes import Const, Expr
+from tilewright.loops.address import Address, address, every_second, is_inside, is_number, is_one, steps_of
+from tilewright.loops.nodes import Buffer
 from tilewright.types.scopes import Scope
 
 Source = tuple[str, int, int]
 """The elements from the second number to the third of the buffer at a pointer."""
 
-FURTHEST_SHUFFLED = 4
-"""Lanes of a register so many elements apart at most, or in so many vectors, are shuffled out of them: a shuffle for
-each."""
-
 ANYWHERE = 1 << 62
 """More elements than any buffer has."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The flat index of an access: a scalar base + offset; or lanes at base + offset + n*stride, or as far from
-    base + offset as `at` says for each, 0 for the first; or a vector `index` of any indices. Accesses that are a
-    constant number of elements apart have one base."""
-
-    base: Expr
-    offset: int
-    stride: Expr | None
-    index: tuple[tuple[Expr, Expr], ...] = ()
-    lanes: int = 1
-    at: tuple[int, ...] = ()
-
-
-def strides(shape: tuple[Expr, ...]) -> list[Expr]:
-    """The row-major strides of a shape, in elements."""
-    result: list[Expr] = [const(1)]
-    for extent in reversed(shape[1:]):
-        result.append(extent * result[-1])
-    return list(reversed(result[: len(shape)]))
-
-
-@lru_cache(maxsize=1 << 12)
-def address(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Address:
-    """The address of `indices` in a row-major array of this shape."""
-    lanes = max((i.lanes for i in indices), default=1)
-    terms = list(zip(indices, strides(shape), strict=True))
-    base: Expr = const(0)
-    step: Expr = const(0)
-    general: list[tuple[Expr, Expr]] = []
-    for index, stride in terms:
-        match index:
-            case Ramp(first, each, _):
-                base, step = base + first * stride, step + each * stride
-            case Broadcast(a, _):
-                base = base + a * stride
-            case _ if index.lanes == 1:
-                base = base + index * stride
-            case _:
-                general.append((index, stride))
-    known = known_sum(general, step, lanes) if general else None
-    rest, offset = _without_constant(base if known is None else base + known[0], DEEPEST_SUM)
-    if known is not None:
-        start = known[1][0]
-        return Address(rest, offset + start, None, (), lanes, tuple(n - start for n in known[1]))
-    if general:
-        return Address(rest, offset, step, tuple(general), lanes)
-    return Address(rest, offset, step if lanes > 1 else None, (), lanes)
-
-
-DEEPEST_SUM = 32
-"""How deep a sum is searched for constants."""
-
-
-def _without_constant(e: Expr, depth: int) -> tuple[Expr, int]:
-    """(rest, number) with e = rest + number."""
-    if type(e) is Const:
-        return const(0), int(e.value)
-    if not (type(e) is Add or type(e) is Sub) or depth == 0:
-        return e, 0
-    a, first = _without_constant(e.a, depth - 1)
-    b, second = _without_constant(e.b, depth - 1)
-    if not first and not second:
-        return e, 0
-    rest, number = (a + b, first + second) if isinstance(e, Add) else (a - b, first - second)
-    return rest, int(const(number).value)
 
 
 class Memory(Masked):
@@ -182,24 +109,16 @@ class Memory(Masked):
     def load(self, buffer: Buffer, place: Address) -> str:
         """The element, or the lanes, at an address whose parts have been computed."""
         dtype, lanes = buffer.dtype, place.lanes
-        if self.mask is not None and not _is_one(place) and not _is_inside(buffer, place):
+        if self.mask is not None and not is_one(place) and not is_inside(buffer, place):
             return self._from_memory(self._load_lanes(buffer, place), dtype, lanes)
-        if self.mask is not None and dtype.is_int and lanes > 1 and _is(place.stride, 1) and not place.index:
+        if self.mask is not None and dtype.is_int and lanes > 1 and is_number(place.stride, 1) and not place.index:
             return self.fresh(f"freeze {vector_of(memory_type(dtype), lanes)} {self._whole(buffer, place)}")
-        across = _across(buffer, place)
-        if across:
-            return self._from_memory(self._shuffled_out(buffer, place, across), dtype, lanes)
-        places = repeated(place.at)
-        if places:
-            return self._from_memory(self._repeated(buffer, place, places), dtype, lanes)
-        if not place.index and (lanes == 1 or _is(place.stride, 1)):
+        if not place.index and (lanes == 1 or is_number(place.stride, 1)):
             return self._from_memory(self._whole(buffer, place), dtype, lanes)
-        if not place.index and _is(place.stride, 0):
+        if not place.index and is_number(place.stride, 0):
             at = self.pointer(buffer, place)
             one = self._from_memory(self.fresh(f"load {memory_type(dtype)}, ptr {at}, align {dtype.bytes}"), dtype, 1)
             return self.splat(one, element_type(dtype), lanes)
-        if not place.index and _is(place.stride, 2):
-            return self._from_memory(self._every_second(buffer, place), dtype, lanes)
         memory = vector_of(memory_type(dtype), lanes)
         vector = "poison"
         for lane, at in enumerate(self._lane_pointers(buffer, place)):
@@ -208,43 +127,17 @@ class Memory(Masked):
         return self._from_memory(vector, dtype, lanes)
 
     def _every_second(self, buffer: Buffer, place: Address) -> str:
-        """Lanes two elements apart: the two contiguous vectors that span them, and no element beyond, shuffled. Under a
-        mask only the elements are read whose lane holds."""
+        """Lanes two elements apart under a mask: the two contiguous vectors that span them, shuffled. Only the elements
+        are read whose lane holds."""
         lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
-        second = replace(place, offset=place.offset + lanes - 1)
-        places = [2 * n if 2 * n < lanes else 2 * n + 1 for n in range(lanes)]
+        places = every_second(lanes)
         halves = []
-        for number, at in enumerate((place, second)):
-            if self.mask is None:
-                halves.append(self._whole(buffer, at))
-                continue
-            begin = number * lanes
+        for begin, at in ((0, place), (lanes, replace(place, offset=place.offset + lanes - 1))):
             wanted = {p - begin: n for n, p in enumerate(places) if begin <= p < begin + lanes}
             held = self.moved([wanted.get(n) for n in range(lanes)])
             halves.append(self.load_contiguous(buffer.dtype, lanes, self.pointer(buffer, at), held))
         mask = ", ".join(f"i32 {n}" for n in places)
         return self.fresh(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{lanes} x i32> <{mask}>")
-
-    def _shuffled_out(self, buffer: Buffer, place: Address, across: tuple[int, ...]) -> str:
-        """Lanes of a register, at these elements, that lie across the vectors that were written whole, shuffled out of
-        these: read as they lie, they would have to go through memory."""
-        lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
-        result, known = "poison", set[int]()
-        for number in sorted({p // lanes for p in across}):
-            vector = self._whole(buffer, _vector(number, lanes))
-            picked = [n if p // lanes in known else p % lanes + lanes for n, p in enumerate(across)]
-            mask = ", ".join(f"i32 {n}" for n in picked)
-            result = self.fresh(f"shufflevector {memory} {result}, {memory} {vector}, <{lanes} x i32> <{mask}>")
-            known.add(number)
-        return result
-
-    def _repeated(self, buffer: Buffer, place: Address, places: tuple[int, ...]) -> str:
-        """Lanes that hold these of a few neighbours, again and again."""
-        count = max(places) + 1
-        part = self._whole(buffer, Address(place.base, place.offset, const(1), (), count))
-        memory = vector_of(memory_type(buffer.dtype), count)
-        mask = ", ".join(f"i32 {n}" for n in places)
-        return self.fresh(f"shufflevector {memory} {part}, {memory} poison, <{place.lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
         """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
@@ -254,13 +147,13 @@ class Memory(Masked):
             value = self.fresh(f"zext {value_type(dtype, lanes)} {value} to {vector_of('i8', lanes)}")
         memory = vector_of(memory_type(dtype), lanes)
         if self.mask is not None:
-            if buffer.scope is not Scope.REGISTER or not _is(place.stride, 1) or not _is_inside(buffer, place):
+            if buffer.scope is not Scope.REGISTER or not is_number(place.stride, 1) or not is_inside(buffer, place):
                 self._store_lanes(buffer, place, value)
                 return
             if not whole:
                 call, other = self.loaded_over(value), self._whole(buffer, place)
                 value = self.fresh(f"{call}{other})") if call else self.blend(dtype, lanes, value, other)
-        if not place.index and (lanes == 1 or _is(place.stride, 1)):
+        if not place.index and (lanes == 1 or is_number(place.stride, 1)):
             at = self.pointer(buffer, place)
             self.lines.append(f"  store {memory} {value}, ptr {at}, align {dtype.bytes}")
             return
@@ -281,15 +174,15 @@ class Memory(Masked):
 
     def _load_lanes(self, buffer: Buffer, place: Address) -> str:
         """The lanes that hold, in the buffer's own type."""
-        if self.copying and not place.index and _is(place.stride, 2):
+        if self.copying and not place.index and is_number(place.stride, 2):
             return self._every_second(buffer, place)
-        if place.index or not _is(place.stride, 1):
+        if place.index or not is_number(place.stride, 1):
             return self.gather(buffer.dtype, place.lanes, self._pointers(buffer, place))
         return self.load_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place))
 
     def _store_lanes(self, buffer: Buffer, place: Address, value: str) -> None:
         """Writes the lanes that hold."""
-        if place.index or not _is(place.stride, 1):
+        if place.index or not is_number(place.stride, 1):
             self.scatter(buffer.dtype, place.lanes, self._pointers(buffer, place), value)
         else:
             self.store_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place), value)
@@ -317,7 +210,7 @@ class Memory(Masked):
     def _lane_pointers(self, buffer: Buffer, place: Address) -> list[str]:
         """The address of each lane, as scalars."""
         element, first = memory_type(buffer.dtype), self.pointer(buffer, place)
-        result, steps = [], _steps(place)
+        result, steps = [], steps_of(place)
         for lane in range(place.lanes):
             at = first
             if steps:
@@ -332,54 +225,3 @@ class Memory(Masked):
                 at = self.fresh(f"getelementptr {element}, ptr {at}, i64 {scaled}")
             result.append(at)
         return result
-
-
-def reads_one(load: Load) -> bool:
-    """Whether a load reads a single element, in however many lanes."""
-    return _is_one(address(load.buffer.shape, load.indices))
-
-
-def _is_one(place: Address) -> bool:
-    return place.lanes == 1 or (not place.index and _is(place.stride, 0))
-
-
-def _is_inside(buffer: Buffer, place: Address) -> bool:
-    """Whether all lanes are certainly inside the buffer: everything about it is constant."""
-    size = 1
-    for extent in buffer.shape:
-        if not isinstance(extent, Const):
-            return False
-        size *= int(extent.value)
-    steps = _steps(place)
-    if place.index or not isinstance(place.base, Const) or not steps:
-        return False
-    return place.offset + min(steps) >= 0 and place.offset + max(steps) < size
-
-
-def _across(buffer: Buffer, place: Address) -> tuple[int, ...]:
-    """The elements of an access to a register whose lanes lie in several vectors of as many lanes, counted from its
-    start, few and all of them inside, or in another order in one; nothing for any other access."""
-    lanes, found = place.lanes, tuple(place.offset + n for n in _steps(place))
-    if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const) or place.index or lanes == 1:
-        return ()
-    if not found or found[0] == found[-1] or (_is(place.stride, 1) and place.offset % lanes == 0):
-        return ()
-    vectors = {n // lanes for n in found}
-    inside = all(_is_inside(buffer, _vector(n, lanes)) for n in (min(vectors), max(vectors)))
-    return found if inside and len(vectors) <= FURTHEST_SHUFFLED + 1 else ()
-
-
-def _steps(place: Address) -> tuple[int, ...]:
-    """How far each lane is from the first; nothing where that is not known."""
-    if isinstance(place.stride, Const):
-        return tuple(int(place.stride.value) * n for n in range(place.lanes))
-    return place.at
-
-
-def _vector(number: int, lanes: int) -> Address:
-    """A vector of a buffer, counted from its start."""
-    return Address(const(0), number * lanes, const(1), (), lanes)
-
-
-def _is(e: Expr | None, number: int) -> bool:
-    return isinstance(e, Const) and e.value == number

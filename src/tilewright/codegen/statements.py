@@ -7,9 +7,8 @@ from itertools import count
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
 from tilewright.codegen.emitter import OpenLoop
+from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.idle_loops import acts
-from tilewright.codegen.interleaved import Interleaved, runs, stored_together
-from tilewright.codegen.memory import reads_one
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
 from tilewright.codegen.pool import DECLARE_PARALLEL
 from tilewright.codegen.profile import BEGIN, END
@@ -20,6 +19,7 @@ from tilewright.expr import dtypes
 from tilewright.expr.build import cast, select
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.overflow import fits
+from tilewright.loops.address import reads_one
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -53,7 +53,7 @@ INSTANT = (Let, Seq, Alloc, View, CallFunction)
 """Statements that take no time themselves, as far as a profile goes."""
 
 
-class Statements(Interleaved):
+class Statements(Expressions):
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py)."""
@@ -96,8 +96,8 @@ class Statements(Interleaved):
             case Seq(body):
                 self.whole |= written_whole(body)
                 self.scopes.append({})
-                for run in runs(body):
-                    self._run(run)
+                for part in body:
+                    self.statement(part)
                 self.scopes.pop()
             case For():
                 call = forked_call(stmt)
@@ -128,18 +128,6 @@ class Statements(Interleaved):
                 self._view(buffer, source, offset)
             case _:
                 raise InternalError(f"code generation does not know the statement {type(stmt).__name__}")
-
-    def _run(self, run: tuple[Stmt, ...]) -> None:
-        """Emits neighbouring stores, or one statement of another kind."""
-        self.load_together(run)
-        n = 0
-        while n < len(run):
-            together = stored_together(run[n:]) if self.mask is None else None
-            if together is None:
-                self.statement(run[n])
-            else:
-                self.store_together(together)
-            n += 1 if together is None else len(together)
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
         place, needed = self.prepare(buffer.shape, indices)

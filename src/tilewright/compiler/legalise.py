@@ -13,6 +13,7 @@ from tilewright.lower.loops.flatten_buffers import flatten_buffers
 from tilewright.lower.loops.full_masks import full_masks
 from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 from tilewright.lower.loops.lower_blocks import lower_blocks
+from tilewright.lower.loops.move_lanes import move_lanes
 from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.promote_halves import promote_halves
 from tilewright.lower.loops.select_instructions import select_instructions
@@ -48,6 +49,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         on_functions("vectorize", lambda f: vectorize(f, target.vector_registers), LOOPS),
         on_functions("full-masks", full_masks, LOOPS, since=2),
         on_functions("unroll", unroll, LOOPS),
+        on_functions("move-lanes", lambda f: move_lanes(f, target), LOOPS, since=2),
     ]
     return switches.choose(passes)
 

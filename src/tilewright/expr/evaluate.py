@@ -29,6 +29,7 @@ from tilewright.expr.nodes import (
     Or,
     Ramp,
     Select,
+    Shuffle,
     Var,
 )
 from tilewright.report.errors import InternalError
@@ -76,6 +77,8 @@ def _value(node: Expr, values: dict[Expr, Any], symbols: Mapping[Var, Any], load
             return values[base] + np.arange(count) * values[stride]
         case Broadcast(a, count):
             return np.repeat(np.asarray(values[a], a.dtype.numpy), count)
+        case Shuffle(a, b, picked):
+            return np.concatenate([values[a], values[b]])[list(picked)]
     if loads is None:
         raise InternalError(f"{type(node).__name__} is no expression that this evaluator knows")
     return loads(node, tuple(values[c] for c in node.children() if isinstance(c, Expr)))

@@ -351,6 +351,18 @@ class Broadcast(Expr):
         self._typed(self.a.dtype, self.count)
 
 
+class Shuffle(Expr):
+    """The lanes of these numbers of two vectors of as many lanes each, which are counted through: those of `a`, then
+    those of `b`."""
+
+    a: Expr
+    b: Expr
+    picked: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self._typed(self.a.dtype, len(self.picked))
+
+
 def const(value: Number, dtype: DType = dtypes.index) -> Const:
     """The constant `value`, rounded to a float type, or wrapped to an integer of up to 32 bits or without a sign.
 

@@ -18,7 +18,7 @@ from tilewright.expr import dtypes, meaning, nodes
 from tilewright.expr.dtypes import DTYPES, DType
 from tilewright.expr.intrinsics import INTRINSICS
 from tilewright.expr.linear import plus, polynomial
-from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, const
+from tilewright.expr.nodes import Broadcast, Call, Cast, Const, Expr, Not, Ramp, Select, Shuffle, const
 from tilewright.expr.text import COMPARE, INFIX, NEGATE, NOT, PREFIX, WORDS
 from tilewright.expr.tokens import Token, Tokens
 from tilewright.report.errors import UserError
@@ -59,6 +59,9 @@ class Pending:
 
     items: tuple[Literal | Operation, ...]
 
+
+MOST_LANES = 4096
+"""The most lanes of a vector that text may ask for."""
 
 Operand = Expr | Pending
 
@@ -332,6 +335,8 @@ class ExprParser:
             return self._conversion(token, DTYPES[name])
         if name in ("ramp", "broadcast"):
             return self._vector(token)
+        if name == "shuffle":
+            return self._shuffle(token)
         args: list[Operand] = []
         while not self.tokens.at(")"):
             args.append(self.operand(0))
@@ -350,7 +355,7 @@ class ExprParser:
         if other is not None:
             return other
         if fn is None:
-            known = [*_functions, *INTRINSICS, *DTYPES, "select", "ramp", "broadcast"]
+            known = [*_functions, *INTRINSICS, *DTYPES, "select", "ramp", "broadcast", "shuffle"]
             raise self.unknown(token, "function", known)
         self._check_count(token, args, fn.arity)
         return self.combine(token, lambda *values: Call(fn, values), args, fn.result != "same")
@@ -370,6 +375,19 @@ class ExprParser:
         self.tokens.expect(")", "close the bracket")
         return value
 
+    def _shuffle(self, token: Token) -> Operand:
+        """shuffle(a, b, lane, lane, …)"""
+        args = [self.operand(0)]
+        self.tokens.expect(",", "write shuffle(a, b, lane, …)")
+        args.append(self.operand(0))
+        picked: list[int] = []
+        while self.tokens.accept(","):
+            picked.append(self.tokens.integer("the number of a lane"))
+            if len(picked) > MOST_LANES:
+                raise self.tokens.error(f"a vector of {len(picked)} lanes", token, fix=f"write 1 to {MOST_LANES} lanes")
+        self.tokens.expect(")", "separate arguments with commas, and close the bracket")
+        return self.combine(token, lambda a, b: Shuffle(a, b, tuple(picked)), args)
+
     def _vector(self, token: Token) -> Operand:
         """ramp(base, stride, lanes) or broadcast(value, lanes)."""
         args = [self.operand(0)]
@@ -378,8 +396,8 @@ class ExprParser:
             args.append(self.operand(0))
             self.tokens.expect(",", "write ramp(base, stride, lanes)")
         count = self.tokens.integer("a number of lanes")
-        if not 1 <= count <= 4096:
-            raise self.tokens.error(f"a vector of {count} lanes", token, fix="write 1 to 4096 lanes")
+        if not 1 <= count <= MOST_LANES:
+            raise self.tokens.error(f"a vector of {count} lanes", token, fix=f"write 1 to {MOST_LANES} lanes")
         self.tokens.expect(")", "close the bracket")
         build: Build = Ramp if token.text == "ramp" else Broadcast
         return self.combine(token, lambda *values: build(*values, count), args)

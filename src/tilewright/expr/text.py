@@ -21,7 +21,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import postorder
 from tilewright.expr import dtypes, meaning, nodes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Not, Ramp, Select, Var
+from tilewright.expr.nodes import Binary, Broadcast, Call, Cast, Compare, Const, Expr, Not, Ramp, Select, Shuffle, Var
 from tilewright.expr.sharing import BULKY, LARGE, is_worth_a_name, shared_parts, tree_size
 from tilewright.report.errors import InternalError
 
@@ -191,6 +191,8 @@ class Printer:
                 return self._function("ramp", (base, stride), after=f", {count}")
             case Broadcast(a, count):
                 return self._function("broadcast", (a,), after=f", {count}")
+            case Shuffle(a, b, picked):
+                return self._function("shuffle", (a, b), after="".join(f", {n}" for n in picked))
         extend = EXTENSIONS.get(type(node))
         if extend is None:
             raise InternalError(f"{type(node).__name__} has no printed form")

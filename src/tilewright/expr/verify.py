@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.expr import dtypes, nodes
-from tilewright.expr.nodes import And, Binary, Broadcast, Call, Cast, Const, Expr, Not, Or, Ramp, Select
+from tilewright.expr.nodes import And, Binary, Broadcast, Call, Cast, Const, Expr, Not, Or, Ramp, Select, Shuffle
 from tilewright.expr.text import INFIX, PREFIX
 
 _INTEGERS_ONLY = (nodes.FloorDiv, nodes.Shl, nodes.Shr)
@@ -40,6 +40,13 @@ def ill_typed(e: Expr) -> str | None:
             return None if count >= 1 else f"a ramp of {count} lanes"
         case Broadcast(a, count):
             return None if a.lanes == 1 and count >= 1 else f"broadcast of {a.lanes} lanes to {count}"
+        case Shuffle(a, b, picked):
+            if a.dtype is not b.dtype or a.lanes != b.lanes or a.lanes == 1:
+                return f"shuffle of {a.dtype}x{a.lanes} and {b.dtype}x{b.lanes}"
+            far = next((n for n in picked if not 0 <= n < 2 * a.lanes), None)
+            if len(picked) < 2:
+                return "shuffle to less than two lanes"
+            return None if far is None else f"lane {far} of two vectors of {a.lanes}"
     return None
 
 

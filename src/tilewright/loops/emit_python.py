@@ -28,6 +28,7 @@ from tilewright.expr.nodes import (
     Or,
     Ramp,
     Select,
+    Shuffle,
     Sub,
     Var,
 )
@@ -128,8 +129,9 @@ class _Emitter:
         self.loops = 0
         self.count = 0
         self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
-        self.namespace |= {"load_lanes": load_lanes, "store_lanes": store_lanes}
+        self.namespace |= {"load_lanes": load_lanes, "store_lanes": store_lanes, "np": np}
         self.mask: str | None = None
+        self.whole: set[Expr] = set()
         self.names: dict[Var | Buffer, str] = {}
         self.held: dict[object, str] = {}
         self.arena: str | None = None
@@ -295,6 +297,7 @@ class _Emitter:
                 uses[child] = uses.get(child, 0) + 1
         for root in roots:
             uses[root] += 1
+        self.whole = _shuffled_loads(order) if self.mask is not None else set()
         made: dict[Expr, str] = {}
         for node in order:
             text = self.expression(node, made)
@@ -332,6 +335,8 @@ class _Emitter:
                 return f"{self.hold(SCALAR.ramp(e.dtype, count))}({args[0]}, {args[1]})"
             case Broadcast(_, count):
                 return f"{self.hold(SCALAR.broadcast(e.dtype, count))}({args[0]})"
+            case Shuffle(_, _, picked):
+                return f"np.concatenate(({args[0]}, {args[1]}))[{self.hold(np.array(picked), e)}]"
         raise InternalError(f"the evaluator does not know {type(e).__name__}")
 
     def operator(self, e: Expr, a: Expr, args: list[str]) -> str:
@@ -348,7 +353,7 @@ class _Emitter:
 
     def load(self, e: Load, made: dict[Expr, str]) -> str:
         indices = [made[i] for i in e.indices]
-        if self.mask is not None and e.lanes > 1:
+        if self.mask is not None and e.lanes > 1 and e not in self.whole:
             return f"load_lanes({', '.join((self.hold(e.buffer), self.name(e.buffer), self.mask, *indices))})"
         element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
         return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
@@ -367,3 +372,12 @@ class _Emitter:
             tests.append(f"(0 <= {index if simple else f'({place} := {index})'} < {name}_{d})")
         inside, joined = " & ".join(tests), ", ".join(places)
         return f"({joined},) if {inside} else oob({self.hold(buffer)}, {name}, {joined})"
+
+
+def _shuffled_loads(order: list[Expr]) -> set[Expr]:
+    """The loads whose lanes are shuffled, which are read whole."""
+    found: set[Expr] = set()
+    for node in reversed(order):
+        if node in found or isinstance(node, Shuffle):
+            found.update(c for c in node.children() if isinstance(c, Expr))
+    return {node for node in found if isinstance(node, Load)}

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, Shuffle
+from tilewright.loops.address import address, is_inside
+from tilewright.loops.edit import loads_of
 from tilewright.loops.faults import Fault
 from tilewright.loops.nodes import For, If, Instruct, Let, LoopKind, Seq, Stmt, Store
 
@@ -26,7 +28,7 @@ def check_condition(s: If, around: int) -> None:
 
 def check_statement(s: Stmt, lanes: int) -> None:
     """Under a condition with lanes there are only stores of as many lanes, and sequences, `let`, `if` and serial or
-    unrolled loops around them."""
+    unrolled loops around them. What is shuffled is loaded whole there, so it lies inside its buffer."""
     why = f"the condition around it has {lanes} lanes"
     if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
         raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, fix="make it a for loop, or put it outside")
@@ -35,8 +37,18 @@ def check_statement(s: Stmt, lanes: int) -> None:
         raise Fault(s, f"{word} does not run in lanes", why=why, fix="put it outside the condition")
     if any(isinstance(n, Instruct) for e in s.children() if isinstance(e, Expr) for n in preorder(e)):
         raise Fault(s, "an instruction does not run in lanes", why=why, fix="put it outside the condition")
+    _check_shuffles(s, why)
     if isinstance(s, Store):
         count = max((i.lanes for i in s.indices), default=1)
         if count != lanes:
             what = f"a store to {count} element{'s' if count > 1 else ''} of {s.buffer.name}"
             raise Fault(s, what, why=why, fix=f"store to {lanes} elements, or outside the condition")
+
+
+def _check_shuffles(s: Stmt, why: str) -> None:
+    parts = [e for e in s.children() if isinstance(e, Expr) and e.kinds & Shuffle.bit]
+    shuffles = [node for e in parts for node in preorder(e) if isinstance(node, Shuffle)]
+    for shuffle, load in ((each, load) for each in shuffles for load in loads_of(each)):
+        if load.lanes > 1 and not is_inside(load.buffer, address(load.buffer.shape, load.indices)):
+            fix = "shuffle what certainly lies inside its buffer, or outside the condition"
+            raise Fault(s, f"a shuffle of lanes of {load.buffer.name} in lanes", part=shuffle, why=why, fix=fix)

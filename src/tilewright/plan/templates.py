@@ -14,6 +14,7 @@ from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
 from tilewright.plan.triangle import TriangularProducts
 from tilewright.plan.window.channels_last import ChannelsLast
 from tilewright.plan.window.columns import Columns
+from tilewright.plan.window.dynamic import DynamicWindows
 from tilewright.plan.window.shared import SharedVectors
 from tilewright.plan.window.transposed import Transposed
 
@@ -25,6 +26,7 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     StrassenInput(),
     StrassenOutput(),
     Columns(),
+    DynamicWindows(),
     SharedVectors(),
     Transposed(),
     ChannelsLast(),

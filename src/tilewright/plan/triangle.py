@@ -20,7 +20,8 @@ from tilewright.expr.nodes import Const, Le, Lt
 from tilewright.loops.edit import loads, loops_around
 from tilewright.plan.facts.contraction import Contraction, as_contraction
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import Sums, fits, seconds, tiles
+from tilewright.plan.price.contraction import Sums, seconds, tiles
+from tilewright.plan.price.transfer import fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile.registers import RegisterTile
 from tilewright.schedule.find import find_block

@@ -21,11 +21,12 @@ from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.ops.checks import ONE
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
 from tilewright.ops.movement import PadAttributes, ShapeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.rewrite.islands import ONE, Images, Island, is_last, order
+from tilewright.plan.rewrite.islands import Images, Island, is_last, order
 from tilewright.plan.rewrite.layout import choose_islands
 from tilewright.target import Target
 

@@ -20,11 +20,10 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.edit import replace, statements, transform_statements
 from tilewright.loops.nodes import Buffer, CallFunction, For, Function, LoopKind, Stmt
 from tilewright.loops.passing import size_of
+from tilewright.plan.price.transfer import kept
 from tilewright.target import Target
+from tilewright.target.host import Cache
 from tilewright.types.scopes import Scope
-
-SHARE = 0.5
-"""The part of the cache from which on constants do not stay in it beside all else."""
 
 
 def alternate(module: Module, target: Target) -> Module:
@@ -32,12 +31,12 @@ def alternate(module: Module, target: Target) -> Module:
     main = module.main
     if not isinstance(main, Function):
         return module
-    enough = target.caches[min(1, len(target.caches) - 1)].bytes * SHARE
+    cache = target.cache(2)
     turned: dict[str, Function] = {}
 
     def of_statement(node: Node) -> Node:
         inner = isinstance(node, For) and not any(isinstance(s, For) for s in statements(node.body))
-        return _with_turns(node, module, enough, turned) if inner and isinstance(node, For) else node
+        return _with_turns(node, module, cache, turned) if inner and isinstance(node, For) else node
 
     body = transform_statements(main.body, of_statement)
     if not turned:
@@ -48,10 +47,10 @@ def alternate(module: Module, target: Target) -> Module:
     return module
 
 
-def _with_turns(loop: For, module: Module, enough: float, turned: dict[str, Function]) -> For:
+def _with_turns(loop: For, module: Module, cache: Cache, turned: dict[str, Function]) -> For:
     """The loop with the direction of the step passed to the one kernel in it that reads so many constants."""
     calls = [s for s in statements(loop.body) if isinstance(s, CallFunction)]
-    large = [c for c in calls if _constant_bytes(c.arguments) > enough]
+    large = [c for c in calls if kept(_constant_bytes(c.arguments), cache) < 1]
     if loop.kind is not LoopKind.SERIAL or len(large) != 1:
         return loop
     (call,) = large

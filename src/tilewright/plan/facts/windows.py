@@ -22,7 +22,7 @@ from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
-from tilewright.plan.price.sizes import known
+from tilewright.plan.price.sizes import USUAL, known
 from tilewright.schedule.find import stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.reduce import accumulation
@@ -50,6 +50,10 @@ class Side:
     def reach(self, places: int) -> int:
         """So many neighbouring positions of the source do `places` of the result meet."""
         return (places - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
+
+    def has_tail(self, size: int) -> bool:
+        """Whether tiles of so many places may pass the last one."""
+        return self.dynamic or self.size % size != 0
 
     def met(self, places: int) -> int:
         """So many positions of these are met: fewer where kernels leave some out."""
@@ -101,6 +105,11 @@ class Windows:
         return self.source.scope is not Scope.ARGUMENT
 
     @property
+    def dynamic(self) -> bool:
+        """Whether images are as large as a call says."""
+        return self.rows.dynamic or self.columns.dynamic
+
+    @property
     def terms(self) -> int:
         """Positions of a window."""
         return self.rows.kernel * self.columns.kernel
@@ -118,13 +127,13 @@ def find_windows(function: Function, found: Contraction | None) -> Windows | Non
 
 
 def _in_planes(function: Function, found: Contraction) -> Windows | None:
-    """Products whose image has columns innermost; all sizes are known."""
+    """Products whose image has columns innermost."""
     block, extents = found.block, {a.var: e for a, e in zip(found.block.axes, found.extents, strict=True)}
     if found.rows is not None or len(block.spatial) < 3 or len(found.vector.load.indices) < 2:
         return None
     if found.vector.buffer.dtype is not found.out.dtype or not _is_wide_float(found.out):
         return None
-    if any(not isinstance(e, Const) for e in found.extents) or found.broadcast.moves(block.spatial[-2].var):
+    if found.broadcast.moves(block.spatial[-2].var):
         return None
     outer = [n for n in found.batch if n != len(block.spatial) - 2]
     if all(known(found.extents[n]) == 1 for n in outer):
@@ -223,7 +232,8 @@ def _side(block: Block, load: Load, axis: int, dimension: int, extents: Extents)
     moved = [i for i in load.indices if place in variables_of(i)]
     if stride < 1 or len(moved) != 1 or extent is None or len(factors) > 1 or any(len(m) != 1 for m in index):
         return None
-    size, dynamic = known(extent), not isinstance(extent, Const)
+    dynamic = not isinstance(extent, Const)
+    size = USUAL if dynamic else known(extent)
     if not factors:
         return Side(axis, dimension, size, stride, 1, 1, None, dynamic)
     ((term, dilation),) = factors.items()

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import KEPT, cycles, fits, tiles
+from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
+from tilewright.plan.price.transfer import KEPT, fits
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
 from tilewright.plan.tile.registers import TALLEST, RegisterTile
 from tilewright.target import Target

@@ -13,18 +13,9 @@ from functools import lru_cache
 
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import (
-    KEPT,
-    UNHIDDEN,
-    Sums,
-    added_cycles,
-    byte_cycles,
-    copy_cycles,
-    cycles,
-    fits,
-    move_cycles,
-    wait_cycles,
-)
+from tilewright.plan.price.contraction import UNHIDDEN, Sums, added_cycles, cycles
+from tilewright.plan.price.points import copy_cycles
+from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles, wait_cycles
 from tilewright.plan.tile.registers import TALLEST
 from tilewright.target import Target
 

@@ -29,18 +29,11 @@ from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import FREE_PLACES, written_out
 from tilewright.plan.gemm.price import PAGE, where
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import (
-    KEPT,
-    byte_cycles,
-    copy_cycles,
-    cycles,
-    fits,
-    move_cycles,
-    tiles,
-    transpose_cycles,
-)
+from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
+from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
+from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import Together, copy_vectors, pack

@@ -85,12 +85,13 @@ def choose_points(nest: Stmt, target: Target, parallel: bool = True) -> Points:
 
 def pieces_of(loops: Sequence[For]) -> tuple[int, ...]:
     """How many neighbouring loops, from outside, run together over what lies in one piece of memory: a step of the
-    outer one moves each access as far as all of the inner one."""
+    outer one moves each access as far as all of the inner one. An inner loop of a dynamic extent stays by itself: that
+    quotients and remainders by what is dynamic are one place each cannot be proved."""
     found = accesses(loops[0])
     counts = [1]
     inner, extent = loops[-1], extent_of(loops[-1])
     for outer in reversed(loops[:-1]):
-        if all(_continues(a, outer, inner, extent) for a in found):
+        if isinstance(extent, Const) and all(_continues(a, outer, inner, extent) for a in found):
             counts[0] += 1
             extent = extent * extent_of(outer)
         else:

@@ -13,7 +13,7 @@ from tilewright.plan.nests.nest import Nest
 from tilewright.plan.nests.points import pieces_of
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.sizes import Sizes
-from tilewright.plan.price.transfer import level_of, read_seconds, write_seconds
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.schedule.find import perfect_nest
 from tilewright.schedule.nests import extent_of
 from tilewright.target import Target
@@ -80,5 +80,4 @@ def _moved_seconds(nest: For, target: Target) -> float:
                 size *= max(Sizes().value(extent), 0)
             found[a.buffer] = size, a.is_store
     total = sum(size for size, _ in found.values())
-    level = level_of(total, target)
-    return sum((write_seconds if store else read_seconds)(size, level, target) for size, store in found.values())
+    return sum((rewrite_seconds if store else reread_seconds)(size, total, target) for size, store in found.values())

@@ -18,10 +18,10 @@ stored once, and begins with sums that nothing can overlap. See "Anatomy of high
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.plan.price.transfer import byte_cycles, wait_cycles
 from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
@@ -31,17 +31,8 @@ UNHIDDEN = 0.2
 is no rate: of cores whose second caches deliver 60 and 30 bytes a cycle it ranks register tiles as they were measured
 (6 x 4 vectors at 99 % and 84 % of the peak, 14 x 2 at 95 % on the second)."""
 
-STREAM_LINES = 12
-"""Lines under way at a time while a core streams. What nothing fetches before it is asked for takes as long as so many
-lines of a stream: rows a page apart take 12 cycles each out of a second cache of 60 bytes a cycle, and some 30 out of
-a third of 24. A rate says how many lines arrive, no rate says how long one takes."""
-
 TOGETHER = 3
 """Neighbouring lines that are waited for together: rows a page apart take as long for one of them as for three."""
-
-KEPT_FIRST, KEPT = 1 / 2, 3 / 4
-"""The share of the first cache, and of any other, that is found there again: the rest goes to results, stacks and lines
-that share a set, and in the first one to what streams by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +155,8 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: 
 @dataclass(frozen=True, slots=True)
 class _Rates:
     """What a target says of sums, in cycles: of a multiply-add, a vector's load, an element's, a sum, a shuffle; of the
-    store of a vector; of the beginning and end of a tile; of a byte from each level of cache; and the least of a
-    term. `across` is how many lines an unaligned vector lies in on average."""
+    store of a vector; of the beginning and end of a tile; of a byte that streams from each level of cache, and of a
+    line that nothing fetched; and the least of a term. `across` is how many lines an unaligned vector lies in."""
 
     multiply: float
     load: float
@@ -178,6 +169,7 @@ class _Rates:
     across: float
     line: int
     byte: tuple[float, ...]
+    wait: tuple[float, ...]
 
 
 @lru_cache(maxsize=64)
@@ -197,6 +189,7 @@ def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
         across=1 + min(width / line, 1.0),
         line=line,
         byte=tuple([byte_cycles(level, target) for level in range(len(target.caches) + 2)]),
+        wait=tuple([wait_cycles(level, target) for level in range(len(target.caches) + 2)]),
     )
 
 
@@ -232,51 +225,6 @@ def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, ele
         brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
     waits = 0.0
     if scattered and panel > 1:
-        waits = (
-            STREAM_LINES
-            * rates.line
-            * rates.byte[panel]
-            * max(v * lanes * (sums.held or sums.bits / 8) / rates.line / TOGETHER, 1.0)
-        )
+        held = v * lanes * (sums.held or sums.bits / 8)
+        waits = rates.wait[panel] * max(held / rates.line / TOGETHER, 1.0)
     return max(work, brought, waits) + UNHIDDEN * min(brought, max(work, waits))
-
-
-def wait_cycles(level: int, target: Target) -> float:
-    """Cycles for a piece from a level of cache that nothing fetched before it was asked for."""
-    return STREAM_LINES * target.caches[0].line * byte_cycles(level, target)
-
-
-def fits(bytes_used: float, target: Target) -> int:
-    """The nearest level of cache that keeps so many bytes from one use to the next; beyond the last one is memory."""
-    for level, cache in enumerate(target.caches, 1):
-        share = KEPT_FIRST if level == 1 else KEPT / (cache.shared if level > 2 else 1)
-        if bytes_used <= cache.bytes * share:
-            return level
-    return len(target.caches) + 1
-
-
-def copy_cycles(elements: float, lanes: int, target: Target) -> float:
-    """Cycles to move elements that lie in rows from one place near to another, as many at a time as `lanes`; vectors
-    at both ends lie across lines."""
-    return elements / max(lanes, 1) * 2 * (target.core.load_cycles + target.core.store_cycles)
-
-
-def transpose_cycles(elements: float, lanes: int, target: Target) -> float:
-    """Cycles to transpose elements in squares of vectors: a shuffle of two vectors for each halving of a square, and
-    both sides are stored and loaded."""
-    core = target.core
-    halvings = max(lanes - 1, 0).bit_length()
-    return elements / max(lanes, 1) * (halvings * core.shuffle2_cycles + 2 * (core.load_cycles + core.store_cycles))
-
-
-def move_cycles(size: float, source: int, level: int, target: Target) -> float:
-    """Cycles to read so many bytes from one level of cache and to write them to another."""
-    rates: Sequence[float] = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
-    writing = target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
-    return size * (byte_cycles(source, target) + writing)
-
-
-def byte_cycles(level: int, target: Target) -> float:
-    """Cycles for a byte that streams from a level of cache, 1 the nearest; beyond the last one is memory."""
-    rates: Sequence[float] = (*target.peaks.cache_gbs, target.peaks.memory_gbs)
-    return target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)

@@ -23,7 +23,7 @@ from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.price.contraction import Sums, best, cycles
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
-from tilewright.plan.price.transfer import level_of, memory, read_seconds
+from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.target import Target
 
 
@@ -48,7 +48,7 @@ class CostModel:
         self._flow = flow
         self._target = target
         weights = sum(flow.bytes(v) for v in flow.constants)
-        self._weights_stay = level_of(weights, target) < memory(target)
+        self._weights_stay = kept(weights, target.caches[-1])
         self._compute: dict[Node, float] = {}
         self._transfer: dict[Value, float] = {}
         self._results: dict[Node, int] = {}
@@ -102,8 +102,11 @@ class CostModel:
 
     def _bring(self, value: Value) -> float:
         size = self._flow.bytes(value)
-        far = value in self._flow.constants and not self._weights_stay
-        return read_seconds(size, memory(self._target) if far else level_of(size, self._target), self._target)
+        near = reread_seconds(size, size, self._target)
+        if value not in self._flow.constants:
+            return near
+        far = read_seconds(size, memory(self._target), self._target)
+        return self._weights_stay * near + (1 - self._weights_stay) * far
 
     def compute(self, node: Node) -> float:
         """Seconds that a node's operations take when everything they need is near."""

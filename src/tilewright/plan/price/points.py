@@ -7,6 +7,8 @@ from functools import lru_cache
 from tilewright.expr.work import Work
 from tilewright.target import Target
 
+_NOTHING = Work()
+
 
 @lru_cache(maxsize=1 << 10)
 def vector_cycles(work: Work, target: Target, lanes: int) -> float:
@@ -18,15 +20,17 @@ def vector_cycles(work: Work, target: Target, lanes: int) -> float:
     return cycles + work.steps * core.fma_latency * lanes / 4
 
 
-def transpose_cycles(elements: float, target: Target, bits: int = 32) -> float:
-    """Cycles to transpose so many elements, a square of vectors at a time: each vector is loaded, permuted once for
-    each halving of its lanes, and stored."""
-    core, lanes = target.core, max(target.vector_bits // bits, 1)
-    each = core.load_cycles + core.store_cycles + lanes.bit_length() * core.shuffle2_cycles
-    return elements / lanes * each
+def transpose_cycles(elements: float, lanes: int, target: Target) -> float:
+    """Cycles to transpose so many elements in squares of vectors: a shuffle of two vectors for each halving of a
+    square, and both sides are stored and loaded."""
+    core = target.core
+    halvings = max(lanes - 1, 0).bit_length()
+    return elements / max(lanes, 1) * (halvings * core.shuffle2_cycles + 2 * (core.load_cycles + core.store_cycles))
 
 
-def copy_cycles(elements: float, target: Target, work: Work, bits: int = 32) -> float:
-    """Cycles to load so many elements, to compute on each, and to store the results."""
-    core, lanes = target.core, max(target.vector_bits // bits, 1)
-    return elements / lanes * (core.load_cycles + core.store_cycles + vector_cycles(work, target, lanes))
+def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHING, *, aligned: bool = False) -> float:
+    """Cycles to load so many elements, as many at a time as `lanes`, to compute on each, and to store the results;
+    where vectors are not `aligned`, both ends lie across lines."""
+    core = target.core
+    moved = (1 if aligned else 2) * (core.load_cycles + core.store_cycles)
+    return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))

@@ -1,23 +1,50 @@
 """What moving bytes takes: the one place that says which cache holds how much, and how fast it delivers.
 
-level_of(bytes, target)                    1 the nearest cache; one beyond the last is memory
-read_seconds(bytes, level, target)         of one core that streams
-write_seconds(bytes, level, target)
+    kept(bytes, cache)                         the share of a working set that is found in a cache again
+    fits(bytes, target)                        the nearest cache that keeps most of it; one beyond the last is memory
+    reread_seconds(bytes, within, target)      of one core that reads bytes of a working set again, from where it is
+    rewrite_seconds(bytes, within, target)     that writes over them
+    read_seconds(bytes, level, target)         that streams bytes from a level
+    byte_cycles(level, target)                 a byte of such a stream
+    move_cycles(bytes, source, level, target)  from one level to another
+    wait_cycles(level, target)                 for a line that nothing fetched ahead
+
+Levels count from 1, the nearest cache.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tilewright.target import Target
+from tilewright.target.host import Cache
 
-SHARE = 1 / 2
-"""The part of a cache in which a working set stays between two uses: the rest is for what streams past it in between.
-It is a matter of replacement, which no cache documents; at a half, streams as large as the set leave it alone."""
+KEPT = 3 / 4
+"""The part of a cache that is taken to keep what tiles are made for. It is a matter of replacement, which no cache
+documents: of a working set as large as the cache nothing is found when its turn comes again, of one that leaves room
+for as much to stream past it all is, and of one in the middle between the two a half."""
+
+STREAM_LINES = 12
+"""Lines under way at a time while a core streams. What nothing fetches before it is asked for takes as long as so many
+lines of a stream: rows a page apart take 12 cycles each out of a second cache of 60 bytes a cycle, and some 30 out of
+a third of 24. A rate says how many lines arrive, no rate says how long one takes."""
 
 
-def level_of(size: float, target: Target) -> int:
-    """The nearest cache that keeps a working set of so many bytes; one beyond the last is memory."""
-    fitting = (cache.level for cache in target.caches if size <= cache.bytes * SHARE)
-    return next(fitting, len(target.caches) + 1)
+def kept(size: float, cache: Cache, cores: int = 1) -> float:
+    """The share of a working set of so many bytes that a cache still has when it is used again. So many `cores` have
+    one each in the same cache."""
+    return min(max((1 - size * cores / cache.bytes) / (2 - 2 * KEPT), 0.0), 1.0)
+
+
+def fits(size: float, target: Target, *, own: bool = True) -> int:
+    """The nearest cache that keeps most of a working set, which each core has of its `own`, or which all share; one
+    beyond the last is memory. The first cache has to keep all of it: results, stacks and what streams by go through
+    it."""
+    for cache in target.caches:
+        found = kept(size, cache, cache.shared if own and cache.level > 2 else 1)
+        if found >= (1 if cache.level == 1 else 1 / 2):
+            return cache.level
+    return len(target.caches) + 1
 
 
 def memory(target: Target) -> int:
@@ -25,13 +52,43 @@ def memory(target: Target) -> int:
     return len(target.caches) + 1
 
 
+def reread_seconds(size: float, within: float, target: Target) -> float:
+    """Seconds in which a core reads so many bytes of a working set of `within` bytes again, which all cores share: each
+    cache delivers the part that it kept."""
+    return _again(size, within, target, (*target.peaks.cache_gbs, target.peaks.memory_gbs))
+
+
+def rewrite_seconds(size: float, within: float, target: Target) -> float:
+    """Seconds in which a core writes over them."""
+    return _again(size, within, target, (*target.peaks.store_gbs, target.peaks.memory_store_gbs))
+
+
+def _again(size: float, within: float, target: Target, rates: Sequence[float]) -> float:
+    seconds, left = 0.0, size
+    for cache, rate in zip(target.caches, rates, strict=False):
+        found = left * kept(within, cache)
+        seconds, left = seconds + found / (rate * 1e9), left - found
+    return seconds + left / (rates[-1] * 1e9)
+
+
 def read_seconds(size: float, level: int, target: Target) -> float:
     """Seconds in which a core reads so many bytes from a level."""
-    rates = (*target.peaks.cache_gbs, target.peaks.memory_gbs)
-    return size / (rates[min(level, len(rates)) - 1] * 1e9)
+    return size * byte_cycles(level, target) / target.core.hertz
 
 
-def write_seconds(size: float, level: int, target: Target) -> float:
-    """Seconds in which a core writes so many bytes to a level."""
-    rates = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
-    return size / (rates[min(level, len(rates)) - 1] * 1e9)
+def byte_cycles(level: int, target: Target) -> float:
+    """Cycles for a byte that streams from a level."""
+    rates: Sequence[float] = (*target.peaks.cache_gbs, target.peaks.memory_gbs)
+    return target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
+
+
+def move_cycles(size: float, source: int, level: int, target: Target) -> float:
+    """Cycles to read so many bytes from one level and to write them to another."""
+    rates: Sequence[float] = (*target.peaks.store_gbs, target.peaks.memory_store_gbs)
+    writing = target.core.hertz / (rates[min(max(level, 1), len(rates)) - 1] * 1e9)
+    return size * (byte_cycles(source, target) + writing)
+
+
+def wait_cycles(level: int, target: Target) -> float:
+    """Cycles for a piece from a level that nothing fetched before it was asked for."""
+    return STREAM_LINES * target.caches[0].line * byte_cycles(level, target)

@@ -13,9 +13,8 @@ from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var
 from tilewright.ops import strassen, winograd
-from tilewright.plan.price.contraction import wait_cycles
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import level_of, read_seconds, write_seconds
+from tilewright.plan.price.transfer import fits, kept, reread_seconds, rewrite_seconds, wait_cycles
 from tilewright.target import Target
 
 
@@ -64,9 +63,10 @@ class Tiling:
         """The bytes of all products."""
         return self.images * self.edge**2 * self.plane
 
-    def level(self, target: Target) -> int:
-        """The cache that holds all products."""
-        return level_of(self.products + self.beside, target)
+    @property
+    def between(self) -> int:
+        """The bytes that pass through the caches from the input transform to the output transform."""
+        return self.products + self.beside
 
 
 def winograd_input_seconds(t: Tiling, lanes: int, together: int, padded_once: bool, target: Target) -> float:
@@ -78,28 +78,30 @@ def winograd_input_seconds(t: Tiling, lanes: int, together: int, padded_once: bo
     padding = step * step * (load + store) * (1 if padded_once else edge / step)
     rows = step * (edge * (load + store) + taken * add)
     columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
-    channels, level = t.images * t.channels, t.level(target)
+    channels = t.images * t.channels
     cycles = channels * -(-t.rows * t.columns // lanes) * (padding + rows + columns)
     stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums that nothing hides
-    cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, max(level, 2), target)
+    cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
     staged = [(t.half, together * t.half), (t.padded, t.padded if padded_once else 0)]
-    between = channels * sum(_there_and_back(size, level_of(held, target), target) for size, held in staged)
-    return core.kernel_seconds + max(cycles / core.hertz + between, write_seconds(t.products, level, target))
+    between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
+    return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
 
 
-def _left_cycles(t: Tiling, together: int, level: int, target: Target) -> float:
+def _left_cycles(t: Tiling, together: int, target: Target) -> float:
     """Cycles in which lines come again that were left before they were full: those in which the products of some
     channels, or of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in its
     sets."""
     planes = t.edge**2
     left = max(planes - target.caches[0].room(t.plane), 0)
     pieces = -(-t.channels // together) if together else t.channels * t.rows
-    return t.images * left * pieces * wait_cycles(level, target)
+    return t.images * left * pieces * wait_cycles(max(fits(t.between, target, own=False), 2), target)
 
 
-def _there_and_back(size: int, level: int, target: Target) -> float:
-    """Seconds in which bytes go to a cache behind the first, and come again."""
-    return 0.0 if level == 1 else write_seconds(size, level, target) + read_seconds(size, level, target)
+def _there_and_back(size: int, held: int, target: Target) -> float:
+    """Seconds in which bytes go to a cache behind the first, and come again, `held` of them at a time."""
+    if kept(held, target.caches[0]) == 1:
+        return 0.0
+    return rewrite_seconds(size, held, target) + reread_seconds(size, held, target)
 
 
 def winograd_output_seconds(t: Tiling, lanes: int, target: Target) -> float:
@@ -108,8 +110,8 @@ def winograd_output_seconds(t: Tiling, lanes: int, target: Target) -> float:
     made = _sums(winograd.output_terms(size, t.stride, _variables(edge)))
     column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
     cycles = -(-t.channels // lanes) * number * (edge + size) * column
-    cycles += transpose_cycles(number * size * size * t.channels, target)
-    read = read_seconds(t.products, t.level(target), target)
+    cycles += transpose_cycles(number * size * size * t.channels, lanes, target)
+    read = reread_seconds(t.products, t.between, target)
     return core.kernel_seconds + max(cycles / core.hertz, read)
 
 
@@ -131,7 +133,7 @@ def strassen_input_seconds(h: Halves, lanes: int, target: Target) -> float:
     core = target.core
     sums = _operations(strassen.input_terms(_variables(4)))
     each = strassen.PRODUCTS * core.store_cycles + 4 * core.load_cycles + sums * core.add_cycles
-    written = write_seconds(h.products, level_of(h.products, target), target)
+    written = rewrite_seconds(h.products, h.products, target)
     return core.kernel_seconds + max(h.pairs * -(-h.columns // lanes) * each / core.hertz, written)
 
 
@@ -140,7 +142,7 @@ def strassen_output_seconds(h: Halves, lanes: int, target: Target) -> float:
     core = target.core
     sums = _operations(strassen.output_terms(_variables(strassen.PRODUCTS)))
     each = strassen.PRODUCTS * core.load_cycles + 4 * core.store_cycles + sums * core.add_cycles
-    read = read_seconds(h.products, level_of(h.products, target), target)
+    read = reread_seconds(h.products, h.products, target)
     return core.kernel_seconds + max(h.pairs * -(-h.columns // lanes) * each / core.hertz, read)
 
 

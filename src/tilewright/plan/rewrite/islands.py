@@ -16,18 +16,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, const
+from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import TypeContext
 from tilewright.graph.symbolic import Constant
+from tilewright.ops.checks import ONE, ZERO
 from tilewright.ops.contract import Contract, ContractAttributes
 from tilewright.ops.index_maps import IndexMaps
 from tilewright.ops.movement import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.ops.symbolic import Full
-
-ZERO, ONE = const(0), const(1)
 
 Place = tuple[Value, int]
 """A value, and its axis of channels."""

@@ -15,7 +15,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.ops.movement import TransposeAttributes
 from tilewright.plan.price.contraction import Sums, best, cycles
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import level_of, read_seconds, write_seconds
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.rewrite.islands import Images, Island, is_last, order
 from tilewright.target import Target
 
@@ -100,15 +100,16 @@ def _turns(node: Node, value: Value, island: Island) -> bool:
 def _transposed(elements: int, target: Target) -> float:
     """Cycles to transpose an image in a kernel of its own, from and to the cache that holds both."""
     size = elements * f32.bytes
-    level = level_of(2 * size, target)
-    moved = read_seconds(size, level, target) + write_seconds(size, level, target) + target.core.kernel_seconds
-    return max(transpose_cycles(elements, target), moved * target.core.hertz)
+    moved = reread_seconds(size, 2 * size, target) + rewrite_seconds(size, 2 * size, target)
+    return max(
+        transpose_cycles(elements, target.lanes(f32), target), (moved + target.core.kernel_seconds) * target.core.hertz
+    )
 
 
 def _pointwise(points: int, made: int, read: int, target: Target, image: bool, out: bool) -> float:
     """Cycles of a contraction at each point, of `read` channels to `made`, by whether channels are innermost in its
     image and in its result: positions or channels lie along the lanes, and what lies in another way is transposed."""
-    packed, back = (transpose_cycles(points * channels, target) for channels in (read, made))
+    packed, back = (transpose_cycles(points * channels, target.lanes(f32), target) for channels in (read, made))
     by_channels, by_points = (Sums(*extents, read) for extents in ((points, made), (made, points)))
     transposed = cycles(by_channels, best(by_channels, target), target) + (0 if image else packed)
     if out:
@@ -122,7 +123,7 @@ def _apart(points: int, width: int, made: int, taps: int, target: Target, last: 
     by_channels = points * -(-made // lanes) * each
     if last:
         return by_channels
-    moved = 2 * transpose_cycles(points * made, target)
+    moved = 2 * transpose_cycles(points * made, lanes, target)
     return min(by_channels + moved, made * points // width * -(-width // lanes) * each)
 
 

@@ -67,7 +67,7 @@ def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target)
 def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
     """The time to round so many f32 to bf16, in a kernel of its own."""
     cast = work_of(Cast(Var("x", dtypes.f32, None), dtypes.bf16))
-    return model.start + copy_cycles(elements, target, cast) / target.core.hertz
+    return model.start + copy_cycles(elements, target.lanes(dtypes.f32), target, cast, aligned=True) / target.core.hertz
 
 
 def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
@@ -168,5 +168,6 @@ def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, mod
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
     rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
     if not constant[found.vector]:
-        pairs += copy_cycles(flow.elements(node.inputs[found.vector]), target, Work(shuffles=1)) / target.core.hertz
+        elements, lanes = flow.elements(node.inputs[found.vector]), target.lanes(dtypes.f32)
+        pairs += copy_cycles(elements, lanes, target, Work(shuffles=1), aligned=True) / target.core.hertz
     return pays(max(plain, read), max(pairs, read / 2) + rounding)

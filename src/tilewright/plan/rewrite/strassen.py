@@ -23,23 +23,19 @@ from typing import Any
 import numpy as np
 
 from tilewright.expr.dtypes import f32
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, input_terms, output_terms
+from tilewright.expr.nodes import Var
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms
 from tilewright.plan.price import margin
 from tilewright.plan.price.contraction import Sums, best, seconds
-from tilewright.plan.price.transfer import level_of, memory, read_seconds
+from tilewright.plan.price.transfer import kept, memory, read_seconds
 from tilewright.plan.price.transforms import Halves, strassen_seconds
+from tilewright.plan.rewrite.roundings import longest_chain
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
 LARGEST_ERROR = 1e-4
 """The largest error, relative to the sum of |w| times the largest |x|, that a product may have."""
-
-ROUNDINGS = 10
-"""The roundings of an element on its way through the sums."""
-
-LEFT = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]
-"""How many blocks of x each product sums up."""
 
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
@@ -65,7 +61,7 @@ class Sizes:
 
 def keeps_all(constants: int, target: Target) -> bool:
     """Whether differences are stored, too, in a module with so many bytes of constants: where all stay in a cache."""
-    return level_of(constants, target) < memory(target)
+    return kept(constants, target.caches[-1]) == 1
 
 
 def pays(sizes: Sizes, target: Target, stored: bool) -> bool:
@@ -104,13 +100,20 @@ def _panels(vectors: int) -> int:
 def error_bound(w: Array, u: Array) -> float:
     """The largest error of a result, relative to the sum of |w| times the largest |x|, where u are the sums of w's
     blocks that are stored; infinite where w is."""
-    roundings = np.sqrt(u.shape[1]) + ROUNDINGS
-    return float(2.0**-24 * roundings) * growth(w, u)
+    return float(2.0**-24 * (np.sqrt(u.shape[1]) + _roundings())) * growth(w, u)
+
+
+def _roundings() -> int:
+    """The roundings of an element on its way through the sums: of x, of w and of differences of these, of the product,
+    and of products."""
+    blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
+    return sum(map(longest_chain, (input_terms(blocks[:4]), factor_terms(blocks[:4]), output_terms(blocks)))) + 2
 
 
 def growth(w: Array, u: Array) -> float:
     """What the sums can make of the errors of products; infinite where w is, or a column of it is zero."""
     half = u.shape[2]
+    left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
     sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
     with np.errstate(all="ignore"):
         for k in range(0, len(w), AT_ONCE):
@@ -120,7 +123,7 @@ def growth(w: Array, u: Array) -> float:
             sizes[:STORED] += np.abs(part).sum(1)
             sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
         worst = 0.0
-        for place, reached in enumerate(np.abs(OUTPUT) @ (LEFT * sizes)):
+        for place, reached in enumerate(np.abs(OUTPUT) @ (left * sizes)):
             own = weight[half * (place % 2) :][:half]
             worst = max(worst, float((reached[: own.size] / own).max(initial=0.0)))
     return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")

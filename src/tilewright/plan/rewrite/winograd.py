@@ -27,7 +27,8 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.expr.dtypes import DType, bf16, f32
-from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, transformed_parts
+from tilewright.expr.nodes import Var
+from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
 from tilewright.plan.price.dots import Dot
@@ -35,6 +36,7 @@ from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.transfer import memory, read_seconds
 from tilewright.plan.price.transforms import Tiling
 from tilewright.plan.rewrite.precision import fits, pair_seconds
+from tilewright.plan.rewrite.roundings import longest_chain
 from tilewright.plan.transforms.winograd import transform_seconds
 from tilewright.target import Target
 
@@ -45,9 +47,6 @@ LARGEST_ERROR = 1e-3
 
 LARGEST_GROWTH = 8.0
 """The most that tiles may make of rounded factors: how many times as far as products by windows they may be off."""
-
-ROUNDINGS = 16
-"""The roundings of an element on its way through both transforms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +117,15 @@ def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
     """The largest error of an output, relative to the sum of |w| times the largest |x|; infinite where filters are."""
     half = _roundoff(bf16)
     of_factors = 0.0 if tiles.depth == 1 else 2 * half + half * half
-    of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + ROUNDINGS)
+    of_sums = 2.0**-24 * (np.sqrt(filters.shape[1]) + _roundings(tiles.size, stride))
     return float(of_factors + of_sums) * growth(filters, tiles.size, stride)
+
+
+def _roundings(size: int, stride: int) -> int:
+    """The roundings of an element on its way through the transforms of image, filters and products, both ways."""
+    elements = [Var(f"d{n}", f32, None) for n in range(edge_of(size, stride))]
+    image, result = (terms(size, stride, elements) for terms in (input_terms, output_terms))
+    return 2 * (longest_chain(image) + WINDOW - 1 + longest_chain(result))
 
 
 def _roundoff(dtype: DType) -> float:

@@ -71,7 +71,7 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        return w if w is not None and w.channels_last and w.products else None
+        return w if w is not None and w.channels_last and w.products and not w.dynamic else None
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)

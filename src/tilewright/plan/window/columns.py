@@ -41,7 +41,7 @@ class Columns(Template[Windows, ColumnsChoice]):
         w = facts.windows
         if w is None or w.channels_last or not (w.products or w.columns.stride <= 2):
             return None  # of longer strides, a vector's columns are in more than two vectors
-        return None if w.rows.dynamic or w.columns.dynamic else w
+        return None if w.dynamic else w
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ColumnsChoice]:
         for lanes in _widths(shape, target):

@@ -1,8 +1,7 @@
 """What tiles of windows take, from what they are made of: instructions on vectors, by the rates of a core; bytes, by
 those of its caches.
 
-    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum of products; then
-                  its epilogue
+    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
     an image      read once and stored once, before or, where it is prefetched, while tiles run
 """
 
@@ -64,7 +63,10 @@ def tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     moved += tile.stores * core.store_cycles + tile.spills * core.load_cycles
     constants = w.epilogue.work.chained * core.load_cycles / tile.beside  # sums are in registers
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
-    chain = w.terms * core.fma_latency if w.products else 0.0
+    latency = (
+        core.fma_latency if w.products else w.instructions * core.fma_latency / 3
+    )  # max and min wait a cycle or so
+    chain = w.terms * latency
     busy = max(arithmetic, moved, chain) + unhidden(target) * min(arithmetic, moved)
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue
 

@@ -63,7 +63,7 @@ class SharedVectors(Template[Windows, SharedChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.contraction is None or w.channel is None or w.columns.term is None or w.dilated:
+        if w is None or w.dynamic or w.contraction is None or w.channel is None or w.columns.term is None or w.dilated:
             return None
         return w if w.epilogue.same_places and w.out.dtype.bits == 32 else None
 

@@ -48,7 +48,7 @@ class Transposed(Template[Windows, TransposedChoice]):
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.contraction is None or w.channel is None or not w.epilogue.same_places:
+        if w is None or w.dynamic or w.contraction is None or w.channel is None or not w.epilogue.same_places:
             return None
         wide = min(w.columns.size, w.columns.reach(w.columns.size)) >= SIDE and w.columns.term is not None
         return w if wide and w.out.dtype.bits == 32 else None

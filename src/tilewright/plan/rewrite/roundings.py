@@ -1,0 +1,18 @@
+"""How often an element is rounded on its way through sums: what bounds of errors add to those of the products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tilewright.expr.nodes import Const, Expr, Var
+
+
+def longest_chain(terms: Iterable[Expr]) -> int:
+    """The most operations that stand between a variable of some terms and their result."""
+    return max(map(_chain, terms), default=0)
+
+
+def _chain(e: Expr) -> int:
+    if isinstance(e, Const | Var):
+        return 0
+    return 1 + longest_chain(c for c in e.children() if isinstance(c, Expr))
