@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.expr import dtypes
 from tilewright.target import Target
 
 FMA_PORTS = 2
@@ -26,24 +25,6 @@ ROW_TRAFFIC, VECTOR_TRAFFIC = 0.03, 0.2
 
 STORE_CYCLES = 2
 """What writing one vector of a finished tile costs beside its terms, epilogue included."""
-
-SECOND_CACHE = 0.5
-"""What a vector of a panel that does not stay in the first cache adds to each term beyond that."""
-
-DIFFERENCE = 1.0
-"""What a vector that is the difference of two adds to each term: one more load, from one more panel."""
-
-HARDLY = 1.03
-"""How much longer a tile may take for many rows that is better for a single one, where only a call knows which it has.
-Of 512 x 128 weights, one row takes 3.0 us instead of 6.3, a hundred rows take 50 instead of 51."""
-
-UNEVEN = 1.05
-"""How much faster a tile must be that leaves a part of one at an edge, where panels are wanted in groups of one size,
-or are asked for ahead."""
-
-STREAMS, FEW_TILES = 4, 8
-"""A tile of one row reads so many panels at once, or fewer; fewer tiles than the second number that are wide are shared
-evenly by two threads only if they are even in number."""
 
 DEEPEST = 8
 """The most vectors of a tile that has one row."""
@@ -87,11 +68,6 @@ def candidates(registers: int, lanes: int) -> list[RegisterTile]:
     return found
 
 
-def _fitting(columns: int, registers: int, lanes: int, tallest: int) -> list[RegisterTile]:
-    """Those with at most `tallest` rows, none of whose vectors lies beyond the last column altogether."""
-    return [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns and t.rows <= tallest]
-
-
 def tile_registers(target: Target) -> int:
     """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
     elements loaded ahead."""
@@ -101,87 +77,20 @@ def tile_registers(target: Target) -> int:
 
 
 @lru_cache(maxsize=4096)
-def choose_register_tile(
-    rows: int,
-    columns: int,
-    depth: int,
-    registers: int,
-    lanes: int,
-    tallest: int = TALLEST,
-    grouped: bool = False,
-    least: float = 0.0,
-    traffic: float = 0.0,
-    any_rows: bool = False,
-) -> RegisterTile:
-    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, of at most `tallest`
-    rows; with `grouped`, better one whose panels of columns can be worked on in groups of one size; where a term of
-    any tile takes `least` cycles, and each vector comes with further cycles of `traffic` a term. With `any_rows`, where
-    only a call knows how many they are, of the tiles that take hardly longer the one that is best for a single row: a
-    tile is computed whole."""
-
-    def cost(tile: RegisterTile) -> tuple[float, int]:
-        uneven = grouped and columns % tile.columns != 0
-        cycles = tile_cycles(tile, rows, columns, depth, traffic, least)
-        return cycles * (UNEVEN if uneven else 1), -tile.rows * tile.vectors
-
-    fitting = _fitting(columns, registers, lanes, tallest)
-    best = min(fitting, key=cost)
-    if not any_rows:
-        return best
-    good = [t for t in fitting if cost(t)[0] <= cost(best)[0] * HARDLY]
-    return min(good, key=lambda t: (tile_cycles(t, 1, columns, depth, traffic, least), cost(t)))
+def choose_register_tile(rows: int, columns: int, depth: int, registers: int, lanes: int) -> RegisterTile:
+    """The tile with the least cycles for extents of `rows` x `columns` and sums of `depth` terms, none of whose vectors
+    lies beyond the last column altogether."""
+    fitting = [t for t in candidates(registers, lanes) if (t.vectors - 1) * lanes < columns]
+    return min(fitting, key=lambda t: (_cycles(t, rows, columns, depth), -t.rows * t.vectors))
 
 
-@lru_cache(maxsize=1024)
-def choose_even_tile(
-    rows: int, columns: int, depth: int, registers: int, lanes: int, tallest: int, near: int
-) -> RegisterTile:
-    """The tile for rows that lie side by side, of at most `tallest` rows, where panels of more than `near` columns do
-    not stay in the first cache. One that divides rows and columns is preferred: where the last row may be passed, each
-    row has a place of its own to be counted on, and the panel beyond the last whole one is not asked for ahead."""
-
-    def cost(tile: RegisterTile) -> tuple[float, int]:
-        traffic = 0.0 if tile.columns <= near else SECOND_CACHE
-        return tile_cycles(tile, rows, columns, depth, traffic), -tile.rows * tile.vectors
-
-    fitting = _fitting(columns, registers, lanes, tallest)
-    best = min(fitting, key=cost)
-    even = [t for t in fitting if rows % t.rows == 0 and columns % t.columns == 0]
-    return min((t for t in even if cost(t)[0] <= cost(best)[0] * UNEVEN), key=cost, default=best)
-
-
-def choose_row_tile(columns: int, registers: int, lanes: int) -> RegisterTile:
-    """The tile of one row of the result that reads packed panels, each element once: as many vectors as half of the
-    registers hold, since the more of them, the longer the pieces that come from a cache or memory; but fewer where
-    less then lies beyond the last column, or two threads can share few tiles evenly."""
-    vectors = -(-columns // lanes)
-
-    def cost(tile: RegisterTile) -> float:
-        tiles = -(-vectors // tile.vectors)
-        uneven = tiles % 2 == 1 and tile.vectors > DEEPEST and tiles < FEW_TILES
-        return (tiles + 1 if uneven else tiles) * tile.cycles
-
-    wide = [n for n in range(min(registers // 2, vectors), 0, -1) if n <= STREAMS or n % STREAMS == 0]
-    return min((RegisterTile(1, n, lanes) for n in wide), key=cost)
-
-
-def tile_cycles(
-    tile: RegisterTile, rows: int, columns: int, depth: int, traffic: float = 0.0, least: float = 0.0
-) -> float:
-    """Cycles for extents of `rows` x `columns` and sums of `depth` terms by a tile, of which each vector comes with
-    further cycles of `traffic` a term, and a term takes `least` cycles. Vectors that lie beyond the last column
-    altogether are left out."""
+def _cycles(tile: RegisterTile, rows: int, columns: int, depth: int) -> float:
+    """Cycles for extents of `rows` x `columns` and sums of `depth` terms by a tile. Vectors that lie beyond the last
+    column altogether are left out."""
 
     def run(tile: RegisterTile) -> float:
-        term = max(tile.cycles + tile.vectors * traffic, least)
-        stores = tile.rows * tile.vectors * STORE_CYCLES
-        return term * depth + stores + FMA_LATENCY * FMA_PORTS
+        return tile.cycles * depth + tile.rows * tile.vectors * STORE_CYCLES + FMA_LATENCY * FMA_PORTS
 
     whole, rest = divmod(columns, tile.columns)
     last = RegisterTile(tile.rows, -(-rest // tile.lanes), tile.lanes)
     return -(-rows // tile.rows) * (whole * run(tile) + (run(last) if rest else 0))
-
-
-def hertz(target: Target) -> float:
-    """The cycles a second that a core's f32 peak stands for."""
-    return target.fma_gflops * 1e9 / (2 * FMA_PORTS * target.lanes(dtypes.f32))
