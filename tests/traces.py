@@ -18,6 +18,7 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function
 from tilewright.schedule.find import find_block, nests, stored_buffers
+from tilewright.schedule.reduce import summed_in
 from tilewright.schedule.schedule import PRIMITIVES, Schedule
 from tilewright.target.instructions import INSTRUCTIONS
 
@@ -30,6 +31,8 @@ WEIGHTS = {
     "vectorize": 2,
     "unroll": 2,
     "jam": 2,
+    "sum_in_lanes": 2,
+    "sum_in_blocks": 2,
     "decompose_reduction": 2,
     "rfactor": 2,
     "stage": 3,
@@ -107,11 +110,7 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "step": _one_of(1, 2, 3),
     "dtype": _one_of("f64", "i64", "i32"),
     "lanes": _one_of(4, 8, 2),
-    "along": _one_of(0, 1, 2),
-    "across": _one_of(0, 1),
-    "vectors": _one_of(1, 2, 3),
-    "count": _one_of(2, 3, 1),
-    "blocks_of": _one_of(2, 4),
+    "size": _one_of(2, 4),
     "part": _one_of(3, 4, 2),
     "once": _one_of(True, False),
     "front": _one_of(True, False),
@@ -207,6 +206,12 @@ def _nest(draw: Draw, f: Function) -> list[Any]:
     return [pick(draw, [s.var for s in nests(f) if isinstance(s, For)] or [_loop(draw, f)])]
 
 
+def _a_sum(draw: Draw, f: Function) -> list[Any]:
+    """A loop of sums, where there is one, an inner one if there is one."""
+    inner = [s.var for s in statements(f.body) if isinstance(s, For) and summed_in(s)]
+    return [pick(draw, inner)] if inner else [_loop(draw, f)]
+
+
 def _two_nests(draw: Draw, f: Function) -> list[Any]:
     """Neighbours, where there are any."""
     pairs = [(a.var, b.var) for a, b in pairwise(nests(f)) if isinstance(a, For) and isinstance(b, For)]
@@ -233,7 +238,8 @@ SPECIAL: dict[str, Callable[[Draw, Function], list[Any]]] = {
     "trim_sum": _summed,
     "compute_at": lambda draw, f: _moved(draw, f, True),
     "reverse_compute_at": lambda draw, f: _moved(draw, f, False),
-    **dict.fromkeys(("sum_in_lanes", "tile_registers"), _nest),
+    "sum_in_lanes": _a_sum,
+    "sum_in_blocks": _a_sum,
     "merge_loops": _two_nests,
     "sum_in_parts": _summed,
     "schedule_pieces": _pieces,

@@ -14,7 +14,7 @@ from tilewright.loops.same import same
 from tilewright.plan.choice_record import choice_of, record_of
 from tilewright.plan.choose import scheduled as default
 from tilewright.plan.nests.beside import named_nests
-from tilewright.plan.nests.points import Points, apply_points, choose_points
+from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
@@ -106,6 +106,17 @@ func between(x: f32[6, 16], w: f32[8, 16], y: f32[6, 8]):
     block dot(vi = i, vj = j, reduce vk = ko*8 + ki):
       y[vi, vj] += x[vi, vk] * w[vj, vk]
 """
+TURNED_SUMS = """
+func few[n](x: f32[n, 10], y: f32[n, 10]):
+  alloc m: f32[n] in arena
+  for i in 0..n, k in 0..10:
+    block most(vi = i, reduce vk = k):
+      init: m[vi] = -inf
+      m[vi] = max(m[vi], x[vi, vk])
+  for i in 0..n, k in 0..10:
+    block y(vi = i, vk = k):
+      y[vi, vk] = exp(x[vi, vk] * 0.0) + m[vi]
+"""
 PREFIX = """
 func prefix(x: f32[17]):
   for i in 0..16:
@@ -114,12 +125,12 @@ func prefix(x: f32[17]):
 """
 
 
-def in_points(s: tw.Schedule, target: str) -> None:
+def in_nests(s: tw.Schedule, target: str) -> None:
     """Every nest as the plan runs it: its loops fused, split, vectorized."""
     for _, nest in named_nests(s):
-        chosen = choose_points(nest, Target.parse(target))
-        assert choice_of(Points, record_of(chosen)) == chosen
-        apply_points(s, nest, chosen)
+        chosen = choose_nest(nest, Target.parse(target))
+        assert choice_of(Nest, record_of(chosen)) == chosen
+        apply_nest(s, nest, chosen)
 
 
 NESTS = Primitives("nests", sizes=(0, 1, 13), stores_all=False, threads=2)
@@ -129,25 +140,25 @@ case, wrong = NESTS.case, NESTS.wrong
 @case("vectorize-points", POINTS)
 def vectorize_points(s: tw.Schedule) -> None:
     """What lies in one piece stays whole: the last loop is the one that is contiguous in both arrays."""
-    in_points(s, "x86-64-v3")
+    in_nests(s, "x86-64-v3")
 
 
 @case("vectorize-points-of-functions", FUNCTIONS)
 def vectorize_points_of_functions(s: tw.Schedule) -> None:
     """Of 29 points three vectors of 8, one of 4, and one point; of sums that are left over no shorter vectors."""
-    in_points(s, "x86-64-v3")
+    in_nests(s, "x86-64-v3")
 
 
 @case("vectorize-points-of-short-rows", NARROW)
 def vectorize_points_of_short_rows(s: tw.Schedule) -> None:
     """Of 14 points of a function vectors of 8 and of 4, and two points; of sums nothing but points."""
-    in_points(s, "x86-64-v4")
+    in_nests(s, "x86-64-v4")
 
 
 @case("vectorize-points-turned", TURNED)
 def vectorize_points_turned(s: tw.Schedule) -> None:
     """Blocks of both loops, since lanes lie apart in one array whichever is taken."""
-    in_points(s, "x86-64-v3")
+    in_nests(s, "x86-64-v3")
 
 
 @case("jam", COLUMNS)
@@ -176,28 +187,45 @@ def rows(s: tw.Schedule) -> None:
     s.inline_all(once=True)
     s.pull_producers()
     s.decompose_reductions()
-    nest, *_ = s.get_nests()
-    s.sum_in_lanes(nest, lanes=8)
+    in_nests(s, "x86-64-v3")
 
 
 @case("rows-with-loops-between", BETWEEN)
 def rows_with_loops_between(s: tw.Schedule) -> None:
     """A loop over terms lies outside of one over points: rows are what lies outside of both."""
-    s.sum_in_lanes("i", lanes=4)
+    in_nests(s, "x86-64")
 
 
 @case("tile-registers", COLUMNS)
 def tile_registers(s: tw.Schedule) -> None:
-    """Two rows of two vectors, with smaller tiles for the rows and columns that are left over."""
-    s.tile_registers("i", lanes=4, along=1, vectors=2, across=0, count=2)
+    """Rows of vectors, with smaller tiles for the rows and columns that are left over."""
+    in_nests(s, "x86-64-v3")
+
+
+@case("tile-registers-turned", TURNED_SUMS)
+def tile_registers_turned(s: tw.Schedule) -> None:
+    """Lanes lie along rows of a softmax of few columns: four of these at a time are written out, to be transposed."""
+    s.pull_producers()
+    s.decompose_reductions()
+    in_nests(s, "x86-64-v3")
 
 
 @case("sums-in-blocks", SUMS)
 def sums_in_blocks(s: tw.Schedule) -> None:
     s.decompose_reductions()
     s.join_sums()
-    nest = next(v for v in s.get_nests() if v is not None)
-    s.sum_in_lanes(nest, lanes=4, blocks_of=8)
+    loop = next(v for v in s.get_nests() if v is not None)
+    s.sum_in_blocks(s.fuse(loop, s.get_loops("one")[1]), 8)
+
+
+@case("sums-in-lanes", SUMS)
+def sums_in_lanes(s: tw.Schedule) -> None:
+    """Two sums of one loop, each in lanes of its own; what is left over in fewer."""
+    s.decompose_reductions()
+    s.join_sums()
+    loop = next(v for v in s.get_nests() if v is not None)
+    _, rest = s.sum_in_lanes(s.fuse(loop, s.get_loops("one")[1]), 12)
+    s.sum_in_lanes(rest, 3)
 
 
 @case("sums-in-parts", SUMS)
@@ -243,39 +271,34 @@ def a_jam_that_parts_a_name_from_its_value(s: tw.Schedule) -> object:
 
 
 @wrong(ROWS)
-def a_nest_inside(s: tw.Schedule) -> object:
-    return s.sum_in_lanes(s.get_loops("twice")[1], lanes=8)
+def sums_that_are_not_decomposed(s: tw.Schedule) -> object:
+    return s.sum_in_lanes(s.get_loops("most")[2], 8)
 
 
 @wrong(COLUMNS)
-def lanes_that_no_vector_has(s: tw.Schedule) -> object:
-    return s.sum_in_lanes("i", lanes=6)
+def a_lane_too_few(s: tw.Schedule) -> object:
+    return s.sum_in_lanes("k", 1)
 
 
 @wrong(COLUMNS)
-def loops_that_are_vectors_already(s: tw.Schedule) -> object:
-    s.vectorize("j")
-    return s.sum_in_lanes("i", lanes=8)
+def more_lanes_than_terms(s: tw.Schedule) -> object:
+    return s.sum_in_lanes("k", 128)
+
+
+@wrong(BETWEEN)
+def a_loop_that_is_no_sum(s: tw.Schedule) -> object:
+    s.reorder("ki", "j")
+    return s.sum_in_blocks("j", 4)
+
+
+@wrong(COLUMNS)
+def a_loop_around_other_statements(s: tw.Schedule) -> object:
+    return s.sum_in_blocks("j", 4)
 
 
 @wrong(ROWS)
-def sums_that_are_not_decomposed(s: tw.Schedule) -> object:
-    return s.sum_in_lanes(s.get_loops("most")[0], lanes=8)
-
-
-@wrong(COLUMNS)
-def columns_that_are_no_loop(s: tw.Schedule) -> object:
-    return s.tile_registers("i", lanes=8, along=2, vectors=1)
-
-
-@wrong(POINTS)
-def a_tile_without_sums(s: tw.Schedule) -> object:
-    return s.tile_registers("i", lanes=8, along=0, vectors=1)
-
-
-@wrong("func f(x: f32[8], y: f32[8]):\n  for i in 0..8:\n    y[i] = x[i]")
-def statements_outside_blocks(s: tw.Schedule) -> object:
-    return s.sum_in_lanes("i", lanes=8)
+def a_merge_of_loops_inside(s: tw.Schedule) -> object:
+    return s.merge_loops(s.get_loops("most")[0], s.get_loops("twice")[1])
 
 
 @wrong(SUMS)

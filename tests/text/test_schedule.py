@@ -8,16 +8,19 @@ import numpy as np
 import pytest
 from golden_files import check, check_folder
 
-from tilewright.loops.edit import replace, statements
+from tilewright.loops.edit import statements
 from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
+from tilewright.plan.nests.beside import named_nests
+from tilewright.plan.nests.rows import Region, Terms, apply_terms, fuse_terms
 from tilewright.schedule.buffers.cache import cache_write
-from tilewright.schedule.nests import fuse, jam, split
-from tilewright.schedule.reduce import reduce_in_blocks, reduce_in_lanes
-from tilewright.schedule.rows import whole_rows
+from tilewright.schedule.loops.jam import jam
+from tilewright.schedule.loops.rearrange import fuse, split
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.sums.lanes import sum_in_blocks, sum_in_lanes
 
 MAP = """
 func double[n](x: f32[n, 6], y: f32[n, 6]):
@@ -82,39 +85,28 @@ def loop_of(function: Function, name: str, which: int = 0) -> For:
 
 @case("split-with-a-rest", MAP)
 def split_with_a_rest(f: Function) -> Function:
-    loop = loop_of(f, "i")
-    return f.replace(body=replace(f.body, loop, split(loop, 4)[0]))
+    return split(f, loop_of(f, "i").var, 4, tail="peel").function
 
 
 @case("split-without-a-rest", MAP)
 def split_without_a_rest(f: Function) -> Function:
-    loop = loop_of(f, "j")
-    return f.replace(body=replace(f.body, loop, split(loop, 3)[0]))
-
-
-@case("split-by-more-than-there-is", MAP)
-def split_by_more(f: Function) -> Function:
-    loop = loop_of(f, "j")
-    return f.replace(body=replace(f.body, loop, split(loop, 8)[0]))
+    return split(f, loop_of(f, "j").var, 3, tail="peel").function
 
 
 @case("fuse", MAP)
 def fuse_two(f: Function) -> Function:
-    loop = loop_of(f, "i")
-    return f.replace(body=replace(f.body, loop, fuse(loop)))
+    return fuse(f, loop_of(f, "i").var, loop_of(f, "j").var).function
 
 
 @case("jam", TILE)
 def jam_columns(f: Function) -> Function:
-    loop = loop_of(f, "j")
-    return f.replace(body=replace(f.body, loop, jam(loop)[0]))
+    return jam(f, loop_of(f, "j").var).function
 
 
 @case("jam-in-front", TILE)
 def jam_rows(f: Function) -> Function:
-    made, inner, _ = split(loop_of(f, "i"), 2)
-    made = replace(made, inner, jam(inner, front=True)[0])
-    return f.replace(body=replace(f.body, loop_of(f, "i"), made))
+    f = split(f, loop_of(f, "i").var, 2, tail="peel").function
+    return jam(f, loop_of(f, "ii").var, front=True).function
 
 
 @case("cache-write", DOT)
@@ -122,25 +114,22 @@ def cache_write_sum(f: Function) -> Function:
     return cache_write(f, "dot").function
 
 
-@case("reduce-in-lanes", SUM)
+@case("sum-in-lanes", SUM)
 def lanes(f: Function) -> Function:
-    loop = loop_of(f, "k")
-    made = reduce_in_lanes(loop, 4)
-    assert made is not None
-    return f.replace(body=replace(f.body, loop, made))
+    return sum_in_lanes(f, loop_of(f, "k").var, 4).function
 
 
-@case("reduce-in-blocks", SUM)
+@case("sum-in-blocks", SUM)
 def in_blocks(f: Function) -> Function:
-    loop = loop_of(f, "k")
-    made = reduce_in_blocks(loop, 4)
-    assert made is not None
-    return f.replace(body=replace(f.body, loop, made))
+    return sum_in_blocks(f, loop_of(f, "k").var, 4).function
 
 
 @case("whole-rows", IMAGES)
 def in_one_piece(f: Function) -> Function:
-    return f.replace(body=whole_rows(f.body))
+    s = Schedule(f)
+    ((_, nest),) = named_nests(s)
+    apply_terms(Region(s, nest), Terms(fuse_terms(nest)[0]))
+    return s.func
 
 
 @pytest.mark.parametrize(
@@ -148,7 +137,7 @@ def in_one_piece(f: Function) -> Function:
 )
 def test_what_lies_apart_stays_in_two_loops(text: str) -> None:
     body = parse(text.replace("x: f32[n, 5, 6]", "x: f32[n, 6, 5]") if "vb, va" in text else text).body
-    assert whole_rows(body) is body
+    assert fuse_terms(body) == ((), body)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -19,9 +19,8 @@ from tilewright.expr.simplify import Facts, simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Assert, Buffer, CallFunction, For, Function, Stmt, View, While, seq
-from tilewright.schedule.find import nests
-from tilewright.schedule.step import Step
-from tilewright.schedule.top_nests import top_nest
+from tilewright.schedule.find import find_loop, nests
+from tilewright.schedule.step import Step, refusal
 
 
 def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> Step:
@@ -32,7 +31,7 @@ def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> 
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    wanted = {top_nest(function, loop, f"cannot merge loop {loop.name}") for loop in loops}
+    wanted = {_nest(function, loop) for loop in loops}
     parts = list(nests(function))
     if locals_first:
         parts = [*(s for s in parts if isinstance(s, Alloc)), *(s for s in parts if not isinstance(s, Alloc))]
@@ -44,6 +43,15 @@ def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> 
         return Step(function)
     evidence = "what two of them touch, and one stores, they touch in the same iteration"
     return Step(function.replace(body=seq(*made)), None, (evidence,))
+
+
+def _nest(function: Function, loop: Var) -> For:
+    """The top-level statement that is this loop."""
+    found = find_loop(function, loop)
+    if not any(s is found for s in nests(function)):
+        what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
+        raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
+    return found
 
 
 def merge_neighbours(parts: Sequence[Stmt]) -> list[Stmt]:

@@ -31,10 +31,7 @@ from tilewright.schedule import (
     local_buffers,
     merge,
     partial_sums,
-    rows,
-    tiles,
 )
-from tilewright.schedule import jam as jamming
 from tilewright.schedule.blocks import compute_at as producers
 from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import padding
@@ -48,14 +45,15 @@ from tilewright.schedule.buffers import index_map, layout, scopes
 from tilewright.schedule.buffers import stage as staging
 from tilewright.schedule.buffers import widen as widening
 from tilewright.schedule.legality import require_instructions
+from tilewright.schedule.loops import jam as jamming
 from tilewright.schedule.loops import kinds, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.loops import skew as skewing
 from tilewright.schedule.loops import tensorize as tensors
 from tilewright.schedule.step import Made, Refused, Step
+from tilewright.schedule.sums import lanes, zero_terms
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.sums import rfactor as factors
-from tilewright.schedule.sums import zero_terms
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
 
 P = ParamSpec("P")
@@ -211,8 +209,8 @@ class Schedule:
     rfactor = primitive(factors.rfactor)
     sum_in_parts = primitive(partial_sums.sum_in_parts)
     join_sums = primitive(joint_sums.join_sums)
-    sum_in_lanes = primitive(rows.sum_in_lanes)
-    tile_registers = primitive(tiles.tile_registers)
+    sum_in_lanes = primitive(lanes.sum_in_lanes)
+    sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(widening.widen)

@@ -22,7 +22,7 @@ from .host import Host, current_host
 from .machine import llvm_stamp
 from .target import GIVEN, Target
 
-MEASURING_VERSION: Final = 4
+MEASURING_VERSION: Final = 5
 """Rises when what the probes measure changes: what another version kept is not used."""
 
 TRIES: Final = 4

@@ -39,7 +39,9 @@ GIVEN: Final = "given"
 ESTIMATE: Final = "estimate"
 
 _MODEL_CORES: Final = 4
-_SHORTEST_BITS: Final = 128
+SHORTEST_LANES: Final = 4
+"""f32 elements in the shortest vector registers, those of SSE and NEON: lanes of vectors that are worth making of what
+is left over, and the side of the squares in which vectors are transposed."""
 _MODELS: Final[dict[str, tuple[str, frozenset[str]]]] = {
     **{name: ("x86_64", features) for name, features in LEVELS.items()},
     "aarch64": ("aarch64", close("aarch64", ("neon",))),
@@ -223,12 +225,6 @@ class Target:
     def lanes(self, dtype: DType) -> int:
         """Elements of `dtype` in one vector register."""
         return self.vector_bits // dtype.bits
-
-    @property
-    def shortest_lanes(self) -> int:
-        """f32 elements in the shortest vector registers, those of SSE and NEON: lanes of vectors that are worth making
-        of what is left over, and the side of the squares in which vectors are transposed."""
-        return _SHORTEST_BITS // 32
 
     def cache(self, level: int) -> Cache:
         """The cache at `level` (1 is nearest), or the last one where there are fewer levels."""

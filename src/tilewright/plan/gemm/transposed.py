@@ -41,9 +41,9 @@ from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
-from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
 
 
@@ -317,8 +317,8 @@ def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     _vectorize(s, s.get_loops(block)[-1], lanes)
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
-    if known(extent_of(find_loop(s.func, row))) % SIDE == 0:
-        _, few = s.split(row, SIDE)
+    if known(extent_of(find_loop(s.func, row))) % SHORTEST_LANES == 0:
+        _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])
         s.unroll(few)
 

@@ -1,4 +1,4 @@
-"""How one nest of a kernel runs: points in vectors, sums in lanes, or tiles of sums in registers."""
+"""How one nest of a kernel runs: points in vectors, rows of sums in lanes, or tiles of sums in registers."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import For, Store
 from tilewright.plan.nests.points import Points, apply_points, choose_points, holds_points, lanes_of
-from tilewright.plan.nests.tiles import Tile, narrower, tile_for
+from tilewright.plan.nests.rows import (
+    Region,
+    Rows,
+    Terms,
+    apply_rows,
+    apply_terms,
+    block_terms,
+    choose_rows,
+    fuse_terms,
+    reduces_contiguously,
+)
+from tilewright.plan.nests.tiles import Tile, apply_tile, choose_tile
 from tilewright.schedule.nests import has_branches
 from tilewright.schedule.reduce import accumulation
-from tilewright.schedule.rows import prepared, reduces_contiguously
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 
 SUM_BLOCK = 32
 """Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """A nest of sums, row by row, in vectors of so many lanes; long sums in blocks of so many terms, where not 0."""
-
-    lanes: int
-    blocks_of: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Nest:
-    """One of these; none for a nest that stays as it is."""
+    """Points, or rows of sums, or a tile of sums, both after what becomes of their terms; without any of these a nest
+    stays as it is."""
 
     points: Points | None = None
+    terms: Terms | None = None
     rows: Rows | None = None
     tile: Tile | None = None
 
@@ -46,27 +51,27 @@ def choose_nest(nest: For, target: Target) -> Nest:
     if any(accumulation(b) is None for b in reducing):
         return Nest()
     lanes = lanes_of(nest, target)
-    block = 0 if reduces_contiguously(prepared(nest, 0), lanes) else SUM_BLOCK
-    for width in narrower(lanes) if block else (lanes,):
-        tile = tile_for(prepared(nest, block), width, target.vector_registers, block)
-        if tile is not None:
-            return Nest(tile=tile)
-    return Nest(rows=Rows(lanes, block))
+    fused, prepared = fuse_terms(nest)
+    blocked: tuple[int, ...] = ()
+    widths = [lanes]
+    if not reduces_contiguously(prepared, lanes):
+        blocked, prepared = block_terms(prepared, SUM_BLOCK)
+        least = max(min(SHORTEST_LANES, lanes // 2), 2)
+        widths += [n for n in (lanes // 2, lanes // 4) if n >= least]
+    terms = Terms(fused, blocked, SUM_BLOCK if blocked else 0)
+    tile = next((t for t in (choose_tile(prepared, n, target) for n in widths) if t is not None), None)
+    return Nest(terms=terms, tile=tile) if tile else Nest(terms=terms, rows=choose_rows(prepared, lanes, target))
 
 
 def apply_nest(s: Schedule, nest: For, chosen: Nest) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
-    made: Var | None = nest.var
     if chosen.points is not None:
-        made = apply_points(s, nest, chosen.points)
-    elif chosen.rows is not None:
-        made = s.sum_in_lanes(nest.var, lanes=chosen.rows.lanes, **_long(chosen.rows.blocks_of))
-    elif (t := chosen.tile) is not None:
-        rows = {} if t.across is None else {"across": t.across, "count": t.count}
-        long = _long(t.blocks_of)
-        made = s.tile_registers(nest.var, lanes=t.lanes, along=t.along, vectors=t.vectors, **rows, **long)
-    return made
-
-
-def _long(block: int) -> dict[str, int]:
-    return {"blocks_of": block} if block else {}
+        return apply_points(s, nest, chosen.points)
+    region = Region(s, nest)
+    if chosen.terms is not None:
+        apply_terms(region, chosen.terms)
+    if chosen.rows is not None:
+        return apply_rows(region, chosen.rows)
+    if chosen.tile is not None:
+        return apply_tile(region, chosen.tile)
+    return region.roots[0]

@@ -27,6 +27,7 @@ from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.nests import extent_of, is_spatial
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,12 @@ def lanes_of(nest: Stmt, target: Target) -> int:
     return max(target.vector_bits // max(widest, dtypes.f32.bits), 2)
 
 
-def choose_points(nest: Stmt, target: Target, parallel: bool = True) -> Points:
+def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Points:
     """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
-    iterations shared by threads, where asked."""
+    iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
     loops, _ = perfect_nest(nest)
-    lanes, side = lanes_of(nest, target), target.shortest_lanes
+    parallel, side = not lanes, SHORTEST_LANES
+    lanes = lanes or lanes_of(nest, target)
     fused = pieces_of(loops)
     ends = [sum(fused[: n + 1]) - 1 for n in range(len(fused))]
     sizes = [_product(loops[end - count + 1 : end + 1]) for end, count in zip(ends, fused, strict=True)]

@@ -10,7 +10,6 @@ from tilewright.expr.work import work_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, For, Store
 from tilewright.plan.nests.nest import Nest
-from tilewright.plan.nests.points import pieces_of
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
@@ -56,17 +55,20 @@ def vectors_of(size: int, lanes: int) -> int:
 def _lanes(nest: For, around: Sequence[For], chosen: Nest) -> tuple[Var | None, Var | None, int, float, float]:
     """(the loop that lanes lie along, the one that counts rows, lanes, the uses of a vector and of an element)."""
     loops, _ = perfect_nest(nest)
-    ends, end = [], -1
-    for count in pieces_of(loops):
-        end += count
-        ends.append(loops[end].var)
     if chosen.points is not None and chosen.points.widths:
-        return ends[chosen.points.along], None, chosen.points.widths[0], 1.0, 1.0
-    if (t := chosen.tile) is not None:
-        return ends[t.along], None if t.across is None else ends[t.across], t.lanes, t.count, t.vectors
-    if chosen.rows is not None and around:
-        return around[-1].var, None, chosen.rows.lanes, 1.0, 1.0
+        return _last(loops, chosen.points.fused, chosen.points.along), None, chosen.points.widths[0], 1.0, 1.0
+    if (t := chosen.tile) is not None and t.strips:
+        row = None if t.across is None else _last(loops, t.fused, t.across)
+        return _last(loops, t.fused, t.along), row, t.strips[0].lanes, t.rows, t.strips[0].vectors
+    if chosen.rows is not None and chosen.rows.passes and around:
+        lanes = max(p.lanes or (p.points.widths[:1] or (1,))[0] if p.points else p.lanes for p in chosen.rows.passes)
+        return around[-1].var, None, lanes, 1.0, 1.0
     return None, None, 1, 1.0, 1.0
+
+
+def _last(loops: Sequence[For], fused: Sequence[int], number: int) -> Var:
+    """The innermost of the loops that became this one."""
+    return loops[sum(fused[: number + 1]) - 1].var
 
 
 def _moved_seconds(nest: For, target: Target) -> float:

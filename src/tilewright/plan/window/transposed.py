@@ -27,9 +27,9 @@ from tilewright.plan.tile.packing import pack
 from tilewright.plan.tile.windows import final_block, transposed, window_loops
 from tilewright.plan.window.price import Tile, copied_cycles, tile_cycles, total_seconds, unhidden
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.points import SIDE
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
 
 
@@ -50,7 +50,7 @@ class Transposed(Template[Windows, TransposedChoice]):
         w = facts.windows
         if w is None or w.dynamic or w.contraction is None or w.channel is None or not w.epilogue.same_places:
             return None
-        wide = min(w.columns.size, w.columns.reach(w.columns.size)) >= SIDE and w.columns.term is not None
+        wide = min(w.columns.size, w.columns.reach(w.columns.size)) >= SHORTEST_LANES and w.columns.term is not None
         return w if wide and w.out.dtype.bits == 32 else None
 
     def choices(self, shape: Windows, target: Target) -> Iterator[TransposedChoice]:
@@ -76,7 +76,7 @@ class Transposed(Template[Windows, TransposedChoice]):
         )
         moved = w.rows.reach(w.rows.size) * columns + 2 * w.rows.size * w.columns.size
         cycles = w.rows.size * tile_cycles(w, tile, target) + copied_cycles(
-            moved, SIDE / 2 + choice.lanes / SIDE - 1, 0, target
+            moved, SHORTEST_LANES / 2 + choice.lanes / SHORTEST_LANES - 1, 0, target
         )
         return total_seconds(w, cycles * w.images * w.channels / choice.lanes, unhidden(target), target)
 
@@ -131,8 +131,8 @@ def _sum(s: Schedule, w: Windows, axis: int) -> None:
 def _in_squares(s: Schedule, column: Var) -> None:
     """Four columns at a time, written out, where there are as many: with vectors along channels they are transposed in
     registers."""
-    if extent(s, column) >= SIDE:
-        s.unroll(s.split(column, SIDE, tail="shift")[1])
+    if extent(s, column) >= SHORTEST_LANES:
+        s.unroll(s.split(column, SHORTEST_LANES, tail="shift")[1])
 
 
 def _copy(s: Schedule, w: Windows, pad: str, axis: int) -> None:
