@@ -145,7 +145,7 @@ def test_a_choice_can_be_forced(refusing: list[str]) -> None:
     ("forced", "text"),
     [
         ({"template": "none"}, "there is no template 'none'"),
-        ({"template": "attention"}, "template attention does not recognise the kernel"),
+        ({"template": "attention"}, "template attention does not recognise it"),
         ({"template": "first"}, "cannot vectorize loop k"),
         ({"template": "first", "choice": {}}, "Take is no choice that this template knows"),
         ({"template": "first", "choice": {"loop": 3}}, "Take.loop is 3"),

@@ -48,6 +48,7 @@ class Pieces(Template[Schedule, PiecesChoice]):
     name = "pieces"
     choice = PiecesChoice
     whole = True
+    turn = 1
 
     def recognise(self, facts: Facts) -> Schedule | None:
         return _numbers_inlined(facts) if len(facts.products) > 1 else None

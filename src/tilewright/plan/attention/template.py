@@ -71,7 +71,7 @@ def measure(found: Attention) -> Size:
     for n in first.batch:
         heads *= value(first.extents[n])
     rows, keys = first.extents[first.rows], value(first.extents[first.columns])
-    work, passes = _between(found, heads * max(value(rows), 1) * max(keys, 1))
+    work, reads, stores = _between(found, heads * max(value(rows), 1) * max(keys, 1))
     return Size(
         heads=heads,
         rows=value(rows),
@@ -82,7 +82,8 @@ def measure(found: Attention) -> Size:
         bytes=first.out.dtype.bytes,
         apart=(_lies_apart(first), _lies_apart(second)),
         work=work,
-        passes=passes,
+        reads=reads,
+        stores=stores,
         reductions=sum(bool(find_block(found.begun.func, name).reduce) for name in found.between),
     )
 
@@ -92,14 +93,17 @@ def _lies_apart(found: Contraction) -> bool:
     return found.vector.step(found.block.axes[found.columns].var) != 1
 
 
-def _between(found: Attention, scores: int) -> tuple[Work, int]:
-    """What each score takes in all steps of rows, and in how many of these."""
-    function, work, passes = found.begun.func, Work(), 0
+def _between(found: Attention, scores: int) -> tuple[Work, int, int]:
+    """What each score takes in all steps of rows, and how often these read and store it. The first product's tiles do
+    what is done to scores before they are stored."""
+    function, work, reads, stores = found.begun.func, Work(), 0, 0
     for name in (found.scores, *found.between):
         block = find_block(function, name)
         points = 1
         for loop in loops_around(function.body, block):
             points *= Sizes().value(extent_of(loop))
         if points >= scores and isinstance(block.body, Store):
-            work, passes = work + work_of(block.body.value), passes + 1
-    return work, passes
+            work += work_of(block.body.value)
+            reads += name != found.scores
+            stores += name != found.scores and not block.reduce
+    return work, reads, stores

@@ -24,7 +24,8 @@ class Size:
     any_rows       whether the rows are dynamic; keys are what they are assumed to be
     bytes          of an element
     apart          whether neighbouring keys, or neighbouring columns, lie apart in memory: panels are then transposed
-    work, passes   of each score between the products, and how often all of them are read and stored meanwhile
+    work           of each score between the products
+    reads, stores  how often each is read, and how often something of it is stored, in between
     reductions     of a row
     """
 
@@ -37,7 +38,8 @@ class Size:
     bytes: int
     apart: tuple[bool, bool]
     work: Work
-    passes: int
+    reads: int
+    stores: int
     reductions: int
 
     @property
@@ -92,8 +94,10 @@ def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -
     level = fits(_panel_bytes(size) + _score_bytes(size, rows), target)
     vectors = rows * -(-size.keys // lanes)
     core = target.core
-    each = vector_cycles(size.work, target, lanes) + size.passes * (core.load_cycles + core.store_cycles)
-    moved = 0.0 if level == 1 else 2 * size.passes * rows * size.keys * size.bytes * byte_cycles(level, target)
+    each = vector_cycles(size.work, target, lanes) + size.reads * core.load_cycles + size.stores * core.store_cycles
+    moved = (
+        0.0 if level == 1 else (size.reads + size.stores) * rows * size.keys * size.bytes * byte_cycles(level, target)
+    )
     halvings = (lanes - 1).bit_length() * size.reductions * -(-rows // together)
     return max(vectors * each, moved) + halvings * core.fma_latency
 
