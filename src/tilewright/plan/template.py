@@ -33,7 +33,8 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
     every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One of a
     later `turn` is asked only for kernels that no choice of a template before runs: prices of fallbacks leave out too
-    much of what memory takes to be set against those."""
+    much of what memory takes to be set against those. The prices
+    of one that is not `priced` are ranks, and no seconds."""
 
     name: str
     choice: type[ChoiceT]
