@@ -166,7 +166,7 @@ def test_what_is_no_array(add: Executable) -> None:
     assert text.startswith("input a is no array\nwhy:  a list came, of which NumPy makes none: ")
     masked = np.ma.array(floats(1, 3), mask=[[0, 1, 0]])
     assert message(lambda: add(masked, floats(1, 3))) == (
-        "input a is an array with masked elements\nwhy:  compiled code would read what lies under the mask\n"
+        "input a is an array with masked elements\nwhy:  compiled code would read the masked elements too\n"
         "fix:  choose the values to read there: array.filled(0)"
     )
 

@@ -104,7 +104,7 @@ def test_external_hard_link() -> None:
     os.link("real.bin", "w.bin")
     assert refusal(external(location="w.bin")) == about_tensor(
         "refused to open the data file 'w.bin'",
-        "the file has 2 hard links: another folder's file may lie here under a second name",
+        "the file has 2 hard links: it may be another folder's file under a second name",
         FIX_INLINE,
     )
 

@@ -247,7 +247,7 @@ def test_subgraphs_nested_too_deep() -> None:
     expected = message(
         "sub-graphs are nested too deep",
         "'m.onnx'",
-        "a sub-graph lies inside more than 30 others",
+        "a sub-graph is nested in more than 30 others",
         "move the inner sub-graphs into model-local functions",
     )
     deep = [nested(31).SerializeToString(), nested(31, "x" * 300).SerializeToString(), nested(33).SerializeToString()]

@@ -340,7 +340,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "winograd_output",
         "f32[1, 36, 4, 2]",
         {"size": 4, "tiles": (2, 2), "shape": (9, 5)},
-        "why:  the shape (9, 5) does not lie in (2, 2) tiles of size 4",
+        "why:  the shape (9, 5) does not fit in (2, 2) tiles of size 4",
     ),
     (
         "strassen_input",
@@ -372,7 +372,7 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         "strassen_output",
         "f32[4, 4, 5]; f32[3, 4, 5]",
         {"shape": (9, 10)},
-        "why:  the shape (9, 10) does not lie in twice that of products, f32[4, 4, 5]",
+        "why:  the shape (9, 10) is larger than twice that of products, f32[4, 4, 5]",
     ),
     ("contract", "f32[3, 4]; f32[5, 6]", {"spec": "ik,kj->ij"}, "why:  the sizes of axis k differ: 4 and 5"),
     (

@@ -147,7 +147,7 @@ def test_neighbours_have_their_reasons(net: tw.Executable) -> None:
     assert between.role == "producer" and between.reason.kind in (NO_TEMPLATE, DEARER)
     largest = only(tw.why(net, "largest")).neighbours
     assert [n.reason.kind for n in largest] == [NO_TEMPLATE, RESULT]
-    assert largest[0].reason.text.startswith("reshape lies between")
+    assert largest[0].reason.text.startswith("reshape is between them")
     assert largest[1].reason.text == "the model gives it as y"
 
 

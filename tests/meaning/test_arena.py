@@ -76,8 +76,8 @@ def test_a_right_layout_is_accepted_and_measured() -> None:
 
 
 WRONG = {
-    "over the end": ("reserve 64\nalloc a: f32[n] in arena at 0\ncall f[n](x, a)\ncall f[n](a, z)", "a lies at 0 to"),
-    "between lines": ("reserve 96\nalloc a: f32[8] in arena at 32\ncall f[8](x, a)", "a lies at 32 to 64"),
+    "over the end": ("reserve 64\nalloc a: f32[n] in arena at 0\ncall f[n](x, a)\ncall f[n](a, z)", "a is at 0 to"),
+    "between lines": ("reserve 96\nalloc a: f32[8] in arena at 32\ncall f[8](x, a)", "a is at 32 to 64"),
     "written over": (
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\n"
         "call f[n](x, a)\ncall f[n](x, b)\ncall f[n](a, z)",

@@ -317,7 +317,7 @@ def test_buffers_lie_where_the_arena_has_them(place: str, right: bool) -> None:
 
 def test_a_buffer_must_lie_in_the_arena() -> None:
     arrays = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
-    with pytest.raises(InternalError, match=r"b lies at 16\.\.32 of an arena of 20 bytes"):
+    with pytest.raises(InternalError, match=r"b is at 16\.\.32 of an arena of 20 bytes"):
         evaluate(parse(ARENA.format(bytes="n*5", place="n*4")), arrays)
 
 

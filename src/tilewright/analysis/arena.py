@@ -1,4 +1,5 @@
-"""What lies where in the arena during a call: the program's entry is run for given sizes, without its arithmetic.
+"""Which buffers are where in the arena during a call: the program's entry is run for given sizes, without its
+arithmetic.
 
     reserve 3072                            moment 0  f   writes h at 0..1024
     alloc h: f32[256] in arena at 0         moment 1  g   reads h, writes t at 1024..2048
@@ -52,8 +53,8 @@ LINE = 64
 
 @dataclass(frozen=True, slots=True)
 class Resident:
-    """A buffer of the arena: where it lies, and the moments, first and last, of each of its lives. In a loop it may
-    have several: a step that writes all of it begins another one."""
+    """A buffer of the arena: its offset and size, and the moments, first and last, of each of its lives. In a loop it
+    may have several: a step that writes all of it begins another one."""
 
     name: str
     offset: int
@@ -129,7 +130,7 @@ def use_of_arena(
 
 
 class _Run:
-    """The state of a run: the values of variables, where buffers lie, and who owns which bytes."""
+    """The state of a run: the values of variables, where buffers are, and which buffer owns which bytes."""
 
     def __init__(
         self, main: Function, functions: Mapping[str, Function], values: dict[Var, int], late: Callable[[Var], int]
@@ -195,16 +196,16 @@ class _Run:
         place = self.places[buffer] = _Place(buffer, begin, begin + self.bytes_of(buffer))
         if begin < 0 or begin % LINE or place.end > self.reserved:
             room = f"{self.reserved} bytes in lines of {LINE} are reserved"
-            self.faults.append(f"{buffer.name} lies at {begin} to {place.end}, and {room}")
+            self.faults.append(f"{buffer.name} is at {begin} to {place.end}, and {room}")
 
     def call(self, s: CallFunction) -> None:
-        """A moment. Whatever is passed is there all the while: what is written lies apart from all else, but for what
-        the kernel may write over."""
+        """A moment. All that is passed is alive in it: a written buffer overlaps no other one, except an operand that
+        the kernel may overwrite."""
         self.moments.append(s.callee)
         written = self.written_by(s.callee)
         passed = [b for b in s.arguments if b in self.places]
         made = {b for n, b in enumerate(s.arguments) if n in written and b in self.places}
-        if not self.functions[s.callee].body.inside():  # compiled apart: what is passed to it alone is its own memory
+        if not self.functions[s.callee].body.inside():  # compiled elsewhere: a buffer passed to it alone is its own
             made |= {b for b in passed if self.uses[b] == 1}
         for buffer in passed:
             if buffer not in made:
@@ -218,7 +219,7 @@ class _Run:
             self.write(buffer)
 
     def writes_over(self, s: CallFunction, source: Buffer, result: Buffer) -> bool:
-        """Whether a result lies where an operand does that its kernel may write over: then it owns these bytes."""
+        """Whether a result is in place of an operand that its kernel may overwrite: then it owns these bytes."""
         callee, (_, begin, end) = self.functions[s.callee], self.places[source]
         pairs = [(s.arguments[n], s.arguments[callee.inputs + m]) for n, m in callee.over]
         if (source, result) not in pairs or self.places[result][1:] != (begin, end):

@@ -1,4 +1,4 @@
-"""From where to where each buffer is in use, in a list of statements that run one after the other.
+"""From where to where each buffer is in use, in a list of statements that run in order.
 
     0  alloc t                         t: 1 .. 3
     1  t[…] = …

@@ -26,7 +26,7 @@ STRIDED_PAIR = 3.0
 
 def vector_cost(group: list[Access], var: Var, lanes: int) -> float:
     """What one vector of iterations over `var` costs in loads and stores: 1 for a contiguous or repeated access, one
-    for each lane where elements lie apart."""
+    for each lane of a strided access."""
     return sum(_cost(access, step(access, var), lanes) for access in group)
 
 

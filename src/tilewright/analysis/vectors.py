@@ -1,6 +1,6 @@
-"""Distance vectors: how far apart, in each loop of a nest, two accesses are that meet.
+"""Distance vectors: by how many iterations of each loop of a nest two accesses of one element differ.
 
-    for i, j: a[i, j] = a[i - 1, j + 1]       between the store and the load: i apart by 1, j by -1
+    for i, j: a[i, j] = a[i - 1, j + 1]       between the store and the load: distance 1 in i, -1 in j
 
 A component is a number, or None where it may be any. Only what is written or read outside a nest's own buffers counts.
 The theory is that of Wolfe and Banerjee: a reordering is legal when every vector stays lexicographically positive.
@@ -61,7 +61,7 @@ def meetings(nest: For, loops: Sequence[For], outer: Sequence[For] = ()) -> list
 
 
 def most_apart(loop: For) -> int | None:
-    """How far apart two iterations of a loop can be; None where that is dynamic."""
+    """The largest distance of two iterations of a loop; None where that is dynamic."""
     extent = longest(simplify(loop.end - loop.begin))
     return max(int(extent.value) - 1, 0) if isinstance(extent, Const) else None
 

@@ -86,7 +86,7 @@ class Stored:
             return None
 
     def files_of(self, sources: Iterable[Source]) -> tuple[str, ...]:
-        """The absolute paths of the model's file and of those that its weights lie in."""
+        """The absolute paths of the model's file and of those that hold its weights."""
         path = os.path.abspath(self.path)
         return tuple({path: None} | {os.path.join(os.path.dirname(path), s.path): None for s in sources if s.path})
 
@@ -137,7 +137,7 @@ class MadeFrom(Mapping[str, Json]):
 
 
 def files_with_weights(path: str) -> list[str]:
-    """The files beside a model's own that its weights lie in. Raises UserError for a file that is no model."""
+    """The files beside a model's own that hold its weights. Raises UserError for a file that is no model."""
     from tilewright.frontends.onnx.file import open_model  # brings the front end along, for whoever asks
 
     return [file.path for file in open_model(path).files()[1:] if file.path is not None]

@@ -1,7 +1,7 @@
-"""How far results lie from the exact ones, and how far rounding may take them.
+"""How far results are from the exact ones, and how large an error rounding explains.
 
 The relative difference of an element is |found - exact| / (|exact| + the mean of |exact|): the mean keeps elements near
-zero, which are sums of terms that cancel, from counting as far off. An element may lie
+zero, which are sums of terms that cancel, from counting as far off. An element may differ by
 
     u*|exact| + SAFETY * max(spread, the median of all spreads)
 
@@ -27,8 +27,8 @@ from tilewright.expr import dtypes
 Array = np.ndarray[Any, Any]
 
 SAFETY = 10.0
-"""How many spreads a result may lie from the exact one: a spread is known from few samples, and errors of sums of equal
-terms are not independent."""
+"""By how many spreads a result may differ from the exact one: a spread is known from few samples, and errors of sums of
+equal terms are not independent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ def _judge_floats(
 
 
 def _allowed(exact: Array, center: Array, samples: Sequence[Array], u: float) -> Array:
-    """How far each element may lie from the exact one."""
+    """By how much each element may differ from the exact one."""
     size = np.where(np.isfinite(exact), np.abs(exact), 0.0)
     squares = [np.square(_gaps(s, center)) for s in samples]
     spread = np.sqrt(np.mean(squares, axis=0)) if squares else np.zeros(exact.shape)
@@ -132,7 +132,7 @@ def _any(masks: Any) -> Array:
 
 
 def _gaps(a: Array, b: Array) -> Array:
-    """How far numbers lie apart: nothing where both are the same, or either is no number."""
+    """The absolute differences; zero where one of the two is infinite or NaN."""
     with np.errstate(all="ignore"):
         return np.asarray(np.where(np.isfinite(a) & np.isfinite(b), np.abs(a - b), 0.0))
 

@@ -1,4 +1,4 @@
-"""What lies where in the arena during a call, as a picture in text, and as JSON.
+"""The offsets and lifetimes of the arena's buffers, as a picture in text, and as JSON.
 
 buffer  bytes  offset        alive
 h        1024       0        ██
@@ -16,7 +16,7 @@ from tilewright.report.errors import UserError
 from tilewright.store import Json
 
 COLUMNS = 64
-"""A picture is at most so wide: of a long program a column stands for several kernels, one after the other."""
+"""The most columns of a picture. In a long program a column stands for several consecutive kernels."""
 
 ALIVE, DEAD = "█", "·"
 

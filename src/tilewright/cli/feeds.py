@@ -32,7 +32,7 @@ Array = np.ndarray[Any, Any]
 
 _ZIP = b"PK\x03\x04"
 INTEGERS = 2
-"""Random integers lie in 0 .. INTEGERS - 1: within most tables that they may index, kinds of tokens among them."""
+"""Random integers are in 0 .. INTEGERS - 1: within most tables that they may index, kinds of tokens among them."""
 
 
 @dataclass(slots=True)

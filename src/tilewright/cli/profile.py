@@ -69,7 +69,7 @@ def profile(
         save_text(place, json.dumps(found.timeline(), separators=(",", ":")))
         note(f"{place} holds the timeline of the fastest call; open it with ui.perfetto.dev")
     if not executable.program.target.measured:
-        note("peaks and bandwidths are estimates, which kernels may lie above; `tilewright doctor` measures them")
+        note("peaks and bandwidths are estimates, which kernels may exceed; `tilewright doctor` measures them")
     if found.subnormals is not None and found.subnormals.any:
         note(found.subnormals.told())
     if as_json:

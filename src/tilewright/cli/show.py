@@ -43,9 +43,7 @@ Plan = Annotated[
     bool,
     typer.Option("--plan", help="List what each kernel holds, what it is expected to take, what else was priced."),
 ]
-Memory = Annotated[
-    bool, typer.Option("--memory", help="List what lies where in the arena during a call, and how long.")
-]
+Memory = Annotated[bool, typer.Option("--memory", help="List the buffers of the arena: their offsets and lifetimes.")]
 Html = Annotated[
     str | None,
     typer.Option("--html", metavar="FILE", help="Write a page to look at in a browser: graphs, kernels, programs."),

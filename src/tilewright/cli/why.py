@@ -54,7 +54,7 @@ def why(
     """Tell why a kernel is as it is, and what else was priced.
 
     Which kernel holds it and what else was priced, why its neighbours are or are not in the same kernel, how its data
-    lies and why, the schedule as the Python that replays it, predicted against measured time. Without a name, the
+    is stored and why, the schedule as the Python that replays it, predicted against measured time. Without a name, the
     kernels to choose from.
 
     \b

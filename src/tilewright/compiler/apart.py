@@ -1,4 +1,4 @@
-"""Kernels compiled apart: each from its program down to its object file, in whatever process, the same bytes."""
+"""Kernels compiled one by one, each from its program down to its object file: the same bytes in any process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What kernels compute from constants alone, run once while compiling.
 
-Much of it is as large as the model's weights, so each piece of a large model goes to a file of the store as soon as it
-is made, and what it was made of leaves memory where it lies in a file, too.
+Much of it is as large as the model's weights, so each constant of a large model goes to a file of the store as soon as
+it is made, and pages of mapped weights that it was made of are released.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 from tilewright.lower.loops.lower_blocks import lower_blocks
 from tilewright.lower.loops.move_lanes import move_lanes
 from tilewright.lower.loops.outline_parallel import outline_parallel
-from tilewright.lower.loops.promote_halves import promote_halves
+from tilewright.lower.loops.promote_f16 import promote_f16
 from tilewright.lower.loops.select_instructions import select_instructions
 from tilewright.lower.loops.simplify_indices import simplify_indices
 from tilewright.lower.loops.unroll import unroll
@@ -25,7 +25,7 @@ from tilewright.target import Target
 
 
 def verify_program(module: Module) -> None:
-    """Checks the laws of loops, and that the entry's arena is laid out right."""
+    """Checks the laws of loops, and that the entry's arena is valid: buffers that are alive together do not overlap."""
     verify_module(module)
     check_memory(module)
 
@@ -40,7 +40,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
     passes = [
         on_functions("lower-blocks", lower_blocks, LOOPS),
         on_functions("fuse-multiply-add", joined, LOOPS, since=2),
-        on_functions("promote-halves", promote_halves, LOOPS),
+        on_functions("promote-f16", promote_f16, LOOPS),
         on_functions("expand-math", lambda f: expand_math(f, target.has_fma), LOOPS),
         on_functions("flatten", flatten_buffers, LOOPS),
         on_functions("simplify-indices", simplify_indices, LOOPS, since=1),

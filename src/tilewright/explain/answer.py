@@ -42,7 +42,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a value lies in memory between two kernels, or does not. `kind` is one of the names below; `refused` are
+    """Why a value is stored between two kernels, or is not. `kind` is one of the names below; `refused` are
     templates with what each says; `planned` and `instead` are prices of the kernels decided together, as they were
     planned and the other way."""
 
@@ -103,7 +103,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a buffer of a kernel lies in memory, and why. `role` is operand, constant, result or local; `scope` the
+    """How a buffer of a kernel is stored, and why. `role` is operand, constant, result or local; `scope` the
     memory it is in; `copy_of` the buffer that it holds in another order; `steps` are those of the trace that made it
     so."""
 

@@ -1,7 +1,7 @@
-"""How the buffers of a scheduled kernel lie in memory, and why: from the program, the steps of its trace, and graph.
+"""How the buffers of a scheduled kernel are stored, and why: from the program, the steps of its trace, and graph.
 
     conv2.weight         constant    transposed by (1, 2, 3, 0)          pass fold-oriented made it
-    conv2.weight.cache   local       k, j -> j // 16, k, j % 16          lanes of contract lie next to each other in it
+    conv2.weight.cache   local       k, j -> j // 16, k, j % 16          lanes of contract are contiguous in it
     contract             local       registers, 6 × 16                   a tile of results, until it is complete
 
 How lanes move through a buffer is found by evaluating its addresses for the first lanes.
@@ -83,7 +83,7 @@ def _parameter(
     domain = _domain(place, value)
     if domain:
         order = domain
-    reasons += [f"read through {n.op.name}, where it lies" for n in _movements(place, value)]
+    reasons += [f"read through {n.op.name}, in place" for n in _movements(place, value)]
     copied = [name for name, copy in copies.items() if copy.of == buffer.name]
     if copied:
         reasons.append(f"read once, into {', '.join(copied)}")
@@ -115,16 +115,16 @@ def _of_scope(buffer: Buffer) -> str:
     size = 1
     for extent in buffer.shape:
         if not isinstance(extent, Const):
-            return "its size is known at the call: it lies in the arena"
+            return "its size is dynamic: it is in the arena"
         size *= int(extent.value)
     count = f"{size} element{'' if size == 1 else 's'}"
     if buffer.scope is Scope.REGISTER:
-        return f"{count}, indexed by constants once loops are written out: registers hold it"
+        return f"{count}, indexed by constants once loops are unrolled: registers hold it"
     return f"{count} in the {'stack' if buffer.scope is Scope.STACK else buffer.scope.value} of the thread or call"
 
 
 def _constant_order(program: ProgramFacts, node: Node) -> tuple[str, str]:
-    """How a constant of the planned graph lies, set against the one of the front end that it was made of."""
+    """The order of a constant of the planned graph, compared with the one of the front end that it was made of."""
     assert isinstance(node.attrs, Constant)
     maker = program.constants.get(node.attrs.name, "")
     if not maker:
@@ -138,12 +138,12 @@ def _constant_order(program: ProgramFacts, node: Node) -> tuple[str, str]:
                 return (
                     ("row-major", f"{kind}: pass {maker}")
                     if perm == ()
-                    else (kind, f"pass {maker} made it so that {TURNED}")
+                    else (kind, f"pass {maker} made it so that {CONTIGUOUS}")
                 )
     return "row-major", f"pass {maker} computed it"
 
 
-TURNED = "the lanes of its reader find elements next to each other"
+CONTIGUOUS = "the lanes of its reader are contiguous"
 
 
 def _transposition(of: np.ndarray, array: np.ndarray) -> tuple[int, ...] | None:
@@ -170,9 +170,11 @@ def _domain(place: Place, value: Value) -> str:
         return "Strassen's domain: sums of blocks, rows, columns"
     if made != "winograd_input" and "winograd_output" not in readers:
         return ""
-    woven = made == "winograd_input" and len(value.type.shape) == 5
-    turned = "channels, tiles" if made == "winograd_input" else "tiles, channels"
-    return f"Winograd's domain: points of a tile, {'groups of channels, tiles, channels' if woven else turned}"
+    if made != "winograd_input":
+        return "Winograd's domain: points of a tile, tiles, channels"
+    packed = len(value.type.shape) == 5
+    order = "groups of channels, tiles, channels" if packed else "channels, tiles"
+    return f"Winograd's domain: points of a tile, {order}"
 
 
 def _movements(place: Place, value: Value) -> list[Node]:

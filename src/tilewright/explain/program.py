@@ -176,7 +176,7 @@ def is_constant(node: Node) -> bool:
 
 
 def is_view(node: Node) -> bool:
-    """Whether what a node makes lies where its input does."""
+    """Whether the result of a node is a view of its input."""
     return node.op.pattern is Pattern.VIEW
 
 

@@ -59,7 +59,7 @@ def _without_prices(graph: PlannedGraph, value: Value, maker: Place, reader: Pla
             refused = ((ATTENTION, f"it holds {held}, and {_of(place, node, made_by)} is beyond that"),)
             return Reason(NO_TEMPLATE, "no template takes both operators", refused)
     if not makes_kernels(made_by):
-        text = f"{made_by.op.name} lies between: it gives memory another shape, and what it reads has to be there"
+        text = f"{made_by.op.name} is between them: it is a view of memory in another shape, so its input is stored"
         return Reason(NO_TEMPLATE, text)
     if len(made_by.outputs) != 1:
         return Reason(NO_TEMPLATE, f"{made_by.op.name} has several results: nothing follows it in its kernel")

@@ -109,7 +109,7 @@ def explainer(executable: Executable) -> Explainer:
 
 def why(executable: Executable, name: str, feeds: Mapping[str, Any] | None = None, *, seconds: float = 1.0) -> Answer:
     """Why a kernel of a compiled model is as it is: which operators it holds and which not, what else was priced, how
-    its operands lie, and the schedule as Python that replays it.
+    its operands are stored, and the schedule as Python that replays it.
 
     `name` is an operator or a value of the model, or a kernel by its name or number. With `feeds`, arrays by input,
     calls are measured for so many seconds and set against what was predicted. The answer prints as text; its fields are
@@ -140,7 +140,7 @@ def _places(program: ProgramFacts, found: Found) -> list[Place]:
 def _notes(program: ProgramFacts, found: Found, held: bool) -> list[str]:
     """What there is to say of a name beside the kernels that hold it."""
     if found.name.startswith("kernel:") and found.place is None:
-        return ["pass own-states made it: it copies the next state of a loop to where the state before it lies"]
+        return ["pass own-states made it: it copies the next state of a loop over the state before it"]
     if not found.nodes and found.source:
         last = program.last_pass_with(found.source)
         return [f"no operator of the planned graph comes from {found.source}: pass {last} left none of it"]

@@ -11,8 +11,8 @@ a scalar, n for a vector of n lanes, which only legalised programs contain.
 (`buffer[i, …]` is `Load`, a node of the loops level, which owns buffers.) Python's operators build expressions; they
 coerce Python numbers to the other side's type and fold constants and neutral elements, nothing more: see simplify.py.
 
-Folding keeps index arithmetic exact. A sum or product of constants that 64 bits do not hold stays written out, so that
-whoever computes sizes can see that it wraps around (overflow.py); `const` refuses such a number.
+Folding keeps index arithmetic exact. A sum or product of constants that 64 bits do not hold is not folded, so that
+a check of sizes can see that it wraps around (overflow.py); `const` refuses such a number.
 """
 
 from __future__ import annotations

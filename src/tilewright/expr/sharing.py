@@ -30,7 +30,7 @@ WORTH = 24
 
 
 def tree_size(root: Expr, known: dict[Expr, int]) -> int:
-    """How many symbols an expression has where every part is written out, counted up to LARGE. `known` keeps the sizes
+    """How many symbols an expression has as a tree, without sharing, counted up to LARGE. `known` keeps the sizes
     of the parts."""
     stack = [root]
     while stack:

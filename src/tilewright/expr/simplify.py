@@ -163,7 +163,7 @@ def _rebuild(node: Expr, children: tuple[Expr, ...]) -> Expr:
 
 
 def _at_least_zero(p: Polynomial, facts: Facts, depth: int) -> bool:
-    """Proves p >= 0 by replacing, one after the other, ranged variables by the end of their range that makes p least,
+    """Proves p >= 0 by replacing each ranged variable in turn by the end of its range that makes p least,
     and opaque atoms by their bounds; what remains must have no negative coefficient."""
     if all(c >= 0 for c in p.values()) and all(_atom_nonnegative(a, facts, depth) for m in p for a in m):
         return True

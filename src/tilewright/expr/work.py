@@ -31,7 +31,7 @@ class Work:
     roots      square roots
     shuffles   permutes of lanes out of two registers
     gathers    vectors filled from addresses of their own
-    steps      instructions for each element, one after the other, each waiting for the one before
+    steps      instructions for each element, each waiting for the one before
     """
 
     plain: float = 0.0

@@ -132,7 +132,7 @@ class GraphBuilder:
             self.nodes.append(Node(REGISTRY["require"], (), Require(cond, message), (), (), self.source))
 
     def size(self, scalar: Value, name: str, low: Expr | int, high: Expr | int, what: str) -> Var:
-        """A symbol with the run-time value of an i64 scalar, which the call checks to lie in [low, high]."""
+        """A symbol with the run-time value of an i64 scalar, which the call checks to be in [low, high]."""
         scalar = self.known(scalar)
         attrs = Size(as_expr(low), as_expr(high), what)
         symbol = attrs.symbol(name)

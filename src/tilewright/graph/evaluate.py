@@ -156,7 +156,7 @@ def run_node(
 
 
 def checked_size(node: Node, size: int, symbols: Symbols) -> int:
-    """The size, when it lies between its bounds."""
+    """The size, when it is within its bounds."""
     attrs = node.attrs
     assert isinstance(attrs, Size)
     low, high = (int(expressions.evaluate(e, symbols)) for e in (attrs.low, attrs.high))

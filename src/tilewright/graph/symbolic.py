@@ -23,7 +23,7 @@ class Constant(Attributes):
 
 
 class Size(Attributes):
-    """The run-time value of an i64 scalar becomes the symbol that the node binds; the call fails unless it lies in
+    """The run-time value of an i64 scalar becomes the symbol that the node binds; the call fails unless it is in
     [low, high]. `what` says in the message what it is the size of."""
 
     any_number = frozenset({"low", "high"})
@@ -81,5 +81,5 @@ class Scan(Attributes):
 
 
 def place(direction: Direction, step: Expr, steps: Expr) -> Expr:
-    """Where the slice of a step lies along the leading axis."""
+    """The index of a step's slice along the leading axis."""
     return step if direction is Direction.FORWARD else steps - 1 - step

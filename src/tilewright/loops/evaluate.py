@@ -2,12 +2,12 @@
 
     evaluate(softmax, {"x": x, "y": y})        # y is written in place
 
-Each function is turned once into Python source that does what the program says, one statement after the other: floats
+Each function is translated once to Python source that runs its statements in order: floats
 are NumPy scalars of their type, integers Python integers wrapped to their width, vectors NumPy arrays. `parallel`,
 `vectorize` and `unroll` loops run in order. Both sides of `select`, `and` and `or` are evaluated. An index outside its
 buffer is an InternalError that names both; a failed `assert` is a RuntimeFault. Fresh buffers hold a pattern that is
-neither zero nor small, so that reading what nobody wrote shows. In a function that reserves an arena, buffers with an
-offset lie there, over whatever else does: so memory that is planned wrongly shows, too.
+neither zero nor small, so that a read of unwritten memory shows. In a function that reserves an arena, buffers with an
+offset are placed there and may overlap: so memory that is planned wrongly shows, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def evaluate(
     constants: Mapping[str, Array] | None = None,
 ) -> dict[int, Array]:
     """Runs a function on one array for each parameter, by name or in order; outputs are written in place. Returns what
-    the function publishes: the results whose size only the call knows, by the place of their pointer.
+    the function publishes: the results whose size the call computes, by the place of their pointer.
 
     Symbols are bound from the arrays' shapes; those that no parameter has as a dimension come from `symbols`. `module`
     holds the functions that are called, `constants` the module constants. Raises UserError when arrays do not fit.
@@ -147,7 +147,7 @@ class _Machine:
         """A fresh buffer at an offset of the arena, which must have been reserved."""
         end = offset + math.prod(shape) * buffer.dtype.numpy.itemsize
         if not 0 <= offset <= end <= len(arena):
-            raise InternalError(f"{buffer.name} lies at {offset}..{end} of an arena of {len(arena)} bytes")
+            raise InternalError(f"{buffer.name} is at {offset}..{end} of an arena of {len(arena)} bytes")
         return self.fill(buffer, arena[offset:end].view(buffer.dtype.numpy).reshape(self.checked(buffer, shape)))
 
     def view(self, buffer: Buffer, source: Array, shape: tuple[int, ...], offset: int | None = None) -> Array:

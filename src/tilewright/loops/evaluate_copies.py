@@ -123,7 +123,7 @@ class _Nest:
         raise _Other
 
     def choice(self, cond: Array, a: Array, b: Array) -> Array:
-        """`np.where(cond, a, b)`, several times as fast where one is laid out otherwise than the result."""
+        """`np.where(cond, a, b)`, several times as fast where an operand has other strides than the result."""
         made = np.array(np.broadcast_to(a, np.broadcast_shapes(cond.shape, a.shape, b.shape)), order="C")
         np.copyto(made, b, where=np.logical_not(cond))
         return made

@@ -32,7 +32,7 @@ from tilewright.target.instructions import Instruction, Register
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """The memory that fills a register: `count` elements that lie one after the other from `indices` on."""
+    """The memory that fills a register: `count` contiguous elements from `indices` on."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]

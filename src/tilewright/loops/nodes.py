@@ -149,7 +149,7 @@ class Stmt(Node):
 
 
 class Seq(Stmt):
-    """Statements one after the other. An `Alloc` or `Let` among them holds to the end of the sequence."""
+    """Statements in order. An `Alloc` or `Let` among them holds to the end of the sequence."""
 
     body: tuple[Stmt, ...]
 
@@ -235,7 +235,7 @@ class View(Stmt):
 
 
 class Publish(Stmt):
-    """Hands a result whose size only the call knows to the caller: the buffer's address in place `argument` of the
+    """Hands a result whose size the call computes to the caller: the buffer's address in place `argument` of the
     caller's pointers, its dimensions from place `symbol` on of the caller's sizes. No parameter has that place."""
 
     buffer: Buffer = reference()
@@ -260,7 +260,7 @@ class Store(Stmt):
 
 class Prefetch(Stmt):
     """Prefetches the memory at `place`, because it will be read. Changes nothing that a program can
-    see, and reads nothing: the place may lie outside its buffer."""
+    see, and reads nothing: the place may be outside its buffer."""
 
     place: Load
 
@@ -336,7 +336,7 @@ printer: list[Callable[[Function], str]] = []
 
 
 def seq(*statements: Stmt) -> Stmt:
-    """The statements one after the other, nested sequences spliced, a single one as itself.
+    """The statements in order, nested sequences spliced, a single one as itself.
 
     What a spliced sequence defines lives to the end of the whole, which is longer but never wrong: a name is an object
     that is defined in one place of a program, so none is defined twice because of it."""

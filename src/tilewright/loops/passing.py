@@ -26,7 +26,7 @@ def check_over(f: Function) -> None:
     for source, output in f.over:
         if not (0 <= source < f.inputs and 0 <= output < f.outputs):
             why = f"{f.inputs} are inputs, {f.outputs} outputs"
-            raise Fault(f, f"output {output} lies over parameter {source}", why=why)
+            raise Fault(f, f"output {output} is in place of parameter {source}", why=why)
         below, above = f.params[source], f.params[f.inputs + output]
         if below.dtype is not above.dtype or simplify(size_of(below) - size_of(above)) is not const(0):
             have, want = (f"{b.dtype}[{', '.join(map(str, b.shape))}]" for b in (above, below))

@@ -27,7 +27,7 @@ def add_block(build: Builder, name: str, spatial: Sequence[Index], body: Body, o
 
 
 def loop(var: Var, begin: Index, end: Index, body: Stmt) -> Stmt:
-    """`body` for var = begin … end - 1, one after the other."""
+    """`body` for var = begin … end - 1, in order."""
     return For(var, as_expr(begin), as_expr(end), LoopKind.SERIAL, body)
 
 
@@ -53,7 +53,7 @@ class Cell:
 
 
 def then(*statements: Stmt) -> Stmt:
-    """The statements one after the other, as a scope of their own: what they declare ends with them."""
+    """The statements in order, as a scope of their own: what they declare ends with them."""
     return Seq(statements)
 
 

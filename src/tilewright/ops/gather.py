@@ -30,7 +30,7 @@ Types = tuple[TensorType, ...]
 
 
 class CheckedIndicesAttributes(Attributes):
-    """`limit`: indices lie in [-limit, limit); `what` says whose indices they are."""
+    """`limit`: indices are in [-limit, limit); `what` says whose indices they are."""
 
     limit: Expr
     what: str
@@ -44,7 +44,7 @@ class CheckedIndicesAttributes(Attributes):
 
 
 class CheckedIndices(Op):
-    """The indices with `limit` added to the negative ones; a fault when one lies outside [-limit, limit)."""
+    """The indices with `limit` added to the negative ones; a fault when one is outside [-limit, limit)."""
 
     name = "checked_indices"
     attributes = CheckedIndicesAttributes

@@ -89,7 +89,7 @@ def _same_factors(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
 
 def reshaped(at: Sequence[Expr], shape: Sequence[Expr], source: Sequence[Expr]) -> list[Expr]:
     """The index in `source` of the element that has the index `at` in `shape`, both holding the same elements in
-    row-major order. Leading and trailing dimensions that agree keep their indices; only what lies between is
+    row-major order. Leading and trailing dimensions that agree keep their indices; only those between are
     divided."""
     head = tail = 0
     most = min(len(shape), len(source))
@@ -375,7 +375,7 @@ class ConcatAttributes(Attributes):
 
 
 class Concat(Op):
-    """The inputs one after the other along an axis; all other sizes are equal."""
+    """The inputs concatenated along an axis; all other sizes are equal."""
 
     name = "concat"
     cost = Work(plain=3)

@@ -2,7 +2,7 @@
 
     cumulative(x: f32[n, m], kind="sum", axis=0)         out[i, j] = x[0, j] + … + x[i, j]
 
-Elements combine one after the other, so floats have one result. 16-bit floats are kept in f32, each output rounded
+Elements combine in order, so floats have one result. 16-bit floats are kept in f32, each output rounded
 once.
 """
 

@@ -2,7 +2,7 @@
 
     scatter_elements(x: f32[n, 4], idx: i64[k, 4], updates: f32[k, 4], axis=0, reduction="add")
 
-Updates apply one after the other in the row-major order of the updates, so the last one of a place stays, and sums of
+Updates apply in their row-major order, so the last one of an element stays, and sums of
 floats have one order. The indices were checked.
 """
 
@@ -174,7 +174,7 @@ def _check_updates(context: TypeContext, x: TensorType, updates: TensorType) -> 
 def _updated(
     x: np.ndarray[Any, Any], index: tuple[Any, ...], updates: np.ndarray[Any, Any], reduction: Reduction
 ) -> np.ndarray[Any, Any]:
-    """A copy of x with the updates applied in order: NumPy walks arrays that lie in memory row by row in that order."""
+    """A copy of x with the updates applied in order: NumPy walks row-major arrays in that order."""
     out = np.array(x)
     index, updates = tuple(np.ascontiguousarray(part) for part in index), np.ascontiguousarray(updates)
     if reduction is Reduction.NONE:

@@ -1,6 +1,6 @@
 """The sums around Strassen's products: a matrix product by seven products of half the size in each dimension.
 
-    s: f32[7, 64, 384] = strassen_input(x: f32[128, 768])                  of pairs of rows and halves of columns
+    s: f32[7, 64, 384] = strassen_input(x: f32[128, 768])                  of even and odd rows, left and right columns
     d: f32[4, 64, 512] = contract(s[0:4], u, spec="p m k, p k n -> p m n")            u: transform_factor(w, 512)
     e: f32[3, 64, 512] = contract(s[4:7], u[0:3] - u[3:4], spec="p m k, p k n -> p m n")
     y: f32[128, 1024]  = strassen_output(d, e, shape=(128, 1024))
@@ -10,8 +10,8 @@ The scheme is Winograd's variant of Strassen's (15 sums; Higham, "Accuracy and S
 these, so that it takes no more memory than before. The idea of such a basis is Karstadt and Schwartz's ("Matrix
 Multiplication, a Little Faster", 2017).
 
-Blocks of the first factor are its even and odd rows by the halves of its columns; a row meets its neighbour alone. What
-an odd number of rows or columns lacks is zero.
+The four blocks of the first factor are its even and odd rows, by the left and the right half of its columns; so a sum
+of blocks adds neighbouring rows only. An odd number of rows or columns is padded with zeros.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class StrassenOutput(Op):
                 context.require_equal(m.shape[n], inputs[0].shape[n], "the sizes of products")
         halves = [number(extent) or 0 for extent in inputs[0].shape[-2:]]
         if any(not 1 <= extent <= 2 * half for extent, half in zip(attrs.shape, halves, strict=True)):
-            raise context.error(f"the shape {attrs.shape} does not lie in twice that of products, {inputs[0]}")
+            raise context.error(f"the shape {attrs.shape} is larger than twice that of products, {inputs[0]}")
         return (TensorType.of(inputs[0].dtype, (*inputs[0].shape[1:-2], *attrs.shape)),)
 
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:

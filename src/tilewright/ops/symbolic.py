@@ -58,7 +58,7 @@ class ConstantOp(SymbolicOp):
 
 
 class SizeOp(SymbolicOp):
-    """Binds a symbol to the value of an i64 scalar, once that is known to lie in [low, high]."""
+    """Binds a symbol to the value of an i64 scalar, once that is known to be in [low, high]."""
 
     name = "size"
     attributes = Size

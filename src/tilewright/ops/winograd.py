@@ -7,7 +7,7 @@
 A tile of S x S outputs is Aᵀ[(G w Gᵀ) ⊙ (Bᵀ d B)]A of the (S+2) x (S+2) inputs d around it, with the matrices for S = 2
 and S = 4 of Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015). Tiles are numbered row by row,
 the products of a tile as well. Products have the channels last: there are often more of them than tiles, so that they
-fill whole vectors, and filters stream by as panels of them.
+fill whole vectors, and filters are read as panels of them.
 
 At stride 2, the outer elements of the kernel meet the even inputs and the middle one meets the odd inputs. The even
 inputs and a kernel of two make two outputs by 3 products; with the odd ones, 5 products replace 6 along each dimension,
@@ -16,8 +16,8 @@ inputs and a kernel of two make two outputs by 3 products; with the odd ones, 5 
     v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
     m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)
 
-Factors of products may be rounded; then channels may lie as machines add up products of narrow numbers, `depth` of a
-tile next to each other.
+Factors of products may be rounded; then `depth` channels of a tile may be contiguous, as dot-product instructions of
+bf16 read them.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def output_terms(size: int, stride: int, m: Terms) -> list[Expr]:
 class InputAttributes(Attributes):
     """`size`: 2 or 4, the rows and columns of outputs of a tile; `tiles`: how many there are along height and width;
     `low`: the rows and columns of zeros before the input. Behind it there are as many as the tiles need. `stride`: 1,
-    or 2 for tiles of size 2: by how much the windows move from one output to the next. `depth`: the channels of a tile
-    that lie next to each other; `dtype`: bf16, to which elements are rounded to nearest even, or the input's."""
+    or 2 for tiles of size 2: by how much the windows move from one output to the next. `depth`: the contiguous channels
+    of a tile; `dtype`: bf16, to which elements are rounded to nearest even, or the input's."""
 
     size: int
     tiles: tuple[int, int]
@@ -271,7 +271,7 @@ class WinogradOutput(Op):
         context.require_equal(m.shape[1], const(products), "the numbers of products of a tile")
         context.require_equal(m.shape[2], const(total), "the numbers of tiles")
         if any(not 1 <= e <= t * attrs.size for e, t in zip(attrs.shape, attrs.tiles, strict=True)):
-            raise context.error(f"the shape {attrs.shape} does not lie in {attrs.tiles} tiles of size {attrs.size}")
+            raise context.error(f"the shape {attrs.shape} does not fit in {attrs.tiles} tiles of size {attrs.size}")
         return (TensorType.of(m.dtype, (m.shape[0], m.shape[3], *attrs.shape)),)
 
     def meaning(self, inputs: Arrays, attrs: OutputAttributes) -> Arrays:

@@ -1,4 +1,4 @@
-r"""Text from models, files and callers as a terminal may have it: every character that is not printed is written out.
+r"""Text from models, files and callers as a terminal may have it: characters that do not print are escaped.
 
     printable("x\x1b[2J")          ->  x\x1b[2J
     printable("a\nb")              ->  a\nb

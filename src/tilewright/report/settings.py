@@ -35,7 +35,7 @@ class Show:
 
 @dataclass(frozen=True, slots=True)
 class StorePlace:
-    """Where the store lies: `directory`, the user's cache directory when that is None; no store unless `enabled`."""
+    """Where the store is: `directory`, the user's cache directory when that is None; no store unless `enabled`."""
 
     enabled: bool = True
     directory: Path | None = None

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 def save(path: str | os.PathLike[str], *executables: Executable) -> None:
-    """Writes compiled programs of one model, for different targets, to one file, from which `load` takes that which
+    """Writes compiled programs of one model, for different targets, to one file, from which `load` takes the one that
     suits its machine best. Weights that they share are written once. The file is complete or, on any failure, what it
     was before.
 
         tw.save("model.tw", tw.compile(model, target="x86-64-v3"), tw.compile(model, target="x86-64-v4"))
 
     Raises UserError where no file can be written (a directory, a device, a link, or a file that one of them was made
-    of), and for programs that are not called alike.
+    of), and for programs with different interfaces.
     """
     if not executables:
         raise UserError("there is nothing to save", fix="give one executable or several: save(path, executable)")
@@ -44,7 +44,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None, denormals:
     Weights are mapped: they are read when they are used. `threads` is how many threads a call may use (default: the
     setting TILEWRIGHT_NUM_THREADS, else one for each core that this process may use); `denormals` whether calls
     keep or flush subnormal numbers (default: what the file says, as in `tilewright.compile`). The file holds machine
-    code: load only what you would run. It must keep its length while it is used.
+    code: load only what you would run. It must not be truncated while it is used.
 
     Raises UserError for a file that is damaged or no such file, and where this machine lacks instructions of all the
     targets it was made for.

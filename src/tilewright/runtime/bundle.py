@@ -1,9 +1,9 @@
 """Programs as one container of bytes, and back.
 
 The manifest holds for each program its target, its interface (types as text), the messages of its run-time checks and
-which constants it takes. A constant lies in the container itself, once for all programs, or, where a file that stays
-has it, at an offset of that file: entries of the store refer to the model's weights, which stay mapped. Everything is
-checked when it is read: a container that does not fit is refused.
+which constants it takes. A constant is stored in the container itself, once for all programs, or, where a permanent
+file has it, as an offset of that file: entries of the store refer to the model's weights, which stay mapped. Everything
+is checked when it is read: a container that does not fit is refused.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _READ_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that constants may lie in: its path relative to the model's folder ("" for the model itself), its bytes,
+    """A file that may hold constants: its path relative to the model's folder ("" for the model itself), its bytes,
     and their SHA-256 where it is known."""
 
     path: str
@@ -60,8 +60,8 @@ class Source:
 def encode(
     programs: Sequence[Program], sources: Sequence[Source] = (), about: Mapping[str, Json] | None = None
 ) -> list[bytes | memoryview]:
-    """The container of programs, in parts that follow one another. Constants that lie in one of the sources are only
-    referred to. `about` is told of it to whoever reads it."""
+    """The container of programs, in parts that follow one another. Constants that one of the sources holds are only
+    referred to. `about` is metadata that is read back with it."""
     constants = _Constants(sources)
     blobs: dict[str, bytes | memoryview] = {}
     rows: list[Json] = []
@@ -87,7 +87,7 @@ class _Constants:
         self._known: dict[tuple[int, bytes], str] = {}
 
     def row(self, array: Array) -> dict[str, Json]:
-        """Where an array lies, its element type and its shape."""
+        """Where an array is stored, its element type and its shape."""
         dtype = from_numpy(array.dtype)
         assert dtype is not None
         row: dict[str, Json] = {"dtype": dtype.name, "shape": list(array.shape)}
@@ -104,7 +104,7 @@ class _Constants:
 
 
 def _locate(array: Array, sources: Sequence[Source]) -> tuple[int, int] | None:
-    """(which source, at what offset) the bytes of an array lie in."""
+    """(which source, at what offset) holds the bytes of an array."""
     if not array.nbytes or not array.flags.c_contiguous:
         return None
     address = array.__array_interface__["data"][0]
@@ -175,7 +175,7 @@ class Bundle:
             self.abi = int(top["abi"])
             self.about: dict[str, Json] = dict(top["about"])
             self.sources = [(str(path), str(digest)) for path, digest in top["sources"]]
-            """(path, SHA-256) of the files that constants lie in."""
+            """(path, SHA-256) of the files that hold constants."""
             self._programs: list[Mapping[str, Any]] = list(top["programs"])
             if self.abi == VERSION:
                 self.targets = tuple(Target.from_record(row["target"]) for row in self._programs)
@@ -210,7 +210,7 @@ class Bundle:
         data = sources[row["source"]].data if "source" in row else self._blobs[row["blob"]]
         offset, count = int(row.get("offset", 0)), math.prod(shape)
         if offset < 0 or offset + count * dtype.itemsize > len(data):
-            raise ValueError("a constant lies outside its file")
+            raise ValueError("a constant is outside its file")
         return np.frombuffer(data, dtype, count, offset).reshape(shape) if count else np.empty(shape, dtype)
 
 

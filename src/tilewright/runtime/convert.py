@@ -36,7 +36,7 @@ def _as_array(port: Port, value: Any) -> Array:
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise UserError(
             f"input {port.label} is an array with masked elements",
-            why="compiled code would read what lies under the mask",
+            why="compiled code would read the masked elements too",
             fix="choose the values to read there: array.filled(0)",
         )
     try:

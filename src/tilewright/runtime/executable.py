@@ -93,8 +93,8 @@ class Executable:
         self._threads = self._make_frames()
 
     def refer_to(self, constants: Sequence[Array]) -> None:
-        """Lets calls from now on read the program's constants from these arrays, equal ones that lie elsewhere: in a
-        file that is mapped, for one. For whoever made the executable, before it is called."""
+        """Lets calls from now on read the program's constants from these arrays: equal ones in other memory, such
+        as a mapped file. To be called before the executable is."""
         self.program = replace(self.program, constants=tuple(constants))
         self._constant_pointers = _addresses(constants)
         self._threads = self._make_frames()
@@ -236,7 +236,7 @@ class Executable:
         return self._inside.show(after, kernel, explain=explain)
 
     def arena(self, sizes: Mapping[str, int] | None = None, *, other: int | None = None) -> ArenaUse:
-        """What lies where in the arena during a call, kernel by kernel, and the least that any layout would need, for
+        """The buffers of the arena during a call, kernel by kernel, and the least that any layout would need, for
         these sizes of dynamic dimensions and `other` for those not named. UserError where one is missing."""
         form = "a mapping from names of dimensions to their sizes"
         check_kind("sizes", {} if sizes is None else sizes, Mapping, form, 'sizes={"n": 1}')
@@ -297,8 +297,8 @@ class Executable:
         return RuntimeFault(what, where=where or None)
 
     def profile(self, feeds: Mapping[str, Any], *, seconds: float = 1.0) -> Profile:
-        """Where the time of a call on these arrays goes, measured for so many seconds: a row for each kernel, what lies
-        between them, and a timeline of all threads. Calls of other threads go on and are not seen."""
+        """Where the time of a call on these arrays goes, measured for so many seconds: a row for each kernel, the
+        gaps between them, and a timeline of all threads. Calls of other threads go on and are not seen."""
         from tilewright.runtime.profile import Recorder, evaluate_calls, measure  # for those who ask for one
 
         check_kind("feeds", feeds, Mapping, "a mapping from names of inputs to arrays", 'feeds={"x": x}')

@@ -141,7 +141,7 @@ class Inside:
         return "\n".join([*comments, str(function)])
 
     def arena(self, sizes: Mapping[str, int], other: int | None) -> ArenaUse:
-        """What lies where in the arena during a call of these sizes, by the names of symbols, `other` for the rest.
+        """The buffers of the arena during a call of these sizes, by the names of symbols, `other` for the rest.
         UserError where one is missing."""
 
         def size(symbol: Var) -> int:

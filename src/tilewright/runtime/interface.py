@@ -113,7 +113,7 @@ class _Binder:
         return binder
 
     def _read(self, n: int, port: Port) -> None:
-        """The source that takes an input's shape apart. One that is known needs a single comparison to be right."""
+        """The source that checks and unpacks an input's shape. A static shape takes a single comparison."""
         shape, indent = port.type.shape, "    "
         self.lines.append(f"    d = shapes[{n}]")
         known = _known(shape)

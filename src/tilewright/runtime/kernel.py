@@ -36,7 +36,7 @@ class Kernel(Executable):
             if isinstance(array, np.ma.MaskedArray):
                 raise UserError(
                     f"parameter {port.label} is a masked array",
-                    why="a kernel would read and write what lies under the mask",
+                    why="a kernel would read and write the masked elements too",
                     fix="pass the array without its mask: array.data",
                 )
             if not (array.flags.c_contiguous and array.flags.aligned):

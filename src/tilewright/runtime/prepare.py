@@ -46,7 +46,7 @@ Prepare = Callable[[Given, Wanted, Sequence[Output], Any], Prepared]
 
 def make_prepare(interface: Interface, bind: Binder) -> Prepare:
     """A function from the arrays that a caller gives, and wants results in, and the places of other results to the
-    values of the symbols, the outputs (None where only the call knows a size), and the inputs as native code takes
+    values of the symbols, the outputs (None where the call computes a size), and the inputs as native code takes
     them: they hold the memory that it reads. It writes the addresses of both into the array of pointers it is given.
 
     It raises UserError for an array that does not fit, RuntimeFault where there is no room for the results.

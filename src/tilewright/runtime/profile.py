@@ -2,7 +2,7 @@
 
 A profiled call notes when each kernel began and ended, and each thread in each parallel loop (codegen/profile.py).
 Profiled and plain calls take turns, so that what the notes cost is seen. Of the profiled calls the faster half counts,
-and every figure is a mean over these: so kernels, and what lies between them, add up to the call.
+and every figure is a mean over these: so the times of kernels and of the gaps between them add up to the call.
 
 A kernel's bound is the time that its operations take at the peak of the threads in use, or its bytes from the nearest
 caches that hold all of them, whichever is longer (the roofline: see target/peaks.py).
@@ -46,9 +46,9 @@ class Event:
 @dataclass(frozen=True, slots=True)
 class SiteTime:
     """The calls of a kernel at one place of the program, in one call of the program: how many, their seconds in all,
-    the operations and bytes of all of them (None where only the call knew), the seconds that the roofline allows for
-    these, what planning expects of these sizes on one core (None where it cannot tell), and how evenly threads shared
-    the work (the mean of their busy times over the longest; None where one thread did it)."""
+    the operations and bytes of all of them (None where they depend on sizes that the call computes), the seconds that
+    the roofline allows for these, what planning expects of these sizes on one core (None where it cannot tell), and how
+    evenly threads shared the work (the mean of their busy times over the longest; None where one thread did it)."""
 
     site: Site
     calls: int
@@ -97,8 +97,8 @@ class SiteTime:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A call of a program, taken apart. `seconds` is a profiled call, `plain_seconds` one without notes; `sites` are in
-    the order of the program; `events` is the timeline of the fastest profiled call, `threads` how many it could use,
+    """The profile of a call of a program. `seconds` is a profiled call, `plain_seconds` one without notes; `sites` are
+    in the order of the program; `events` is the timeline of the fastest profiled call, `threads` how many it could use,
     `sizes` those of its symbols, `subnormals` the subnormal numbers that it met."""
 
     sites: tuple[SiteTime, ...]

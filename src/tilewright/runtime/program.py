@@ -20,9 +20,9 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True, slots=True)
 class Site:
     """A place where a program calls a kernel. `template`, `operators` and `source`, the front end's names of them, say
-    what the kernel holds; `flops` and `bytes` what a call does and moves, over the interface's symbols, None where only
-    the call knows; `predicted` the seconds that planning expects on one core, None where they depend on the sizes of a
-    call (`Executable.predict`). Empty where nothing was planned."""
+    what the kernel holds; `flops` and `bytes` what a call does and moves, over the interface's symbols, None where they
+    depend on sizes that the call computes; `predicted` the seconds that planning expects on one core, None where they
+    depend on the sizes of a call (`Executable.predict`). Empty where nothing was planned."""
 
     kernel: str
     template: str = ""
@@ -38,7 +38,7 @@ class Program:
     """A compiled program: `code` is the linked image for `target` (codegen/image.py), with the pool's where it forks,
     or, where LLVM loads it, its object files; `faults` what the entry point's positive results stand for (1 is the
     first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
-    `provenance` says what it was made from, `files` in which files of this machine that lies, by their absolute paths;
+    `provenance` says what it was made from, `files` the absolute paths of the files that hold it;
     `denormals` whether its calls keep or flush subnormal numbers."""
 
     interface: Interface

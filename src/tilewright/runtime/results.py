@@ -1,7 +1,7 @@
 """Arrays of a caller that the results of a call are written into: `exe(x, out=y)`.
 
 An array is written in place, so it must be what the program writes: of the output's element type and shape, contiguous,
-writeable, and apart from all inputs and other outputs. What is refused says what came and what was expected.
+writeable, and without overlap with any input or other output. What is refused says what came and what was expected.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _array(port: Port, value: object) -> Array | None:
 def check_results(
     ports: Sequence[Port], out: Sequence[Array | None], shapes: Sequence[Shape | None], inputs: Sequence[Array]
 ) -> None:
-    """Raises UserError for an array that the call cannot write its output into. A shape is None where only the call
-    knows it: such an output is copied, and its shape is checked then."""
+    """Raises UserError for an array that the call cannot write its output into. A shape is None where the call
+    computes it: such an output is copied, and its shape is checked then."""
     for n, array in enumerate(out):
         if array is None:
             continue
@@ -71,7 +71,7 @@ def _check_array(port: Port, array: Array, shape: Shape | None) -> None:
 
 
 def copy_result(port: Port, array: Array, result: Array) -> Array:
-    """`array`, holding what a result of a size that only the call knew came to."""
+    """`array`, after a copy of `result`, whose size the call computed."""
     _check_array(port, array, result.shape)
     array[...] = result
     return array

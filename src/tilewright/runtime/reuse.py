@@ -2,7 +2,7 @@
 
 A large result refers, as its base, to a lease of its memory, and so does all that is made of it: views, buffers,
 tensors of other libraries. When the last of them is gone, so is the lease, which leaves the memory with its output; the
-next result of that thread lies there. Nobody counts references, and what a caller keeps is the caller's alone.
+next result of that thread reuses it. No references are counted; memory of a result that a caller keeps is not reused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MOST = 1 << 26
 
 PAGE, LINE = 4096, 64
 BESIDE = 3328
-"""So many bytes after the first input a result begins, counted modulo PAGE. A load waits for a store under way where
-the last twelve bits of their addresses are the same: whether they are of the same memory is looked at later. Stores of
-a result run behind loads of an input, and so far apart they meet none of these. (Depthwise convolutions of 14 x 14:
-up to a fifth of their time; docs/findings.md.)"""
+"""The distance in bytes from the first input to a result, modulo PAGE. A load waits for an earlier store whose address
+has the same last twelve bits (4K aliasing). A kernel stores a result shortly after it loads the input at the same
+index; at this distance these stores alias no load that follows. (Depthwise convolutions of 14 x 14: up to a fifth of
+their time; docs/findings.md.)"""
 
 STEPS = 8
 """Sizes between a power of two and the next: memory of the same one is used again, for results that grow, too."""
@@ -47,8 +47,8 @@ class Lease:
 
 
 class Output:
-    """Makes the arrays of one output, for the calls of one thread. `spare` is memory that no array lies in: at most one
-    piece, the one that became free last. `interface` describes the array of this `shape` and `dtype` in `memory`, the
+    """Makes the arrays of one output, for the calls of one thread. `spare` is memory that no array uses: at most one
+    block, the one that became free last. `interface` describes the array of this `shape` and `dtype` in `memory`, the
     last one that was made: most calls make another one like it."""
 
     __slots__ = ("dtype", "interface", "memory", "shape", "spare")
@@ -61,8 +61,9 @@ class Output:
         self.interface: dict[str, Any] = {}
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any], beside: int | None = None) -> Array:
-        """An array as of np.empty, aligned to a cache line where it is large, which nothing else lies in. Where memory
-        has to be allocated for it, that suits an input at the address `beside`. Raises what np.empty raises."""
+        """An array as of np.empty, aligned to a cache line where it is large; it shares memory with nothing else.
+        Memory that is allocated for it begins BESIDE bytes after the input at the address `beside`, modulo PAGE. Raises
+        what np.empty raises."""
         # Any thread may give memory back meanwhile; only this one takes it.
         memory = self.spare
         if memory is None or memory is not self.memory or self.dtype is not dtype or self.shape != shape:

@@ -1,8 +1,8 @@
 """Subnormal numbers: whether programs keep them, where arrays hold some, and what they cost.
 
-A subnormal number lies nearer to zero than the least number of full precision (1.2e-38 for f32, 2.2e-308 for f64). Many
-processors take a hundred cycles and more for an operation with one. A program that flushes them computes with zeros in
-their place, in all its threads, while a call lasts.
+A subnormal number is nearer to zero than the smallest number of full precision (1.2e-38 for f32, 2.2e-308 for f64).
+Many processors take a hundred cycles and more for an operation with one. A program that flushes them computes with
+zeros in their place, in all its threads, while a call lasts.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Checksum:
         self._left = bytes(view[whole:])
 
     def digest(self) -> bytes:
-        """The 32 bytes of the checksum of all parts, one after the other."""
+        """The 32 bytes of the checksum of all parts in order."""
         state = self._state.copy()
         if self._left:
             state.update(_Sums(memoryview(self._left.ljust(PAGE, b"\0"))).all())

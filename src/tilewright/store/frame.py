@@ -35,7 +35,7 @@ def frame(key: str, length: int, sum_: bytes) -> bytes:
 
 
 def write_framed(file: BinaryIO, key: str, parts: Iterable[bytes | memoryview]) -> None:
-    """Writes the file of an entry whose payload is these parts, one after the other, from where `file` stands."""
+    """Writes the file of an entry whose payload is these parts in order, at the current position of `file`."""
     start, length, total = file.tell(), 0, Checksum()
     file.write(bytes(FRAME_SIZE))
     for part in parts:

@@ -12,7 +12,7 @@ A row says what an instruction needs, what it computes and how LLVM spells it:
 
 The program is a nest of the loops language over the registers as arrays, their elements in row-major order. The last
 register is the accumulator. Any other may be filled from memory whole, or by repeating a tail of its dimensions: `a`
-from 16 elements that lie one after the other, from two that every l gets, or from a single one. Integers wrap around,
+from 16 contiguous elements, from two that every l gets, or from a single one. Integers wrap around,
 in the program and in the machine: what saturates is not offered. `note` says how an instruction departs from its
 program.
 """

@@ -95,8 +95,8 @@ def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
 
 
 def _sizes(caches: Sequence[Cache], most: int) -> list[int]:
-    """Bytes that a level holds and the one before does not: going over four times as much in order finds nothing of it
-    there. No more than half of the level, for pages may lie so that they share sets."""
+    """Bytes that a level holds and the one before does not: a sequential pass over four times the size of a cache finds
+    nothing of it there. No more than half of the level, since the pages that the system gave may share sets."""
     before = [caches[0].bytes, *(cache.bytes for cache in caches)]
     return [
         max(STEP, min(cache.bytes // 2, 4 * nearer, most) // STEP * STEP)

@@ -20,7 +20,7 @@ class Peaks:
     """Upper bounds in GB/s (10^9 bytes a second).
 
     cache_gbs         for each cache level, nearest first: what one core reads from it, streaming
-    store_gbs         for each cache level: what one core writes to it, streaming over what lies there already
+    store_gbs         for each cache level: what one core writes to it, streaming over lines that it holds already
     memory_gbs        what one core reads from memory
     memory_store_gbs  what one core writes to memory by plain stores (which read the line first)
     memory_gbs_all    what all cores together read from memory

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DATA_BYTES: Final = 16 << 10
 _FACTORS, _VECTORS, _INDICES, _RESULTS = 0, 1 << 10, 4 << 10, 8 << 10
-"""Where in `data` lie two vectors of factors, vectors to read, indices to gather by, and results."""
+"""The offsets in `data` of two vectors of factors, vectors to read, indices to gather by, and results."""
 
 CHAIN: Final = (9, 5)
 """The multiply-adds, and the plain operations, of the polynomial of the probe `chain`."""

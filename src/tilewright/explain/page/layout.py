@@ -1,4 +1,4 @@
-"""Layered drawings of graphs without circles: where boxes lie, and how edges run between them.
+"""Layered drawings of graphs without circles: where boxes are, and how edges run between them.
 
     a            every edge goes down, from a row to one below it; rows are ordered so that few edges cross; an edge
     | \\          that passes rows has a place of its own in each; a long drawing is folded into columns, where few
@@ -172,7 +172,7 @@ class _Rows:
         return total
 
     def centres(self, gap: float) -> list[float]:
-        """How far right the middle of each item lies."""
+        """The horizontal centre of each item."""
         xs = [0.0] * len(self.rank)
         for row in self.items:
             start = -sum(self.widths[i] + gap for i in row) / 2

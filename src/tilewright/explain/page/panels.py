@@ -17,7 +17,7 @@ from tilewright.report.quantities import duration, size
 OVERVIEW = "overview"
 """The section of the whole, and the name of its programs."""
 
-ESTIMATED = "Peaks and bandwidths are estimates, which kernels may lie above; tilewright doctor measures them."
+ESTIMATED = "Peaks and bandwidths are estimates, which kernels may exceed; tilewright doctor measures them."
 
 
 def panels(facts: Facts) -> list[Markup]:

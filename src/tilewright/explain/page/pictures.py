@@ -1,4 +1,4 @@
-"""What is drawn of a graph: its calls of kernels, the operators in each, and what lies between them.
+"""What is drawn of a graph: its calls of kernels, the operators in each, and the views between them.
 
     x ──▶ [conv: contract ─▶ add ─▶ relu] ──▶ (reshape) ──▶ [dense: contract ─▶ add] ──▶ y
 

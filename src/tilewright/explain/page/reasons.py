@@ -127,7 +127,7 @@ def inside(answer: KernelAnswer) -> list[Markup]:
 
 
 def layouts(rows: Sequence[Layout]) -> list[Markup]:
-    """How each buffer lies in memory."""
+    """How each buffer is stored."""
     if not rows:
         return []
     cells = [
@@ -139,7 +139,7 @@ def layouts(rows: Sequence[Layout]) -> list[Markup]:
         )
         for row in rows
     ]
-    heads = element("tr", *(element("th", head, scope="col") for head in ("buffer", "what", "how it lies")))
+    heads = element("tr", *(element("th", head, scope="col") for head in ("buffer", "what", "layout")))
     table = element("table", element("thead", heads), element("tbody", *cells))
-    head = f"{counted(len(rows), 'buffer')} and how they lie"
+    head = f"{counted(len(rows), 'buffer')} and how they are stored"
     return [element("details", element("summary", head), element("div", table, class_="wide"), class_="more")]

@@ -55,7 +55,7 @@ IN_DOUBLE: dict[str, Expansion] = {
 RAISED: dict[str, Expansion] = {"erf": error_function.expand_erf_plus_one}
 """Expansions of a function of f32 plus 1, no further from the truth than the rounded function's rounded sum."""
 
-HALVES = (dtypes.f16, dtypes.bf16)
+F16_TYPES = (dtypes.f16, dtypes.bf16)
 
 
 def expand_call(e: Call, fused: bool) -> Expr:
@@ -70,7 +70,7 @@ def expand_call(e: Call, fused: bool) -> Expr:
     if name not in NATIVE and name not in IN_DOUBLE:
         return e
     (x,) = e.args
-    if x.dtype in HALVES:
+    if x.dtype in F16_TYPES:
         return cast(expand_call(Call(e.fn, (cast(x, dtypes.f32),)), fused), x.dtype)
     if name in NATIVE:
         return NATIVE[name](Real(x.dtype, fused), x)

@@ -69,7 +69,7 @@ class Reading:
         return found
 
     def _check_known(self, e: Expr, what: str, low: Size, high: Size) -> None:
-        """A number must lie in [low, high]; a size must, too, where that is a bound of its own and not just a large
+        """A number must be in [low, high]; a size must, too, where that is a bound of its own and not just a large
         number."""
         inside = simplify(And(less_equal(low, e), less_equal(e, high)))
         if isinstance(inside, Const):

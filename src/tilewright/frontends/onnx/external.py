@@ -1,4 +1,4 @@
-"""External data: where a tensor says its bytes lie, and the files that may hold them.
+"""External data: where a tensor says its bytes are, and the files that may hold them.
 
 A model may name only ordinary files with one name each, at or below the model's own folder. The path is opened one
 component at a time, relative to the folder opened before, and never through a symbolic link, so that what was checked
@@ -24,7 +24,7 @@ _FIX_INLINE = "copy the data file itself beside the model, or save the model wit
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Where a tensor says its data lies. A length that was not given is None."""
+    """Where a tensor says its data is. A length that was not given is None."""
 
     location: str
     offset: int
@@ -79,9 +79,7 @@ class ExternalFiles:
         try:
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
-                why = (
-                    f"the file has {status.st_nlink} hard links: another folder's file may lie here under a second name"
-                )
+                why = f"the file has {status.st_nlink} hard links: it may be another folder's file under a second name"
                 raise _refused(location, where, why, _FIX_INLINE)
             return MappedFile(
                 os.path.join(self.folder, *parts), map_descriptor(fd, status, "data file", clip(location), where)

@@ -52,7 +52,7 @@ _IN_MEMORY = "the model in memory"
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a tensor's bytes lie in a file; the offset has any alignment."""
+    """Where a tensor's bytes are in a file; the offset has any alignment."""
 
     path: str
     offset: int
@@ -61,7 +61,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """A tensor's data in a mapped file, checked to lie inside it."""
+    """A tensor's data in a mapped file, checked to be inside it."""
 
     file: MappedFile
     offset: int
@@ -136,7 +136,7 @@ class ModelFile:
         return data_in_proto(tensor, element, shape, nbytes, where)
 
     def locate(self, tensor: TensorProto) -> Location | None:
-        """Where a tensor's data lies in a file; None if it is in `proto`, or if the model came from memory."""
+        """Where a tensor's data is in a file; None if it is in `proto`, or if the model came from memory."""
         where = tensor_name(tensor, self._source)
         found = self._find(tensor, element_of(tensor, where), where)
         if found is None or found.file.path is None:

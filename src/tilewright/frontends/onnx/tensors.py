@@ -27,7 +27,7 @@ _FIX_EXPORT = "export the model again; onnx.checker.check_model(path) lists what
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Element:
-    """An ONNX element type: its NumPy type, the typed field its values lie in, and the type they have there."""
+    """An ONNX element type: its NumPy type, the typed field of its values, and the type they have there."""
 
     name: str
     dtype: np.dtype

@@ -218,7 +218,7 @@ class _Walk:
             yield field
 
     def payload(self, fields: list[tuple[int, int, int, int, int]]) -> tuple[int, int] | None:
-        """Start and end of the data to leave behind, if the tensor has large data in one piece and nowhere else."""
+        """Start and end of the data to leave behind, if the tensor has large contiguous data and none elsewhere."""
         pieces: list[tuple[int, int, int]] = []
         data_type = 0
         for number, wire, _, body, end in fields:
@@ -328,7 +328,7 @@ def too_deep(source: str, nesting: int) -> UserError:
     return UserError(
         "sub-graphs are nested too deep",
         where=source,
-        why=f"a sub-graph lies inside more than {nesting} others",
+        why=f"a sub-graph is nested in more than {nesting} others",
         fix="move the inner sub-graphs into model-local functions",
     )
 

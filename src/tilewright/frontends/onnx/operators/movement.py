@@ -100,7 +100,7 @@ def _slice(
 def _slice_unknown(
     b: Emit, x: Tensor, starts: Sequence[Expr], ends: Sequence[Expr], axes: Sequence[Expr], steps: Sequence[Expr]
 ) -> Tensor:
-    """A slice along axes that only the call knows: each dimension takes the bounds that name it, or all of it."""
+    """A slice along dynamic axes: each dimension takes the bounds that name it, or all of it."""
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise b.error("starts, ends, axes and steps of Slice have different lengths")
     places = []

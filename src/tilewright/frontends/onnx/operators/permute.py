@@ -1,4 +1,4 @@
-"""Permutations of dimensions that only the call knows."""
+"""Dynamic permutations of dimensions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tilewright.frontends.onnx.operators.softmax import product
 def permuted(b: Emit, x: Tensor, places: Sequence[Expr]) -> Tensor:
     """The transpose that puts dimension d at `places[d]`, which is a permutation of 0 … rank-1 at run time.
 
-    It gathers from the flattened tensor: element (i0, i1, …) of the result lies at the sum of i_p times the stride of
+    It gathers from the flattened tensor: element (i0, i1, …) of the result is at the sum of i_p times the stride of
     the dimension that place p takes.
     """
     strides = [product(x.shape[d + 1 :]) for d in range(x.rank)]

@@ -17,7 +17,7 @@ from tilewright.frontends.onnx.registry import Ints, handles
 
 
 def saturated(b: Emit, x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
-    """round(x) + zero, clipped to the range of an integer type; halves round to even."""
+    """round(x) + zero, clipped to the range of an integer type; ties round to even."""
     whole = b.map("round", x)
     if zero is not None:
         whole = whole + b.cast(zero, x.dtype)

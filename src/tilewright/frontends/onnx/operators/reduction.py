@@ -96,7 +96,7 @@ def _by_input(over: Over) -> Callable[..., Tensor]:
 
 
 def _over_unknown(b: Emit, x: Tensor, axes: Tensor, over: Over, keepdims: bool) -> Tensor:
-    """A reduction over axes that only the call knows: they are brought to the end, by a permutation made of them."""
+    """A reduction over dynamic axes: they are transposed to the end, by a permutation made of them."""
     chosen = b.sizes(axes, "the axes", -x.rank, x.rank - 1)
     count = len(chosen)
     marked = [_any([Or(equal(a, d), equal(a, d - x.rank)) for a in chosen]) for d in range(x.rank)]

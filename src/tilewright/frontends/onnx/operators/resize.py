@@ -1,7 +1,7 @@
 """Resize: each dimension by itself, the elements of the result gathered and weighted, or, with antialias, contracted.
 
-Places in the result are turned into places in the input in f64, over one dimension at a time, so that only vectors as
-long as a dimension are computed twice as wide.
+Coordinates in the result are mapped to coordinates in the input in f64, over one dimension at a time, so that only
+vectors as long as a dimension are computed twice as wide.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ def _places(b: Emit, side: Side, options: Options) -> Tensor | None:
 
 
 def _along(b: Emit, x: Tensor, side: Side, place: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
-    """`x` resized along one dimension, and where the result lies outside of the input (tf_crop_and_resize)."""
+    """`x` resized along one dimension, and where the result is outside of the input (tf_crop_and_resize)."""
     beyond = None
     if side.roi is not None:
         last = b.of_size(side.extent - 1, dtypes.f64)

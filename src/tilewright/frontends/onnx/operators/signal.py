@@ -153,7 +153,7 @@ def col2im(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Tensor:
-    """The sum of all blocks at their places in the image; what lies in the padding is lost."""
+    """The sum of all blocks at their places in the image; elements in the padding are dropped."""
     extents = b.sizes(image, "the image shape of Col2Im", 0, LARGEST)
     kernel = b.sizes(block, "the block shape of Col2Im", 1, LARGEST)
     n = len(extents)

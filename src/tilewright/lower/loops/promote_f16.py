@@ -16,10 +16,10 @@ from tilewright.expr.nodes import Binary, Call, Cast, Compare, Expr
 from tilewright.loops.edit import map_expressions
 from tilewright.loops.nodes import Function
 
-HALVES = (dtypes.f16, dtypes.bf16)
+F16_TYPES = (dtypes.f16, dtypes.bf16)
 
 
-def promote_halves(function: Function) -> Function:
+def promote_f16(function: Function) -> Function:
     """The function without arithmetic on 16-bit floats."""
     memo: dict[Node, Node] = {}
     body = map_expressions(function.body, lambda e: transform(e, _promote, memo))
@@ -30,10 +30,10 @@ def _promote(node: Node) -> Node:
     match node:
         case Call(fn, _) if fn.result == "bits":
             return node
-        case Binary() | Call() if isinstance(node, Expr) and _operand(node) in HALVES:
+        case Binary() | Call() if isinstance(node, Expr) and _operand(node) in F16_TYPES:
             wide = node.rebuild(tuple(cast(c, dtypes.f32) for c in node.children() if isinstance(c, Expr)))
             return cast(wide, node.dtype)
-        case Compare(a, b) if a.dtype in HALVES:
+        case Compare(a, b) if a.dtype in F16_TYPES:
             return node.rebuild((cast(a, dtypes.f32), cast(b, dtypes.f32)))
         case Cast(a, dtype) if _pivot(a.dtype, dtype):
             return cast(cast(a, dtypes.f32), dtype)
@@ -47,8 +47,8 @@ def _operand(node: Expr) -> dtypes.DType:
 
 
 def _pivot(source: dtypes.DType, to: dtypes.DType) -> bool:
-    """Whether a cast passes through f32: from a half to anything but f32, or from a narrow integer or half to a half.
-    (f64 and wide integers to a half round once, in code generation.)"""
-    if source in HALVES:
+    """Whether a cast passes through f32: from f16 or bf16 to anything but f32, or from a narrow integer to f16 or bf16.
+    (From f64 and wide integers code generation rounds once.)"""
+    if source in F16_TYPES:
         return to is not dtypes.f32
-    return to in HALVES and source is not dtypes.f32 and (source.bits <= 16 or source.is_bool)
+    return to in F16_TYPES and source is not dtypes.f32 and (source.bits <= 16 or source.is_bool)
