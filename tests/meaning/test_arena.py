@@ -102,7 +102,10 @@ WRONG = {
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\ncall g[n](x, a, b)",
         "g is passed a and b, which overlap",
     ),
-    "never written": ("reserve 64*n\nalloc a: f32[n] in arena at 0\ncall f[n](a, z)", "reads a: nobody wrote it"),
+    "never written": (
+        "reserve 64*n\nalloc a: f32[n] in arena at 0\ncall f[n](a, z)",
+        "reads a: nothing was written there",
+    ),
     "handed over, then written over": (
         "reserve 64*n\nalloc a: f32[n] in arena at 0\nalloc b: f32[n] in arena at 0\ncall f[n](x, a)\n"
         "publish a as argument 5, sizes 5\ncall f[n](x, b)",

@@ -240,7 +240,7 @@ class _Run:
                 at = other.end
         if at < end:
             lost = [o.owner.name for o in self.owners if o.begin <= at < o.end]
-            why = f"{lost[0]} was written there" if lost else "nobody wrote it"
+            why = f"{lost[0]} was written there" if lost else "nothing was written there"
             self.faults.append(f"moment {now} {self.moments[now]} reads {buffer.name}: {why}")
         lives = self.lives.setdefault(owner, [[now, now]])
         lives[-1][1] = now

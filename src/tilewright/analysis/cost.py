@@ -3,7 +3,7 @@
     func dense[n](x: f32[n, 64], w: f32[64, 10], y: f32[n, 10])       1280*n flops
                                                                       256*n + 2560 bytes read, 40*n written
 
-Bytes are counted once, however often they are touched: what a cache of any size must move at least. Flops count each
+Bytes are counted once, however often they are touched: compulsory traffic, which no cache avoids. Flops count each
 arithmetic operation on floats once and a fused multiply-add twice; a function counts as FUNCTION_FLOPS.
 """
 

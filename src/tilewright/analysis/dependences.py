@@ -63,8 +63,8 @@ def meeting(loop: For, outer: Sequence[For], first: Access, second: Access) -> D
 
 
 def are_apart(first: Access, second: Access, outer: Ranges) -> bool:
-    """Whether some dimension keeps apart all that two accesses touch, over the loops that are theirs; `outer` are the
-    ranges of loops around both."""
+    """Whether the regions of two accesses, over the loops that are theirs, are disjoint in some dimension; `outer` are
+    the ranges of loops around both."""
     facts = facts_of(outer)
     for a, b in zip(first.indices, second.indices, strict=True):
         if a.lanes != 1 or b.lanes != 1:
@@ -204,7 +204,7 @@ class _Pair:
         return NEVER if not fixed and divisor > 1 and gap.get((), 0) % divisor else None
 
     def _apart(self, a: Expr, b: Expr) -> bool:
-        """Whether the values that the two indices take in all iterations are provably apart."""
+        """Whether the ranges of the two indices over all iterations are provably disjoint."""
         facts = facts_of(self.known)
         one, two = (interval(i, mine) if i.lanes == 1 else None for i, mine in zip((a, b), self.mine, strict=True))
         if one is None or two is None:

@@ -1,4 +1,4 @@
-"""How the accesses of a nest move with its loops: what the choice of a vector axis is made from."""
+"""The strides of a nest's accesses along its loops: the basis for choosing a vector axis."""
 
 from __future__ import annotations
 

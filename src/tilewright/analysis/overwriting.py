@@ -8,8 +8,8 @@
       y[i, j] = x[j, i]
 
 The two are taken for one buffer. A load of the input and a store of the output must meet in no two iterations of a loop
-around both, and within an iteration the load must come first, or both must be of elements that are apart. Passes keep
-the order of such statements, or move loads ahead. Whatever is not proved is refused.
+around both, and within an iteration the load must come first, or both must be of disjoint elements. Passes keep
+the order of such statements, or move loads to an earlier place. Whatever is not proved is refused.
 """
 
 from __future__ import annotations

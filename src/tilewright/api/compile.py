@@ -1,7 +1,7 @@
 """`tw.compile`: a model to an executable, from the store where it was compiled before.
 
-The compiler takes longer to load than a stored program, so programs.py, which brings it along, is imported where it is
-needed: not where a program is found and nobody looks inside.
+The compiler takes longer to load than a stored program, so programs.py, which imports it, is imported only where a
+program is not in the store or its stages are shown.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def compile(
     processors spend a hundred cycles each; `tilewright profile` tells where that is so.
     `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
-    Raises UserError for a model that cannot be compiled, listing everything that stands in the way.
+    Raises UserError for a model that cannot be compiled, listing all reasons.
     """
     start = time.perf_counter()
     _check_kinds(target, dims, level, off, precision)

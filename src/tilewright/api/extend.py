@@ -15,7 +15,7 @@ FORM, EXAMPLE = "a template or an instruction", "register(MyTemplate())"
 
 def register(addition: Template[Any, Any] | Instruction) -> None:
     """Adds a template, whose choices are priced with those of all others, or an instruction, which `tensorize` takes.
-    What is compiled from now on may use it, and is kept apart in the store. UserError where its name is taken."""
+    What is compiled from now on may use it, and has keys of its own in the store. UserError where its name is taken."""
     check_kind("addition", addition, (Template, Instruction), FORM, EXAMPLE)
     if isinstance(addition, Instruction):
         instructions.register(addition)

@@ -70,7 +70,7 @@ def inside_of(stored: Stored) -> Inside:
 
 
 def _checked(module: Module) -> Module:
-    """A module that somebody wrote: verified, and one that starts as a graph."""
+    """A module from a user: verified, with a graph as its entry."""
     verify_module(module)
     if not isinstance(module.main, GraphFunction):
         raise UserError(

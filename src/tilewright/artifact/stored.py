@@ -1,8 +1,8 @@
 """What was compiled of a model file before: its key in the store, and how it is found there, without the compiler.
 
 The key of an entry is the content of the model's file, the sizes that its dimensions are fixed at, the target, the
-compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So
-nothing is found that would be compiled otherwise.
+compiler itself and the settings it heeds; the entry names the files with external data by their content, too. So an
+entry is found only if compiling again would give the same.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class Stored:
 
 
 def _hashed(path: str, model: Source, store: Store) -> Callable[[], str]:
-    """The SHA-256 of a model's file. Without a store it is found when somebody asks for it."""
+    """The SHA-256 of a model's file. Without a store it is computed on demand."""
     if not store.is_on:
         return cache(model.digest)
     known = _digest_of(path, model, store)
@@ -138,7 +138,7 @@ class MadeFrom(Mapping[str, Json]):
 
 def files_with_weights(path: str) -> list[str]:
     """The files beside a model's own that hold its weights. Raises UserError for a file that is no model."""
-    from tilewright.frontends.onnx.file import open_model  # brings the front end along, for whoever asks
+    from tilewright.frontends.onnx.file import open_model  # imports the front end
 
     return [file.path for file in open_model(path).files()[1:] if file.path is not None]
 

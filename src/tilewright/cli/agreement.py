@@ -33,11 +33,11 @@ equal terms are not independent."""
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How an output compares with the exact one, by the element that goes farthest towards what it is allowed, or
-    beyond: the `absolute` and the `relative` difference, that of the evaluator's result, which is computed in the
+    """How an output compares with the exact one, by the element whose difference is the largest part of what is
+    allowed: the `absolute` and the `relative` difference, that of the evaluator's result, which is computed in the
     model's own types, and the greatest relative one that is `allowed`. Infinite where types, shapes or special values
-    differ.
-    `decided` counts elements that only rounding decides, and which are not the exact ones; `elements` all of them."""
+    differ. `decided` counts elements that only rounding decides, and which are not the exact ones; `elements` all of
+    them."""
 
     name: str
     absolute: float
@@ -85,7 +85,7 @@ def judge(name: str, found: Array, evaluated: Array, exact: Array, center: Array
 
 
 def _judge_others(name: str, found: Array, evaluated: Array, exact: Array, samples: Sequence[Array]) -> Verdict:
-    """Whole numbers and truth values: each is the exact one, or what rounding made of it in a sample."""
+    """Whole numbers and truth values: each equals the exact one, or the value in a sample with rounding errors."""
     wrong = found != exact
     explained = wrong & _any(found == s for s in samples)
     gap = float(np.abs(found.astype(np.float64) - exact.astype(np.float64)).max(initial=0.0))

@@ -84,7 +84,7 @@ def bench(
     """Time a model, against other runtimes where they are installed.
 
     All programs run in this process on the same arrays and take turns, with the same number of threads. The last column
-    compares outputs. Compile times stand apart: ours cold, and from the store.
+    compares outputs. Compile times are a table of their own: ours cold, and from the store.
 
     \b
     Examples:

@@ -41,7 +41,7 @@ def doctor(
 ) -> int:
     """Print what is known of this machine and installation.
 
-    Ends with exit code 1 when something is wrong; what it is stands at the end.
+    Ends with exit code 1 when something is wrong; the problems are listed at the end.
 
     \b
     Examples:

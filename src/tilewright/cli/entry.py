@@ -1,7 +1,7 @@
 """The way into the command line: which commands there are, and the one of them that is loaded.
 
 A command's module imports the compiler, which takes longer than printing a page of help. So `application(words)` loads
-the modules of the commands that occur in `words`, by name, and stands a line of help in the place of each other one.
+the modules of the commands that occur in `words`, by name, and puts a line of help in place of each other one.
 This is the only place that imports by name; a command's module imports what it needs at its top.
 """
 

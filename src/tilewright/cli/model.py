@@ -140,7 +140,7 @@ def title(path: str, threads: int, target: str = "native") -> str:
 
 
 def tell_assumptions(feeds: Feeds, wanted: Sequence[str]) -> None:
-    """Says on stderr which sizes nobody chose; `wanted` are the words of `--size` that were given."""
+    """Prints on stderr which sizes were assumed; `wanted` are the words of `--size` that were given."""
     if feeds.assumed:
         chosen = ", ".join(f"{name} = {feeds.sizes[name]}" for name in feeds.assumed)
         more = " ".join(f"--size {name}=32" for name in feeds.assumed)

@@ -9,7 +9,7 @@ from tilewright.plan.fusion.explain import PartRow, PlanReport
 
 NUMBERS = frozenset({"read", "write", "compute", "predicted", "points", "priced", "selected"})
 MOST_OPERATORS = 6
-"""A row names so many operators; of more it tells how many there are."""
+"""The most operators that a row names; of more, the number is shown."""
 
 
 def plan_record(plan: PlanReport) -> dict[str, object]:

@@ -20,7 +20,7 @@ from tilewright.runtime.profile import Profile, SiteTime
 from tilewright.store import Json
 
 SOURCES = 2
-"""A row names so many of the model's operators; of more it tells how many there are."""
+"""The most operators of the model that a row names; of more, the number is shown."""
 
 Trace = Annotated[
     str | None,

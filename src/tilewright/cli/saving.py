@@ -1,4 +1,4 @@
-"""Writing what was asked for to files: all of it or nothing, what was there before left as it was on any failure."""
+"""Writes requested files: complete, or, on any failure, leaving what was there before."""
 
 from __future__ import annotations
 

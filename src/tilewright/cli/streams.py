@@ -41,7 +41,7 @@ def is_lost_output(error: OSError) -> bool:
 
 
 def end_lost_output(error: OSError) -> int:
-    """The exit code after output was lost; a reader that has gone is no error, and a full disk is told of."""
+    """The exit code after output was lost; a reader that has gone is no error, and a full disk is reported."""
     gone = isinstance(error, BrokenPipeError)
     drop(sys.stdout)
     if gone:
@@ -61,7 +61,7 @@ def tell(text: str) -> None:
 
 
 def drop(stream: object) -> None:
-    """Sends what is still buffered to nowhere, so that the interpreter does not complain about it at its end."""
+    """Drops what is still buffered, so that the interpreter does not complain about it at exit."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ class Compiled:
     again: Callable[[], Compiled] | None = None
 
     def let_go(self) -> None:
-        """Forgets the constants, which somebody else has; stages that are kept keep theirs."""
+        """Drops the constants, which another object holds; stages that are kept keep theirs."""
         self.module = self.module.with_constants({})
 
 

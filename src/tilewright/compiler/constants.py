@@ -79,7 +79,7 @@ def _room(size: int) -> Spill | contextlib.nullcontext[None]:
 
 
 def _put_down(task: Task, made: tuple[Array, ...], spill: Spill | None) -> tuple[Array, ...]:
-    """The results of a task in the file; what they were made of is not needed for the moment."""
+    """The results of a task in the file; pages of its inputs are released."""
     for array in task[1]:
         release(array)
     return made if spill is None else tuple([spill.keep(array) for array in made])

@@ -1,4 +1,5 @@
-"""Passes of which a part is done to each kernel alone: by one process to all, or by several, each to its own.
+"""Passes with a part that works on one kernel at a time: one process runs it for all kernels, or several, each for its
+own.
 
 run(module)            the whole pass
 alone(kernel)          the part for a kernel alone

@@ -13,8 +13,8 @@ begin, are of use."""
 
 
 def useful_processes(module: Module) -> int:
-    """How many processes are to compile the kernels of a module. A compilation that somebody watches stays in one, and
-    one with templates or instructions that others have not."""
+    """How many processes are to compile the kernels of a module. A compilation that is shown or verified pass by pass
+    stays in one process, and so does one with registered templates or instructions, which other processes lack."""
     show = settings.SHOW.read()
     watched = show.lines or show.directory is not None or settings.VERIFY.read()
     alone = watched or extensions.stamp()

@@ -1,7 +1,7 @@
 """Python's collector of cycles, held back while a compiler works.
 
-Nodes hold one another without cycles and are freed as soon as nobody holds them. A compilation makes so many that the
-collector, which starts after a number of new objects, would look through them again and again and find nothing.
+Nodes refer to one another without cycles and are freed with their last reference. A compilation makes so many that the
+collector, which runs after a number of new objects, would scan them again and again and find nothing.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-OBJECTS = 500_000
-"""The new objects after which the collector starts all the same: some fifty megabytes."""
+OBJECTS = 2_000_000
+"""The new objects after which the collector starts all the same: some two hundred megabytes, more than the compilation
+of a network of a hundred kernels keeps."""
 
 _lock = threading.Lock()
 _inside = 0
@@ -50,8 +51,8 @@ def _leave() -> None:
 
 
 def _grow_old() -> None:
-    """What is left counts as old: the next collection of all objects looks at it, and not already the first of new
-    ones. A process that has frozen objects keeps them apart."""
+    """The remaining objects are moved to the oldest generation, which only a full collection scans. A process that has
+    frozen objects keeps them frozen."""
     if gc.get_freeze_count() == 0:
         gc.freeze()
         gc.unfreeze()

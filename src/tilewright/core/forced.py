@@ -1,4 +1,4 @@
-"""Choices that somebody asks for: by the name of a kernel, a template, and how it is to run.
+"""Forced choices: by the name of a kernel, a template, and how it is to run.
 
     {"dense1": {"template": "contraction", "choice": {"tile": {"rows": 6, …}, …}}}
 

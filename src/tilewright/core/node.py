@@ -12,13 +12,13 @@ A node class is declared by its fields alone, and needs no decorator:
 Two kinds of class, inherited by subclasses until the class keyword `interned` says otherwise:
 
 - interned (`Interned`): constructing twice with the same fields gives the same object, so `is` is structural equality
-  and hashing costs the same for every size. Nodes that nobody holds are freed. Safe for threads.
+  and hashing costs the same for every size. Nodes without references are freed. Safe for threads.
 - by identity (`Node`): every construction makes a new object, equal only to itself.
 
 Both are immutable, match positionally (`case Add(a, b)`), and know their `children()`. Fields follow the annotations,
 base classes first; a class attribute is a default; `ClassVar` annotations are no fields. `derived()` declares a slot
 that `__post_init__` fills by `object.__setattr__`, and `reference()` a field whose nodes are not children (a binder, a
-buffer named by a statement). Where an annotation names `float`, `complex` or `bool`, interning tells numbers apart by
+buffer named by a statement). Where an annotation names `float`, `complex` or `bool`, interning distinguishes numbers by
 `scalar_key`: to Python `1 == 1.0 == True` and `0.0 == -0.0`. An annotation that names a node class, a tuple of one, or
 one or None is believed: children are found, and nodes rebuilt, by it. Hooks of a class, both optional:
 
@@ -344,7 +344,7 @@ def _brief(value: object, depth: int) -> str:
 
 
 def scalar_key(value: bool | int | float | complex) -> Hashable:
-    """What tells Python numbers apart as constants of a program: type and bits.
+    """The key of a Python number as a constant of a program: type and bits.
 
     1, 1.0 and True differ; 0.0 and -0.0 differ; every NaN is the same.
     """

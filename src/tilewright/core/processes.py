@@ -1,4 +1,4 @@
-"""Work in other processes: tasks that take and give bytes, done there and here, whoever is free.
+"""Work in other processes: tasks from bytes to bytes, run by the first process that is free, this one included.
 
     with Workers("package.module:function", 1) as workers:
         results = workers.run(tasks, here)          # here(task), or what `function` makes of encode(task) elsewhere
@@ -169,7 +169,7 @@ def _read(pipe: IO[bytes], size: int) -> bytes:
 
 
 def _close(pipe: Any) -> None:
-    """Closes a pipe that nobody may be reading any more."""
+    """Closes a pipe whose reader may be gone."""
     try:
         pipe.close()
     except OSError:

@@ -24,7 +24,7 @@ from tilewright.plan.fusion.dataflow import is_free
 from tilewright.report.errors import UserError
 
 NEAREST = 5
-"""So many names are proposed for one that stands for nothing."""
+"""The most names that are proposed for one that stands for nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ ROUNDS = 4
 
 
 def why_apart(graph: PlannedGraph, value: Value, maker: Place | None, reader: Place, node: Node) -> Reason:
-    """Why `node`, in `reader`, reads a value from memory that `maker` stores, or nobody."""
+    """Why `node`, in `reader`, reads a value from memory; `maker` is the kernel that stores it, if one does."""
     stored = graph.flow.stored(value)
     if stored in graph.flow.constants:
         return Reason(CONSTANT, "it is a constant: no kernel computes it at a call")

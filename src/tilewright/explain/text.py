@@ -12,7 +12,7 @@ from tilewright.report.printable import printable
 from tilewright.report.quantities import counted, duration, size
 
 MOST_CALLS = 4
-"""So many of the calls of a kernel are listed; of more it is told how many there are."""
+"""The most calls of a kernel that are listed; of more, the number is shown."""
 
 
 def answer_text(answer: Answer) -> str:

@@ -1,7 +1,7 @@
 """Scalar and index expressions: what one element, one index or one size is.
 
 Expressions are interned: building the same one twice gives the same object, so `is` compares structure and hashing
-costs nothing. A `Var` alone is told apart by identity. Each expression carries its element type and its `lanes`: 1 for
+costs nothing. Only a `Var` is equal by identity. Each expression carries its element type and its `lanes`: 1 for
 a scalar, n for a vector of n lanes, which only legalised programs contain.
 
     expr := Const | Var | a + b | a - b | a * b | a / b | a // b | a % b | rem(a, b) | min(a, b) | max(a, b)
@@ -139,7 +139,7 @@ class Const(Expr):
 
 
 class Var(Expr, interned=False):
-    """A variable, told apart by identity: a dimension symbol, a loop variable, a block axis, a let-bound value.
+    """A variable, equal by identity: a dimension symbol, a loop variable, a block axis, a let-bound value.
 
     `least` is the least value it can have where nothing else is known: dimensions and loop variables are never
     negative; None for a value that can be anything.
@@ -403,7 +403,7 @@ _FAR = 1 << 62
 
 
 _SMALL: list[Const | None] = [None] * 1024
-"""The index constants that programs are full of, kept once somebody asked for them."""
+"""The most frequent index constants, kept after their first use."""
 
 
 def as_expr(value: Expr | Number, dtype: DType = dtypes.index) -> Expr:

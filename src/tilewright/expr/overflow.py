@@ -2,7 +2,7 @@
 
     fits(n*m)   =>   abs(f64(n)*f64(m)) <= 2^62
 
-Sizes come from data that nobody has checked yet, so a product of them may wrap around and look small. The condition
+Sizes come from unchecked data, so a product of them may wrap around and look small. The condition
 computes the same sums and products in f64, where they cannot wrap; a result below 2^62 there is exact in i64. The
 other operators (divisions, minima, selections) are taken by their value, and their operands are asked in turn.
 """

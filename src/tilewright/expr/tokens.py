@@ -2,7 +2,7 @@
 
 Words, numbers, strings and symbols, with the line and column where each begins; `#` starts a comment. As in Python,
 lines end statements, deeper indentation opens a body (`indent`), and returning closes it (`dedent`); inside brackets
-lines do not count. Text comes from files that nobody has checked: whatever is in it, the answer is tokens or an error.
+lines do not count. Text comes from untrusted files: whatever is in it, the answer is tokens or an error.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What an expression takes to compute, counted in instructions on vectors.
+"""The cost of an expression, counted in vector instructions.
 
     work_of(exp(x) * y)      18 chained ones, a plain one       work_of(sigmoid(x))      16 chained ones, a quotient
 
-Functions like exp count as what they are expanded to (functions/expansions.py) where multiply-adds are one instruction.
-What an instruction takes is the machine's to say (`target.core`).
+Functions like exp count as their expansions (functions/expansions.py), with fused multiply-adds. The cycles of an
+instruction are the machine's (`target.core`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Work:
     """Instructions for one vector of results, by what runs them.
 
     plain      additions, products, comparisons, choices, conversions
-    chained    the same, each of which waits for the one before: functions
+    chained    the same, in a dependence chain: functions
     divides    quotients
     roots      square roots
     shuffles   permutes of lanes out of two registers

@@ -122,7 +122,7 @@ def expressions_in(values: tuple[Any, ...]) -> Iterator[Expr]:
 
 
 def field_key(value: Any) -> Hashable:
-    """What tells the values of one field apart: floats by their bits, everything else by equality."""
+    """The key by which values of a field are compared: floats by their bits, everything else by equality."""
     if isinstance(value, float):
         return scalar_key(value)
     if isinstance(value, tuple):

@@ -70,7 +70,7 @@ class GraphBuilder:
         return value
 
     def known(self, value: Value) -> Value:
-        """The value here; in a body what stands for a value from outside, where the builder has been told how."""
+        """The value in this function; in a body, the parameter for a value from outside, where the builder knows it."""
         return value if self.outside is None or value in self._own else self.outside(value)
 
     def constant(self, name: str, array: np.ndarray[Any, Any]) -> Value:
@@ -110,8 +110,8 @@ class GraphBuilder:
         return outputs
 
     def _guard(self, type: TensorType) -> None:
-        """Sizes are computed exactly, and those that come from data make no more elements than a tensor may have:
-        nobody has seen them, and a product that wraps around looks small."""
+        """Checks that sizes do not overflow, and that dynamic sizes make no more elements than a tensor may have: a
+        product that wraps around would look small."""
         self._guarded.add(type.shape)
         parts = list(preorder([d for d in type.shape if not isinstance(d, Const)]))
         from_data = any(v in self._late or isinstance(v, Cast) for v in parts)

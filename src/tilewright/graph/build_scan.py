@@ -26,7 +26,7 @@ Directed = tuple[Value, Direction]
 
 class ScanBuilder:
     """A scan while its body is built: `states` and `slices` are parameters of the body, and what `whole` gives;
-    `symbols` are those of the body, by what they stand for."""
+    `symbols` are those of the body, by the extents that they replace."""
 
     def __init__(
         self,

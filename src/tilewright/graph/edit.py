@@ -75,7 +75,7 @@ class Edit:
         self._names = FreshNames(module.constants)
 
     def resolve(self, value: Value) -> Value:
-        """What stands for a value of the old function."""
+        """The replacement of a value of the old function."""
         return self._becomes.get(value, value)
 
     def inputs(self, node: Node) -> tuple[Value, ...]:

@@ -106,7 +106,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def bind(graph: GraphFunction, arrays: Sequence[Array], symbols: Symbols) -> dict[Value, Array]:
-    """The parameters' values; gives the symbols that stand alone in a shape the size there, then checks every size."""
+    """The parameters' values; binds each symbol that is by itself a dimension, then checks every size."""
     for param, array in zip(graph.params, arrays, strict=True):
         if array.dtype != param.type.dtype.numpy or array.ndim != param.type.rank:
             raise _misfit(param, array)

@@ -5,8 +5,8 @@
       h: f32[n, 10] = contract(x, w, spec="ik,kj->ij")
       y: f32[n, 10] = relu(h)
 
-A graph is pure: every value is defined once, by a parameter or a node, before it is used. Nodes and values are told
-apart by identity. A node may bind a symbol (`m = size(count)`), whose value is known from there on.
+A graph is pure: every value is defined once, by a parameter or a node, before it is used. Nodes and values are equal by
+identity. A node may bind a symbol (`m = size(count)`), whose value is known from there on.
 """
 
 from __future__ import annotations

@@ -177,7 +177,7 @@ class Op(ABC):
     elementwise: bool = False
     """Whether a map computes each point from the same point of those inputs that have the output's shape."""
     moves: bool = False
-    """Whether it gives elements other places, and computes nothing."""
+    """Whether it only moves elements, and computes nothing."""
     rereads: bool = False
     """Whether it reads an input element more than once, or in an order of its own: it computes no input itself."""
     reads_part: bool = False
@@ -185,7 +185,7 @@ class Op(ABC):
     takes_padding: bool = False
     """Whether its windows slide over a padding that its kernel computes."""
     cost: Work = Work(plain=1)
-    """What a vector of results takes, or of terms where it reduces; `work` asks further."""
+    """The instructions for a vector of results, or of terms where it reduces; see `work`."""
 
     def types(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: Any) -> tuple[TensorType, ...]:
         """The output types by the type rule, and the one way to ask for them: numbers in `attrs` that sizes cannot be
@@ -209,7 +209,7 @@ class Op(ABC):
         raise UserError(f"{self.name} computes nothing by itself", why="it only binds or names something")
 
     def work(self, inputs: tuple[TensorType, ...], attrs: Any) -> Work:
-        """What a vector of results takes, or of terms where it reduces, in instructions on vectors."""
+        """The vector instructions for a vector of results, or of terms where it reduces."""
         return self.cost
 
     def __repr__(self) -> str:

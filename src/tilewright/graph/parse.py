@@ -3,8 +3,8 @@
     module = parse_module(text, {"w": array})
     function = parse(text)                              one function, or a Module when there are several
 
-Text comes from files that nobody has checked: whatever is in it, the answer is a program or a UserError that shows the
-place. What was read is well formed; whether it is valid, `verify` says.
+Text comes from untrusted files: whatever is in it, the answer is a program or a UserError that shows the place. What
+was read is well formed; whether it is valid, `verify` says.
 """
 
 from __future__ import annotations

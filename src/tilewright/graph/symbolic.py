@@ -2,7 +2,7 @@
 computing.
 
 Verification and evaluation treat nodes with these records themselves, because they need the module around the node.
-The operators they belong to stand in `ops/symbolic.py` with all others.
+Their operators are in `ops/symbolic.py`, with all others.
 """
 
 from __future__ import annotations

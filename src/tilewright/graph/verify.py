@@ -1,4 +1,4 @@
-"""Checks that a module keeps the laws of its levels; all that is wrong is told at once, at the printed lines. The laws
+"""Checks that a module keeps the laws of its levels; all errors are reported at once, at the printed lines. The laws
 of loops functions are those of loops/verify.py; the laws of graph functions:
 
 1. A value is defined once, by a parameter or a node, before it is used; results are defined and named differently.

@@ -7,7 +7,7 @@
                                                       block dot(vi = i, reduce vk = k):
                                                         y[vi] += x[vi, vk]
 
-The initialising block stands before the outermost loop that a reduce axis is bound to, under copies of the loops inside
+The initialising block is before the outermost loop that a reduce axis is bound to, under copies of the loops inside
 it that spatial axes are bound to. So an empty reduce domain leaves the initial value, as an empty sum should. Of a
 predicate it keeps what holds or not for all points of the reduce axes alike: the conjuncts without them.
 """

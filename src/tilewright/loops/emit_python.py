@@ -150,7 +150,7 @@ class _Emitter:
         return known
 
     def hold(self, value: object, key: object = None) -> str:
-        """A name in the namespace for a Python object; numbers are told apart by the node they stand for, their key."""
+        """A name in the namespace for a Python object; numbers are distinguished by their node, the key."""
         key = value if key is None else key
         known = self.held.get(key)
         if known is None:

@@ -64,8 +64,8 @@ def _number(e: Expr) -> int:
 
 
 def _taken(source: Array, place: Array, axis: int) -> Array:
-    """`source.take(place, axis)`. Neighbours that stay neighbours are a part of the source, which is not copied one by
-    one: of most indices that is all, or all but those at an edge."""
+    """`source.take(place, axis)`. A run of consecutive indices is a slice of the source, which is not copied element by
+    element: most indices are one run, but for those at an edge."""
     counted = place == np.arange(len(place)) + (place[0] if len(place) else 0)
     count = len(place) if counted.all() else int(counted.argmin())
     if count * 2 < len(place):

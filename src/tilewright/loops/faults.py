@@ -1,4 +1,4 @@
-"""What is wrong with a program, and where in its text that stands."""
+"""What is wrong with a program, and where in its text."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
 
 A *block* is the unit that schedules reason about. It runs once for each point of its axes; its axes are bound to
 expressions over the loop variables around it. Spatial axes name independent points; along reduce axes the body
-accumulates, and `init` runs before the first of them. Statements are told apart by identity; expressions are interned.
+accumulates, and `init` runs before the first of them. Statements are equal by identity; expressions are interned.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewright.types.scopes import Scope
 
 
 class Buffer(Node):
-    """A dense row-major array of `dtype` and `shape` in a memory `scope`. Told apart by identity. One that is `finite`
+    """A dense row-major array of `dtype` and `shape` in a memory `scope`, equal by identity. One that is `finite`
     holds no infinity and no NaN: a parameter of which that is known."""
 
     name: str
@@ -268,7 +268,7 @@ class Prefetch(Stmt):
 class If(Stmt):
     """One of two statements. A condition with lanes is a mask: `then` runs in the lanes where it holds, after that
     `otherwise` in those where it does not. The other lanes read and write no memory, and what they would have read is
-    zero; where no lane is left, nothing is read or written at all. See lanes.py for what may stand under a mask."""
+    zero; where no lane is left, nothing is read or written at all. See lanes.py for what a mask may hold."""
 
     cond: Expr
     then: Stmt

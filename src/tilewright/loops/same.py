@@ -15,7 +15,7 @@ def same(a: Node, b: Node) -> bool:
 
 
 def statements_of(body: Stmt) -> list[Stmt]:
-    """The statements of a body: sequences inside it are taken apart where nothing's life ends with them."""
+    """The statements of a body: sequences inside it are flattened where no lifetime ends with them."""
     if not isinstance(body, Seq):
         return [body]
     found: list[Stmt] = []
@@ -29,7 +29,7 @@ def statements_of(body: Stmt) -> list[Stmt]:
 
 
 class _Matching:
-    """Which variable, buffer or expression of one program stands for which of the other, as far as it was compared."""
+    """The correspondence of variables, buffers and expressions of two programs, as far as they were compared."""
 
     def __init__(self) -> None:
         self._there: dict[Node, Node] = {}

@@ -5,8 +5,8 @@ conditions are truth values; a store has its buffer's type, one index for each d
 indices. A block binds each axis to an expression without loads. Register buffers have constant shapes, only arena
 buffers offsets. An affine index that some iteration takes outside its buffer is an error; one that cannot be proved
 inside is allowed. A view has the element type and scope of its source and as many elements, as far as that can be
-decided. What may stand under a condition with lanes says lanes.py, what an instruction runs instructions.py, what
-reduce axes and `init` ask of a block sums.py, what a call may pass passing.py.
+decided. The laws of conditions with lanes are in lanes.py, those of instructions in instructions.py, those of reduce
+axes and `init` in sums.py, those of calls in passing.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     rows = checked_indices(i: i64[k], limit=n, what="Gather 'embed'")
     take(x: f32[n, 4], rows, axis=0)  ->  f32[k, 4]
 
-Indices come from outside, so `checked_indices` stands before every use of them: it ends the call with a fault that
+Indices come from outside, so `checked_indices` comes before every use of them: it ends the call with a fault that
 names the first index that is out of range, and wraps negative ones. The gathers themselves take indices that were
 checked.
 """

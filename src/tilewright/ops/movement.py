@@ -230,8 +230,8 @@ def _inside(start: int | None, count: int | None, step: int | None, extent: int 
 
 
 class PadMode(Enum):
-    """What fills the places around: a value, the nearest element, the mirror image without its first element, or the
-    tensor repeated."""
+    """What fills the padding: a value, the nearest element, the mirror image without its first element, or the tensor
+    repeated."""
 
     CONSTANT = "constant"
     EDGE = "edge"
@@ -240,7 +240,7 @@ class PadMode(Enum):
 
 
 class PadAttributes(Attributes):
-    """The number of places added before and after each dimension (negative: removed), and what fills them."""
+    """The number of elements added before and after each dimension (negative: removed), and what fills them."""
 
     low: tuple[Expr, ...]
     high: tuple[Expr, ...]
@@ -364,8 +364,8 @@ def _numpy_source(mode: PadMode, at: np.ndarray[Any, Any], extent: int) -> np.nd
 
 
 MOST_JOINED = 64
-"""Parts that a front end joins at once, and that a rule joins: a kernel has a nest for each part, and every step of its
-schedule looks at all nests. More are joined in groups, whose kernels are mostly the same program."""
+"""The most parts that a front end or a rule concatenates in one operator: a kernel has a nest for each part, and every
+step of its schedule looks at all nests. More are concatenated in groups, whose kernels are mostly the same program."""
 
 
 class ConcatAttributes(Attributes):

@@ -238,7 +238,7 @@ def _word(attrs: ArgReduceAttributes) -> str:
 
 
 def _beats(new: Expr, best: Expr, attrs: ArgReduceAttributes) -> Expr:
-    """Whether the element `new` takes the place of `best`, which stands before it (or is it)."""
+    """Whether the element `new` takes the place of `best`, which is before it (or is it)."""
     a, b = (best, new) if attrs.kind is ReduceKind.MAX else (new, best)
     better = Le(a, b) if attrs.last else less(a, b)
     if not new.dtype.is_float:

@@ -36,7 +36,7 @@ Types = tuple[TensorType, ...]
 
 
 class SymbolicOp(Op):
-    """An operator that has its meaning from the module around it."""
+    """An operator whose meaning depends on the module around it."""
 
     pattern = Pattern.SHAPE
 

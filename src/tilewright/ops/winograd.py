@@ -80,8 +80,8 @@ FILTER = {
 
 
 AT_ONCE = 1 << 18
-"""Multiply-adds of filters that are transformed at once: the result stays in the caches, and libraries for products do
-not wake threads for so few."""
+"""The most multiply-adds of filters that are transformed at once: the result stays in the caches, and BLAS libraries
+wake no threads for so few."""
 
 F64 = np.dtype(np.float64)
 

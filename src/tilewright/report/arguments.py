@@ -55,6 +55,6 @@ def _each(kinds: type | tuple[type, ...]) -> tuple[type, ...]:
 
 
 def _shown(value: object) -> str:
-    """The value, where its text is short and says something."""
+    """The value, where its text is short."""
     text = repr(value)
     return text if len(text) <= 60 and not text.startswith("<") else f"a {type(value).__name__}"

@@ -1,4 +1,4 @@
-"""The words of program text: graphs, loops, LLVM IR and assembly by one table, for whoever colours them."""
+"""The words of program text: graphs, loops, LLVM IR and assembly by one table, for colouring."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The version of the package, for whoever writes down what something was made with."""
+"""The version of the package, for records of what made a file."""
 
 from __future__ import annotations
 

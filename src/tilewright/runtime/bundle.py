@@ -43,7 +43,7 @@ class Source:
     sha256: str = ""
 
     def digest(self) -> str:
-        """The SHA-256 of the bytes. No more than a part of a mapped file is in memory for it."""
+        """The SHA-256 of the bytes; a mapped file is read part by part."""
         if self.sha256:
             return self.sha256
         state, view = hashlib.sha256(), memoryview(self.data)

@@ -44,25 +44,25 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 SHORT = 50_000
-"""Nanoseconds of a call below which it keeps Python's lock: to hand the lock on costs as much, and the threads that
-wait for it would be given it after five milliseconds anyway."""
+"""A call shorter than this, in nanoseconds, keeps Python's lock (the GIL): to release it costs as much, and waiting
+threads get it after five milliseconds anyway."""
 
 LONG = 2 * SHORT
-"""Nanoseconds of a call that kept the lock from which on the next one gives it away."""
+"""A call that kept the lock for longer than this, in nanoseconds, makes the next one release it."""
 
 FOR_SUBNORMALS = 0.25
 """Seconds at most of a profile in which calls with and without subnormal numbers are compared."""
 
 LOOK = 8
-"""Of so many calls that give Python's lock away, one is timed by its thread's own time."""
+"""One in this many calls that release the lock is timed by its thread's processor time."""
 
 
 class Executable:
     """A compiled program. `inputs` and `outputs` say names and types; calling it runs it.
 
     `compile_seconds` is the time it took to make, `cached` whether its code came from a file: the store's, or one that
-    was loaded. `threads` is how many threads a call uses at most. `program` is what runs;
-    `look` makes what there is to look into, where there is anything.
+    was loaded. `threads` is how many threads a call uses at most. `program` is what runs; `look` makes the stages for a
+    look inside, if there are any.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Executable:
 
     @cached_property
     def _inside(self) -> Inside:
-        """What there is to look at, made when somebody first looks."""
+        """The stages and kernels, made when they are first asked for."""
         if self._look is None:
             raise UserError(
                 "there is nothing to look into",
@@ -251,8 +251,8 @@ class Executable:
             is_short = frame.short == symbols
             entry, clock = self._held if is_short else self._entry, perf_counter_ns
             if not is_short:
-                # A call that gives the lock away waits for it afterwards: how long it took, its own time tells, which
-                # costs a system call.
+                # A call that releases the lock waits for it afterwards, so some are timed by the thread's processor
+                # time, which costs a system call.
                 frame.looks += 1
                 clock = perf_counter_ns if frame.looks % LOOK else thread_time_ns
             start = clock()
@@ -271,7 +271,7 @@ class Executable:
     def _collect(
         self, outputs: Sequence[Array | None], frame: Frame, wanted: Sequence[Array | None] | None
     ) -> tuple[Array, ...]:
-        """Copies the outputs that the call sized itself out of the arena."""
+        """Copies the outputs of dynamic size out of the arena."""
         place = len(self.interface.symbols)
         result: list[Array] = []
         for n, (port, out) in enumerate(zip(self.interface.outputs, outputs, strict=True)):

@@ -39,7 +39,7 @@ def write_programs(path: str | os.PathLike[str], programs: Sequence[Program]) ->
 
 
 def _check_together(programs: Sequence[Program]) -> None:
-    """Refuses programs that are called in different ways: whoever loads the file would have to ask which it was."""
+    """Refuses programs of different interfaces: a caller of the loaded file would not know which one it has."""
     first = str(programs[0].interface)
     for program in programs[1:]:
         if str(program.interface) != first:

@@ -24,7 +24,7 @@ class Frame:
     faults; `call_at` is the address of the record that says where all of it is, which is what native code takes.
     `places` make the results.
 
-    `short` are the symbols of the last call where that was short, and `looks` counts calls that were not. A frame is
+    `short` are the symbols of the last call if that was short, and `looks` counts the calls that were not. A frame is
     `taken` during a call.
     """
 
@@ -56,7 +56,7 @@ class Frame:
 
     @property
     def profile(self) -> int | None:
-        """The address of the record of a profile, while somebody asks for one: calls are noted there."""
+        """The address of the record of a profile, while one is taken: calls are noted there."""
         return self.record[_PROFILE] or None
 
     @profile.setter

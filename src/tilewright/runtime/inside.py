@@ -1,7 +1,7 @@
 """A look inside a compiled program: the text of any stage, the kernels, the assembly.
 
 What was loaded from the store was not compiled in this process, nor all of what several processes compiled; then the
-pipeline runs again when somebody first looks, and gives the same.
+pipeline runs again at the first look, with the same result.
 """
 
 from __future__ import annotations

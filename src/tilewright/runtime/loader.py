@@ -2,7 +2,7 @@
 
     code        read and executed       constants   read       data   read and written
 
-The system's functions (`memset`, those of pthreads) are found in this process, others are given by whoever loads. The
+The system's functions (`memset`, those of pthreads) are found in this process, others are given by the caller. The
 memory is given back with the object. Where object files are not ELF, LLVM's loader takes the place of this one.
 """
 

@@ -1,4 +1,4 @@
-"""How much memory a call may take: asked before any is, so that absurd sizes are errors, not swapping."""
+"""How much memory a call may take: checked before any is allocated, so that absurd sizes are errors, not swapping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Object code in memory: loads it, finds its entry point, keeps it mapped as long as somebody may call it."""
+"""Object code in memory: loads it, finds its entry point, keeps it mapped as long as it may be called."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
 It stays in memory until the process ends, and its functions are given to all code that is loaded later. Workers start
 with the first loop that is worth forking. A child process that `os.fork` makes has none of its parent's threads: its
-pool begins anew. When Python ends, workers are stopped and joined, and the pool is never free again: whoever still
-calls runs alone.
+pool begins anew. When Python ends, workers are stopped and joined, and the pool stays busy: later calls run on their
+own thread alone.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """What Python does before a call enters native code, as a function generated for the program's interface: calls are
-frequent, and a loop over arrays costs more than what is done for each.
+frequent, and a loop over the arrays would cost more than the work for each.
 
     def prepare(given, wanted, places, pointers):
         a0, = given
@@ -100,8 +100,8 @@ def _tuple(names: Sequence[str]) -> str:
 
 
 def check_empty(port: Port, shape: Shape) -> None:
-    """Raises UserError for an array without elements whose other dimensions are so large that nobody could count to
-    them: it takes no memory, so nothing else bounds them."""
+    """Raises UserError for an array without elements whose other dimensions are so large that a loop to them would not
+    end in time: it takes no memory, so nothing else bounds them."""
     others = prod(size for size in shape if size)
     if others > MOST_BESIDE_EMPTY:
         raise UserError(

@@ -1,7 +1,7 @@
 """Where the time of a call goes: kernels timed by the program itself, set against what the machine could do.
 
 A profiled call notes when each kernel began and ended, and each thread in each parallel loop (codegen/profile.py).
-Profiled and plain calls take turns, so that what the notes cost is seen. Of the profiled calls the faster half counts,
+Profiled and plain calls alternate, which shows the cost of profiling. Of the profiled calls the faster half counts,
 and every figure is a mean over these: so the times of kernels and of the gaps between them add up to the call.
 
 A kernel's bound is the time that its operations take at the peak of the threads in use, or its bytes from the nearest
@@ -117,7 +117,7 @@ class Profile:
 
     @property
     def overhead(self) -> float:
-        """What the notes cost, as a part of a plain call."""
+        """The cost of profiling, as a part of a plain call."""
         return self.seconds / self.plain_seconds - 1
 
     def record(self) -> dict[str, Json]:

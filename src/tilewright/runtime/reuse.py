@@ -15,11 +15,11 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 LEAST = 1 << 17
-"""Bytes of a result from which on it has a lease, which costs a microsecond: smaller ones the system's allocator makes
-of memory that it keeps."""
+"""The bytes from which on a result has a lease, which costs a microsecond. The system's allocator reuses the memory of
+smaller ones itself."""
 
 MOST = 1 << 26
-"""Bytes of a result beyond which its memory is given back at once, not kept for another one."""
+"""The bytes beyond which the memory of a result is freed at once, not kept for another one."""
 
 PAGE, LINE = 4096, 64
 BESIDE = 3328

@@ -1,8 +1,8 @@
 """What starting work takes on this machine: the pool's parallel loops, and a call of an executable.
 
 A program runs a loop of two shares again and again, with the pool of this process. A share waits for the other
-thread's, so that each loop is timed from its start to the end of both threads' work. Where the other one does not come,
-because the machine is busy, a share waits no longer than it is told to, and the turn does not count.
+thread's, so that each loop is timed from its start to the end of both threads' work. If the other thread does not come,
+because the machine is busy, the wait times out and the turn does not count.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _AWAKE_LOOKS, _ASLEEP_LOOKS = 1 << 14, 1 << 22
 
 _CALL_SECONDS, _AWAKE_SECONDS, _ASLEEP_SECONDS = 0.01, 0.02, 0.04
 _WAKES: Final = 5
-"""Wakes of which the middle one counts: what a system takes to wake a thread is different each time."""
+"""Wakes, of which the median counts: the time that a system takes to wake a thread varies."""
 
 _SLEEP: Final = 0.002
 """Seconds after which the pool's workers sleep, several times over."""
@@ -124,7 +124,7 @@ def _time_calls(target: Target, code: tuple[bytes, ...]) -> float | None:
 
 
 def _time_forks(loops: Callable[..., int], leave: Callable[..., int]) -> dict[str, float | None]:
-    """Seconds of a loop whose worker is awake, and what it takes longer when that sleeps; None where the machine is too
+    """Seconds of a loop whose worker is awake, and the additional seconds when it sleeps; None where the machine is too
     busy for two threads to run at once."""
     env, team = np.zeros(16, np.int64), np.zeros(8, np.int64)
 

@@ -69,8 +69,8 @@ class Checksum:
 
 
 class PendingChecksum:
-    """The checksum of contiguous bytes, under way: of many, a thread begins at once to sum pages, while whoever asked
-    does something else; `digest` helps it, and waits."""
+    """The checksum of contiguous bytes, computed in the background: if they are many, a thread begins at once to sum
+    pages while the caller goes on; `digest` helps it, and waits."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         view = memoryview(data).cast("B")
@@ -92,9 +92,8 @@ def checksum(data: bytes | memoryview) -> bytes:
 
 
 class _Sums:
-    """The sums of whole pages. Where they are many a thread sums from the end, and who asks for all from the beginning.
-
-    Each takes half of what is left at a time: while a thread sums it needs no other one's leave to go on.
+    """The sums of whole pages. Where they are many, a thread sums from the end and the caller from the beginning. Each
+    takes half of what is left at a time, so that they synchronise rarely.
     """
 
     def __init__(self, pages: memoryview) -> None:
@@ -123,7 +122,7 @@ class _Sums:
             np.matmul(self._words[begin:end], weights, out=self._sums[begin:end])
 
     def _take(self, backward: bool) -> tuple[int, int]:
-        """Pages that nobody else sums; none where none are left."""
+        """Pages that the other thread does not sum; none where none are left."""
         with self._lock:
             left = self._end - self._begin
             count = min(left, max(left // 2, _LEAST))

@@ -112,8 +112,8 @@ def check_place(place: Path, sources: Iterable[str] = ()) -> None:
 
 
 def replace_file(place: Path, write: Callable[[BinaryIO], None], sources: Iterable[str] = ()) -> None:
-    """Makes the file at `place`, for everyone whom the process's mask allows, what `write` writes: all of it, or what
-    was there is left as it was. UserError where there is an obstacle (`find_obstacle`), or the system refuses."""
+    """Makes the file at `place`, for everyone whom the process's mask allows, what `write` writes: complete, or what
+    was there stays. UserError where there is an obstacle (`find_obstacle`), or the system refuses."""
     check_place(place, sources)
     try:
         write_aside(place, f".{place.name}", write, lasting=True)

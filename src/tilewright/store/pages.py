@@ -29,8 +29,9 @@ Array = np.ndarray[Any, Any]
 
 
 def release(data: object) -> None:
-    """Takes the pages that an array, or a view of bytes, has in a mapped file out of this process's memory. Nothing
-    happens to memory of another kind, nor to mappings that can be written, whose pages may have no other place."""
+    """Releases the pages of a mapped file that an array, or a view of bytes, refers to from this process's memory.
+    Nothing happens to memory of another kind, nor to mappings that can be written, whose pages may have no other
+    place."""
     mapped = _mapping(data)
     if mapped is None or _DONTNEED is None:
         return
@@ -43,7 +44,7 @@ def release(data: object) -> None:
 
 
 def trim() -> None:
-    """Gives the system what was freed, where its allocator keeps that, for each thread apart (glibc)."""
+    """Returns freed memory to the system where the allocator keeps it in an arena for each thread (glibc)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

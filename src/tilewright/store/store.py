@@ -69,7 +69,7 @@ class Store:
     """Bytes under keys in the folder `path`, at most `limit_bytes` of them; `Store(None)` keeps nothing.
 
     Nothing is created before the first `put`. Whatever the disk does, `get` and `map` answer None and `put` answers
-    False; the first failure is told in a `StoreWarning`. Safe to use from threads, forks and other processes at the
+    False; the first failure is reported by a `StoreWarning`. Safe to use from threads, forks and other processes at the
     same time.
     """
 
@@ -257,7 +257,7 @@ class Store:
         return self._is_trusted(self.path)
 
     def _is_trusted(self, path: Path) -> bool:
-        """Whether nobody but this user (and the system's) can put code into the folder. A missing folder is not yet."""
+        """Whether only this user (and the system's) can put code into the folder. False for a missing folder."""
         if self._trusted is None:
             try:
                 status = path.stat()

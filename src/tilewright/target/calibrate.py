@@ -26,8 +26,8 @@ MEASURING_VERSION: Final = 5
 """Rises when what the probes measure changes: what another version kept is not used."""
 
 TRIES: Final = 4
-"""How often what is not settled is measured. Each time costs a process 0.4 s, and figures that are settled then make
-compiled code be compiled again: a machine that is always busy is not to pay for that for ever."""
+"""How often figures that are not settled are measured again. Each time costs a process 0.4 s, and changed figures
+invalidate compiled code: a machine that is always busy must not pay for that for ever."""
 
 _lock = threading.Lock()
 _measured: dict[str, Figures] = {}
@@ -57,9 +57,9 @@ def measured(
     """`target` with the figures of this machine: those of `store` (the user's store if None), else measured now, in
     less than 0.4 s, and kept. With `again` they are measured in any case.
 
-    Models of machines, targets that this machine cannot run and targets in which somebody put rates by hand stay as
-    they are, and so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate
-    (`Target.origin`). At last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
+    Models of machines, targets that this machine cannot run and targets with rates given by hand stay as they are, and
+    so do all where TILEWRIGHT_CALIBRATE is 0. A figure that is not plausible keeps its estimate (`Target.origin`). At
+    last, rates of the file that TILEWRIGHT_MACHINE names are put in, whatever the target.
     """
     return overridden(_with_figures(target, store, again, parts))
 
@@ -142,7 +142,7 @@ def _kept(key: str, store: Store) -> tuple[Figures, int] | None:
 
 
 def _key(part: Part, target: Target, host: Host) -> str:
-    """What a measurement depends on. The caches say which buffers were read; the model tells machines apart."""
+    """What a measurement depends on. The caches say which buffers were read; the model identifies the machine."""
     return digest(
         kind="calibration",
         part=part.name,

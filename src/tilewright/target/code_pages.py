@@ -5,8 +5,8 @@
     pages.seal(offset, size, executable=True)
     pages.address + offset
 
-The memory is given back with the object: whoever calls into it keeps it. While Python ends it stays, since threads may
-still be in it. For systems with `mmap` and `mprotect` (POSIX).
+The memory is freed with the object, so a caller of the code keeps the object. While Python ends it stays, since threads
+may still be in it. For systems with `mmap` and `mprotect` (POSIX).
 """
 
 from __future__ import annotations

@@ -57,12 +57,12 @@ class Core:
     fma_latency       cycles from an accumulator to the next sum on it
     add_cycles        cycles of a plain f32 vector operation: add, max
     add_beside_cycles what such an operation adds where multiply-adds keep their units busy: nothing where it has others
-    load_cycles       cycles of a vector load, aligned, from the first cache
-    store_cycles      cycles of a vector store, aligned, to the first cache
-    broadcast_cycles  cycles of loading one f32 from the first cache to all lanes
+    load_cycles       cycles of a vector load, aligned, from L1
+    store_cycles      cycles of a vector store, aligned, to L1
+    broadcast_cycles  cycles of loading one f32 from L1 to all lanes
     shuffle_cycles    cycles of permuting the f32 lanes of one vector in any order
     shuffle2_cycles   cycles of choosing the f32 lanes of a vector from two vectors, in any order
-    gather_cycles     cycles of filling a vector with f32 from as many addresses in the first cache
+    gather_cycles     cycles of filling a vector with f32 from as many addresses in L1
     divide_cycles     cycles of an f32 vector quotient
     sqrt_cycles       cycles of an f32 vector square root
     chain             how often the sum of its instructions' cycles a long chain takes that iterations overlap: a ratio

@@ -48,8 +48,8 @@ class Cache:
         return max(1, self.bytes // (self.ways * self.line))
 
     def room(self, apart: int) -> int:
-        """How many lines find room that begin `apart` bytes from each other: in few sets, where these are many lines;
-        in all of them, where they are no whole number of lines."""
+        """How many lines with a stride of `apart` bytes the cache holds: those of few sets, where the stride is a
+        multiple of many lines; all of its lines, where it is no whole number of lines."""
         lines = apart // self.line if apart % self.line == 0 else 1
         return self.sets // math.gcd(lines, self.sets) * self.ways
 
@@ -58,10 +58,10 @@ class Cache:
 class Host:
     """This machine as the system describes it.
 
-    `model` tells machines apart and is not interpreted; `processor` says of which family it is. `features` are those of
-    the table in features.py that it has. `cores` counts physical cores and `threads` hardware threads that this process
-    may run on: affinity and control-group quota are taken off. `ghz` is the clock that the system tells, None where it
-    tells none; under a hypervisor it is the base clock.
+    `model` identifies the machine and is not interpreted; `processor` says of which family it is. `features` are those
+    of the table in features.py that it has. `cores` counts physical cores and `threads` hardware threads that this
+    process may run on: affinity and control-group quota are taken off. `ghz` is the clock that the system tells, None
+    where it tells none; under a hypervisor it is the base clock.
     """
 
     triple: str

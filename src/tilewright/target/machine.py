@@ -1,6 +1,6 @@
 """LLVM's view of a target: its target machine, its data layout, its names for processors.
 
-LLVM aborts the process when a part it needs was not initialised, so whoever wants a target machine gets it here. What
+LLVM aborts the process when a part it needs was not initialised, so target machines are made here only. What
 runs a program that was compiled before asks nothing of this, and LLVM is loaded with the first question.
 """
 

@@ -27,11 +27,11 @@ _CORE_SECONDS: Final = 0.08
 _CACHE_SECONDS: Final = 0.05
 _MEMORY_SECONDS: Final = 0.03
 _TOGETHER_SECONDS: Final = 0.03
-"""After how many seconds no further turn begins. Where nothing disturbs, less than half of them are needed."""
+"""The seconds after which no further turn begins. An idle machine needs less than half of them."""
 
 MEMORY_BYTES: Final = 64 << 20
-"""The largest buffer for memory. What is read of it was taken out of all caches before, so it need not be larger than
-they; writes to it may stay in a last cache that is."""
+"""The largest buffer for probes of memory. Data is flushed from all caches before it is read, so the buffer need not be
+larger than the caches; writes may stay in a last-level cache that is larger."""
 
 _PLACES: Final = 4
 """Parts of the buffer that probes of a cache go over in turn."""
@@ -83,7 +83,9 @@ def measure_streams(target: Target, host: Host) -> dict[str, float | None]:
                     runs[f"{figure}.{n}"], moved[f"{figure}.{n}"] = _over(stream, place, each, size), each
             found = _rates(settle(runs, _CACHE_SECONDS), moved)
             piece = min(_PIECE, size // 4) // STEP * STEP
-            write(place, size, 1)  # the last cache holds the end of the buffer, and pieces come in order: none is there
+            write(
+                place, size, 1
+            )  # the last-level cache holds the end of the buffer, and pieces come in order: none is there
             for name, run in (
                 ("memory_store_gbs", _pieces(write, place, piece, size)),
                 ("memory_gbs", _pieces(read, place, piece, size, flush)),

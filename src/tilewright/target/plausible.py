@@ -111,8 +111,8 @@ def _unordered(figures: Mapping[str, float], levels: int) -> Iterator[tuple[str,
 
 
 def _ordered(values: Mapping[str, float], believed: Mapping[str, float], target: Target) -> dict[str, float]:
-    """`values`, with estimates that what was measured proves to be too slow raised to that: of levels that are nearer
-    than a measured one, and of the loads and stores of a stream."""
+    """`values`, with estimates raised that a measured figure proves to be too slow: those of levels nearer than a
+    measured one, and those of the loads and stores of a stream."""
     out = dict(values)
     levels, core = range(len(target.caches), 0, -1), (("load_cycles", "cache_gbs"), ("store_cycles", "store_gbs"))
     for kind, farther in (("cache_gbs", "memory_gbs"), ("store_gbs", "memory_store_gbs")):

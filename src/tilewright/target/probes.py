@@ -3,9 +3,8 @@
     void NAME(ptr data, i64 rounds)        `rounds` at least 1; each round does `Probe.count` instructions of the kind
 
 Most run chains that do not depend on each other, as many as hide the latency of the units. `data` is what `make_data`
-says; results go to its end. Values that pass `opaque` are another value each time as far as LLVM knows, so nothing
-moves out of a loop. The text is final: it goes through instruction selection only, so no pass can shorten what is
-timed.
+says; results go to its end. To LLVM, a value that passes `opaque` is unknown each time, so nothing is hoisted out of a
+loop. The text is final: it goes through instruction selection only, so no pass can shorten what is timed.
 """
 
 from __future__ import annotations

@@ -160,12 +160,12 @@ class Target:
 
     def figures(self) -> dict[str, float]:
         """The numbers of `core` and `peaks` by their names, those in rows with what they are of: `fma_cycles`,
-        `dots.x86.fma.fma_f32`, `cache_gbs.1` (the first cache)."""
+        `dots.x86.fma.fma_f32`, `cache_gbs.1` (L1)."""
         return flatten({**self.core.record(), **self.peaks.record()})
 
     def with_core(self, **changes: Any) -> Target:
         """This target with `changes` of its core's numbers, which are then `given`; `dots` adds to the rates it has.
-        A target that somebody changed is compiled for as it is: nothing of it is measured.
+        A changed target is compiled for as it is: nothing of it is measured.
         Raises TypeError for an unknown name, ValueError for a number that makes no sense."""
         return replace(self, core=self.core.replace(**changes), origins=self._origins(changes, GIVEN))
 

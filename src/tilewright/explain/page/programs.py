@@ -40,7 +40,7 @@ def kernel_programs(
     for name, graph in operators.items():
         levels = [
             Level("graph", "the operators that the plan put together", str(graph)),
-            Level("plan", "their definitions as loops, without a thought of speed", str(planned[name])),
+            Level("plan", "their definitions as loops, not scheduled yet", str(planned[name])),
         ]
         if steps[name]:
             levels.append(Level("steps", "the schedule, as Python that makes it of these loops", steps[name]))

@@ -1,1 +1,1 @@
-"""What every front end stands on: values and sizes known while a graph is built, and what handlers build with."""
+"""The common ground of front ends: values and sizes known while a graph is built, and what handlers build with."""

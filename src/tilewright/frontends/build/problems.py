@@ -1,4 +1,4 @@
-"""What is wrong with a model, collected while it is read on, so that a user is told all of it at once."""
+"""Errors in a model, collected while it is read, so that one error lists them all."""
 
 from __future__ import annotations
 

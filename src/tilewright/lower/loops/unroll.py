@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tilewright.core.node import Node
 from tilewright.expr.nodes import And, Binary, Broadcast, Compare, Const, Expr, Or, Select, Var, binary, const
 from tilewright.loops.edit import defines, fresh_copy, map_expressions, statements, transform_statements
 from tilewright.loops.nodes import For, Function, If, LoopKind, Seq, Stmt, seq
+
+_Made = Callable[[Expr, tuple[Expr, ...]], Expr]
 
 
 def unroll(function: Function) -> Function:
@@ -31,11 +35,12 @@ def unroll(function: Function) -> Function:
 
 
 class _Body:
-    """The body of a loop over a variable; `over` are the expressions that the variable is in, parts before wholes."""
+    """The body of a loop over a variable; `over` are the expressions that the variable is in, parts before wholes, each
+    with its parts and with what makes it of others."""
 
     def __init__(self, body: Stmt, var: Var) -> None:
         self.body, self.var = body, var
-        self.over: dict[Expr, None] = {}
+        self.over: dict[Expr, tuple[tuple[Expr, ...], _Made]] = {}
         map_expressions(body, self._find, self._stays)
 
     def at(self, value: int) -> Stmt:
@@ -43,8 +48,8 @@ class _Body:
         buffers must be numbers), and what a number decides is decided."""
         made: dict[Expr, Expr] = {self.var: const(value)}
         known = made.get
-        for e in self.over:
-            made[e] = _folded(e, tuple([known(c, c) for c in e.children()]))
+        for e, (parts, folded) in self.over.items():
+            made[e] = folded(e, tuple([known(c, c) for c in parts]))
         return map_expressions(self.body, lambda e: known(e, e), self._stays)
 
     def _stays(self, stmt: Stmt) -> bool:
@@ -52,14 +57,14 @@ class _Body:
 
     def _find(self, root: Expr) -> Expr:
         over, var = self.over, self.var
-        stack = [root] if root is not var and var in root.variables else []
+        stack = [root] if root is not var and root not in over and var in root.variables else []
         while stack:
             node = stack[-1]
             waiting = [c for c in node.children() if c is not var and c not in over and var in c.variables]
             if waiting and node not in over:
                 stack += waiting[::-1]
                 continue
-            over[stack.pop()] = None
+            over[stack.pop()] = node.children(), _folding(node)
         return root
 
 
@@ -70,19 +75,34 @@ def _decided(node: Node) -> Node:
     return (node.then if node.cond.value else node.otherwise) or Seq(())
 
 
-def _folded(node: Expr, parts: tuple[Expr, ...]) -> Expr:
-    """An expression of other parts, folded."""
+def _folding(node: Expr) -> _Made:
+    """What makes an expression of other parts, and folds it."""
     match node:
         case Binary(a) | Compare(a) if node.lanes == 1 and a.dtype.is_int:
-            return binary(type(node), parts[0], parts[1])
+            return _computed
         case And() | Or():
-            first, second = parts
-            for part, other in ((first, second), (second, first)):
-                if isinstance(part, Const):
-                    return other if bool(part.value) is isinstance(node, And) else part
+            return _connected
         case Select():
-            cond, then, otherwise = parts
-            decided = cond.a if isinstance(cond, Broadcast) else cond
-            if isinstance(decided, Const):
-                return then if decided.value else otherwise
-    return node.rebuild(parts)
+            return _selected
+    return type(node).refilled
+
+
+def _computed(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    assert isinstance(node, Binary | Compare)
+    return binary(type(node), *parts)
+
+
+def _connected(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    first, second = parts
+    for part, other in ((first, second), (second, first)):
+        if isinstance(part, Const):
+            return other if bool(part.value) is isinstance(node, And) else part
+    return node.refilled(parts)
+
+
+def _selected(node: Expr, parts: tuple[Expr, ...]) -> Expr:
+    cond, then, otherwise = parts
+    decided = cond.a if isinstance(cond, Broadcast) else cond
+    if isinstance(decided, Const):
+        return then if decided.value else otherwise
+    return node.refilled(parts)

@@ -1,3 +1,3 @@
-"""What a kernel is: contractions and windows, recognised in loops functions. In: a function. Out: records of it."""
+"""Facts of a kernel: contractions and windows, recognised in loops functions. In: a function. Out: records of it."""
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""What a contraction is, seen in a loops function: a sum of products of two operands over reduce axes.
+"""Contractions, recognised in a loops function: a sum of products of two operands over reduce axes.
 
-    block dot(vi = i, vj = j, reduce vk = k):                    rows      vi: moves x, not w
-      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns   vj: the result's last axis of several values;
-                                                                           moves w, not x
+    block dot(vi = i, vj = j, reduce vk = k):                    rows (M)     vi: indexes x, not w
+      h[vi, vj] += x[vi, vk] * w[vk, vj]                         columns (N)  vj: the result's last axis of extent > 1;
+                                                                              indexes w, not x
 
-The *vector operand* moves along the columns, which become vector lanes; the *broadcast operand* moves along the rows,
-and each of its elements meets a whole vector. What both move along is a batch. Convolutions are the same with windowed
-indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the rows vo, the batch vi.
+The *vector operand* is indexed by the columns, which become vector lanes. The *broadcast operand* is indexed by the
+rows; each of its elements is multiplied with a whole vector. An axis that indexes both is a batch. Convolutions are the
+same with windowed indices: x[vc, vi + va, vj + vb] * f[vo, vc, va, vb] has the columns vj, the rows vo, the batch vi.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tilewright.schedule.nests import extent_of
 from tilewright.types.scopes import Scope
 
 ENOUGH_ROWS = 32
-"""An axis of so many rows fills tiles whose number of rows is known."""
+"""An axis of at least this known extent is long enough for the rows of tiles."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One factor: its load, and for each axis of the block the dimensions that move with it. Of a difference of two
-    constants, the load of the first; the other one, `minus`, moves along no further axes."""
+    """One factor: its load, and for each axis of the block the dimensions that the axis indexes. For a difference of
+    two constants, the load of the first; the second, `minus`, is indexed by no further axes."""
 
     load: Load
     minus: Load | None = None
 
     @property
     def parts(self) -> tuple[Operand, ...]:
-        """What it is made of: an operand for each buffer."""
+        """An operand for each buffer that it loads."""
         if self.minus is None or self.minus.buffer is self.load.buffer:
             return (self,)
         return Operand(self.load), Operand(self.minus)
@@ -54,7 +54,8 @@ class Operand:
         return any(axis in variables_of(i) for i in self.load.indices)
 
     def dimension(self, axis: Var) -> int | None:
-        """The dimension that is indexed by the axis alone; None where there is none, or the axis moves others, too."""
+        """The dimension that is indexed by the axis alone; None if there is none, or if the axis indexes others,
+        too."""
         moving = [n for n, i in enumerate(self.load.indices) if axis in variables_of(i)]
         return moving[0] if len(moving) == 1 and self.load.indices[moving[0]] is axis else None
 
@@ -64,11 +65,11 @@ class Operand:
 
     @property
     def last(self) -> int:
-        """The last dimension, but for those of one element behind it: neighbours along it lie side by side."""
+        """The last dimension of more than one element: neighbours along it are contiguous."""
         return max((n for n, e in enumerate(self.buffer.shape) if known(e) != 1), default=len(self.buffer.shape) - 1)
 
     def step(self, axis: Var) -> int | None:
-        """How many elements the last dimension moves with the axis; None where others move, or it does so unevenly."""
+        """The stride of the axis in the last dimension, in elements; None if it indexes others, or not linearly."""
         if any(axis in variables_of(i) for i in self.load.indices[: self.last]):
             return None
         parts = affine_in(polynomial(self.load.indices[self.last]), axis)
@@ -93,24 +94,24 @@ class Contraction:
 
     @property
     def own_batches(self) -> tuple[int, ...]:
-        """The batches each of which has a constant of its own along the lanes. Threads share them evenly if they share
-        all panels, which are of one size then; and other kernels, which read differences of these constants, have tiles
-        of the same width, so that all read the same panels."""
+        """The batch axes along which the vector operand is a constant of each batch's own. All panels are then of one
+        size, so that threads share them evenly. Other kernels that read differences of these constants use tiles of the
+        same width, so that all read the same panels."""
         if not self.vector.is_constant:
             return ()
         return tuple(n for n in self.batch if self.vector.moves(self.block.axes[n].var))
 
     @property
     def summed(self) -> int | None:
-        """The last reduce axis that moves one dimension of each operand, and that by itself: an instruction may take
-        several of its terms at a time. Channels of windows do so, taps do not."""
+        """The last reduce axis that alone indexes one dimension of each operand: an instruction may take several of its
+        terms at a time. Channels of a convolution are such an axis, positions of its window are not."""
         operands = (self.vector, self.broadcast)
         able = [n for n in self.reduce if all(o.dimension(self.block.axes[n].var) is not None for o in operands)]
         return able[-1] if able else None
 
     @property
     def depth(self) -> int:
-        """How many terms one element sums up."""
+        """K: the number of terms of one sum."""
         total = 1
         for n in self.reduce:
             total *= max(known(self.extents[n]), 1)
@@ -132,8 +133,8 @@ def contraction_of(function: Function, block: Block) -> Contraction | None:
 
 
 def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | None:
-    """The block, its axes of these extents, as a contraction; None where it is none, or its last axis moves both
-    operands or none."""
+    """The block, its axes of these extents, as a contraction; None where it is none, or where its last axis indexes
+    both operands or neither."""
     store = block.body
     if not isinstance(store, Store) or block.init is None or block.where is not None:
         return None
@@ -169,8 +170,8 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
 
 
 def _rows_of(extent: Expr) -> tuple[bool, int]:
-    """What tells which axis is best for the rows of tiles: one that is long enough for certain, then the longest. Of an
-    extent that only a call knows, a batch say, tiles may have to compute many rows that are not there."""
+    """The order of axes as rows of tiles: one that is known to be long enough first, then the longest. If the extent is
+    dynamic, like a batch, most rows of a tile may be beyond it."""
     return isinstance(extent, Const) and known(extent) >= ENOUGH_ROWS, known(extent)
 
 
@@ -191,7 +192,7 @@ def factors_of(store: Store) -> tuple[Operand, Operand] | None:
 
 
 def _operand(e: Expr) -> Operand | None:
-    """A factor that is one load, or the difference of two constants the first of which moves along all axes."""
+    """A factor that is one load, or the difference of two constants the first of which is indexed by all axes."""
     if not isinstance(e, Sub):
         load = _only_load(e)
         return None if load is None else Operand(load)

@@ -1,4 +1,4 @@
-"""What templates ask of a kernel, each answer computed once: its blocks, its only sum, the contraction that this is.
+"""Facts of a kernel that templates need, each computed once: its blocks, its only sum, that sum as a contraction.
 
 facts = Facts(function)
 facts.contraction        the only sum as a contraction, maps inlined into it; None where it is none
@@ -53,7 +53,7 @@ class Facts:
 
     @cached_property
     def inlined_once(self) -> Function:
-        """The same, but for what several blocks or terms of a sum would compute again."""
+        """The same, except for values that several blocks, or several terms of a sum, would compute again."""
         return all_inlined(self.function, once=True)
 
     @cached_property
@@ -63,8 +63,8 @@ class Facts:
 
     @cached_property
     def windows(self) -> Windows | None:
-        """The only reduction, where windows slide over each channel of an image by itself: of `inlined` where it is of
-        products, else of `inlined_once`."""
+        """The only reduction, where windows slide over each channel of an image by itself. It is found in `inlined` if
+        it sums products, else in `inlined_once`."""
         if len(self.sums) != 1:
             return None
         return find_windows(self.inlined, self.contraction) or find_pool(self.inlined_once)
@@ -75,7 +75,7 @@ class Facts:
         return find_attention(self.function, self.products)
 
     def begin_windows(self) -> Schedule:
-        """The schedule whose first step made the function that `windows` is of."""
+        """The schedule whose first step made the function that `windows` was found in."""
         assert self.windows is not None
         if self.windows.products:
             return self.begin_inlined()

@@ -1,10 +1,10 @@
-"""What a reduction over windows is, seen in a loops function: each channel of an image by itself.
+"""Reductions over windows of each channel of an image by itself, recognised in a loops function.
 
-    y[vn, vc, vi, vj] += x[vn, vc, vi*2 + va, vj*2 + vb] * w[vc, va, vb]          a depthwise convolution, in planes
+    y[vn, vc, vi, vj] += x[vn, vc, vi*2 + va, vj*2 + vb] * w[vc, va, vb]          a depthwise convolution, columns last
     y[vn, vi, vj, vc] += x[vn, vi*2 + va, vj*2 + vb, vc] * w[va, vb, vc]          the same, channels last
     y[vn, vc, vi, vj] max= x[vn, vc, vi*2 + va, vj*2 + vb]                        a pool: the maximum, minimum or sum
 
-An image is what the two axes slide over; all other axes of the result count images and channels.
+The image is the buffer that both spatial axes index; all other axes of the result count images and channels.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ Extents = Mapping[Var, Expr]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Windows along one dimension of an image. The result has `size` places along it, those of the block's axis `axis`;
-    the source is indexed there, in its dimension `dimension`, by place*stride + position*dilation, for `kernel`
-    positions: those of the reduce axis `term`, None where there is one position. `size` is assumed where it is
-    `dynamic`."""
+    """Windows along one dimension of an image. The result has `size` places along the block's axis `axis`. The source
+    is indexed in its dimension `dimension` by place*stride + position*dilation. The `kernel` positions are those of the
+    reduce axis `term`; None for a single position. If it is `dynamic`, `size` is an assumption."""
 
     axis: int
     dimension: int
@@ -48,7 +47,7 @@ class Side:
     dynamic: bool
 
     def reach(self, places: int) -> int:
-        """So many neighbouring positions of the source do `places` of the result meet."""
+        """The extent of the source, in elements, from the first to the last that `places` of the result read."""
         return (places - 1) * self.stride + (self.kernel - 1) * self.dilation + 1
 
     def has_tail(self, size: int) -> bool:
@@ -56,14 +55,14 @@ class Side:
         return self.dynamic or self.size % size != 0
 
     def met(self, places: int) -> int:
-        """So many positions of these are met: fewer where kernels leave some out."""
+        """How many elements of that extent are read: fewer if stride or dilation leave some out."""
         return len({n * self.stride + k * self.dilation for n in range(places) for k in range(self.kernel)})
 
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
-    """What becomes of a finished sum before it is stored: the `work` for a vector of results. `same_columns`: nothing
-    but the sums differs from column to column; `same_places`: nor from row to row."""
+    """The computation between a finished sum and its store: the `work` for a vector of results. With `same_columns`,
+    its other operands are the same for all columns; with `same_places`, for all rows, too."""
 
     work: Work
     same_columns: bool
@@ -77,11 +76,11 @@ class Epilogue:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """A reduction over windows: its block, what it fills and slides over, and the block that its result ends in (its
-    own where that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results.
-    `channel` is the place among the block's axes of the one over channels, None where there is none to tell them by.
-    A term of a reduction is so many `instructions`: two for the maximum of floats, which keeps what is no number.
-    Products with weights are a `contraction` where columns are innermost; `finite` says that no weight is infinite."""
+    """A reduction over windows: its block, its result and source, and the last block that its result reaches (itself
+    if that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results. `channel` is
+    the place of the channels' axis among the block's axes; None if there is no such axis. A term takes `instructions`
+    instructions: two for a maximum of floats, which propagates NaN. Products with weights are a `contraction` if
+    columns are innermost; `finite` says that no weight is infinite."""
 
     block: str
     out: Buffer
@@ -101,12 +100,12 @@ class Windows:
 
     @property
     def padded(self) -> bool:
-        """Whether the kernel lays something around the image itself."""
+        """Whether the kernel pads the image itself."""
         return self.source.scope is not Scope.ARGUMENT
 
     @property
     def dynamic(self) -> bool:
-        """Whether images are as large as a call says."""
+        """Whether the height or width of images is dynamic."""
         return self.rows.dynamic or self.columns.dynamic
 
     @property
@@ -116,13 +115,13 @@ class Windows:
 
     @property
     def dilated(self) -> bool:
-        """Whether positions of a window are apart from each other."""
+        """Whether the dilation is more than 1."""
         return max(self.rows.dilation, self.columns.dilation) > 1
 
 
 def find_windows(function: Function, found: Contraction | None) -> Windows | None:
-    """The only reduction of a function, everything inlined, as one over windows that products with weights are summed
-    up in. `found` is the function's contraction, if it is one."""
+    """The only reduction of a function, everything inlined, as sums of products with weights over windows. `found` is
+    the function's contraction, if it is one."""
     return (None if found is None else _in_planes(function, found)) or _channels_last(function)
 
 
@@ -145,8 +144,8 @@ def _in_planes(function: Function, found: Contraction) -> Windows | None:
 
 
 def find_pool(function: Function) -> Windows | None:
-    """The only reduction of a function, what several read kept, as one over windows without weights: columns are
-    innermost, and rows, columns or images may be dynamic."""
+    """The only reduction of a function as one over windows without weights: columns are innermost, and rows, columns or
+    images may be dynamic. Values with several readers are not inlined."""
     reducing = [b for b in blocks(function.body) if b.reduce]
     summed = accumulation(reducing[0].replace(init=None)) if len(reducing) == 1 else None
     read = [] if summed is None else list(loads(summed[2]))
@@ -190,8 +189,8 @@ def _windows(
     channel: int | None,
     contraction: Contraction | None = None,
 ) -> Windows | None:
-    """The record of a block whose windows slide along the axes and dimensions at these `places`; None where something
-    else moves them, terms are more than their positions, or there is a single row or column."""
+    """The record of a block whose windows slide along the axes and dimensions at these `places`. None if another axis
+    indexes them, if there are more terms than positions of the window, or if there is a single row or column."""
     assert isinstance(block.body, Store)
     out, image = block.body.buffer, tuple(axis for axis, _ in places)
     rows, columns = (_side(block, load, axis, dimension, extents) for axis, dimension in places)
@@ -255,7 +254,7 @@ def _planes(block: Block, load: Load) -> tuple[tuple[int, int], tuple[int, int]]
 
 
 def _extents_of(function: Function, block: Block) -> Extents:
-    """How many values the axes have that are bound to loops."""
+    """The extents of the axes that are bound to loops."""
     loops = {loop.var: loop for loop in loops_around(function.body, block)}
     return {a.var: extent_of(loops[a.binding]) for a in block.axes if a.binding in loops}
 
@@ -265,8 +264,8 @@ def _is_wide_float(buffer: Buffer) -> bool:
 
 
 def _image(factors: tuple[Operand, Operand], spatial: tuple[Var, ...], extents: Extents) -> Operand | None:
-    """The factor that is the image: all axes of the result but the channels move it, and none the weights; channels lie
-    side by side in both."""
+    """The factor that is the image: all axes of the result index it, and of these only channels index the weights;
+    channels are contiguous in both."""
     *others, channel = spatial
     moving = [v for v in others if known(extents[v]) != 1]
     for source, weights in (factors, factors[::-1]):
@@ -277,8 +276,8 @@ def _image(factors: tuple[Operand, Operand], spatial: tuple[Var, ...], extents: 
 
 
 def _is_copied(function: Function, source: Buffer) -> bool:
-    """Whether an image is an argument, or one with something laid around it, no value of it computed: each row of a
-    window loads it again."""
+    """Whether an image is an argument or a padded copy of one, without computation: each row of a window loads it
+    again."""
     if source not in allocations(function.body):
         return source.scope is Scope.ARGUMENT
     writers = [b for b in blocks(function.body) if source in stored_buffers(b)]
@@ -287,7 +286,7 @@ def _is_copied(function: Function, source: Buffer) -> bool:
 
 
 def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
-    """The block that the result ends in: the only one that reads it, at its own points and nothing else."""
+    """The last block that the result reaches: the only one that reads it, element by element."""
     if out.scope is Scope.ARGUMENT:
         return block
     readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]
@@ -306,7 +305,7 @@ def calls_functions(block: Block) -> bool:
 
 
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:
-    """What the last block computes of each result, where it is another than the reduction."""
+    """What the last block computes from each result, if it is another block than the reduction."""
     if last is block:
         return Epilogue(Work(), True, True)
     moved = [frozenset[Var]().union(*map(variables_of, ld.indices)) for ld in loads(last) if ld.buffer is not out]

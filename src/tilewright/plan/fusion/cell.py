@@ -1,4 +1,4 @@
-"""The cell template: maps, one expression for each point, and at most one reduction with maps after it.
+"""The cell template: maps (one expression per point), and at most one reduction with maps after it.
 
 y[i] = max_j f(a[i, j], b[j])      then      z[i] = g(y[i], c[i])
 """
@@ -12,8 +12,8 @@ from tilewright.plan.fusion.template import CELL, OTHER_PARTS, Anchored, Entry, 
 
 
 class Cell(Anchored):
-    """Maps of any shapes, taken in by what reads them; a reduction that reads each input once may follow, and maps over
-    the reduction's points after it."""
+    """Maps of any shapes, fused into their readers. A reduction that reads each input once may follow, and after it
+    maps over the reduction's points."""
 
     name = CELL
 

@@ -1,10 +1,10 @@
-"""The contraction template: a sum of products, and maps over its result, which run on each tile before it is stored.
+"""The contraction template: a sum of products, and its epilogue: maps that run on each tile before it is stored.
 
     h[i, j] = sum_k x[i, k] * w[k, j]      then      y[i, j] = relu(h[i, j] + b[j])
 
-What a contraction reads comes from memory: it reads each element many times. An operand may be read through a movement
-of data that makes it, which costs nothing where the operand is copied into panels anyway (a transpose of the one that
-moves along the result's last axis), or loaded element by element (a slice of the other one).
+A contraction reads each element many times, so its operands are stored in memory and not recomputed. An operand may be
+read through the data movement that makes it, where that costs nothing: a transpose of the operand that the result's
+last axis indexes, for it is packed anyway; or a slice of the other one, for it is loaded element by element.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewright.plan.fusion.template import Anchored, Entry, Fused, Refusal
 
 
 class Contraction(Anchored):
-    """A contraction whose operands are indexed by one axis a dimension, one of them moved on the way at most."""
+    """A contraction each dimension of whose operands is indexed by one axis; at most one is read through a movement."""
 
     name = "contraction"
 
@@ -47,7 +47,7 @@ class Contraction(Anchored):
 
 
 def _is_one_way(fused: Fused, flow: Dataflow) -> bool:
-    """Whether at most one operand is moved on its way, beside a difference of constants."""
+    """Whether at most one operand is read through a movement, besides a difference of constants."""
     return sum(flow.makers[value].op.name != "sub" for value in fused) <= 1
 
 
@@ -56,7 +56,7 @@ def _is_moved(entries: tuple[Entry, ...]) -> bool:
 
 
 def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
-    """Whether a contraction reads an operand as well through the movement that makes it."""
+    """Whether reading an operand through the movement that makes it costs a contraction nothing."""
     if (
         not isinstance(node.attrs, ContractAttributes)
         or len(node.inputs) != 2
@@ -88,7 +88,7 @@ def _is_difference(node: Node, flow: Dataflow) -> bool:
 
 
 def _along_last(node: Node) -> int | None:
-    """The operand that alone moves along the last axis of the result."""
+    """The operand that the last axis of the result indexes, if it indexes only one."""
     attrs: ContractAttributes = node.attrs  # type: ignore[assignment]
     spec = parse(attrs.spec)
     if not spec.output:

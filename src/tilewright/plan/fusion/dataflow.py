@@ -1,4 +1,4 @@
-"""Who makes and who reads each value of a graph function, and how large values are taken to be."""
+"""The maker and the readers of each value of a graph function, and the sizes that values are assumed to have."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tilewright.plan.price.sizes import Sizes
 
 @dataclass(slots=True)
 class Dataflow:
-    """The values of a graph function by their makers and readers; a reader is listed once, however often it reads.
-    Nodes in `aside` are planned otherwise: they make for themselves what maps without inputs make. `sizes` are those
-    of a call, where they are known."""
+    """The values of a graph function with their makers and readers; a reader is listed once, however often it reads.
+    Nodes in `aside` are planned elsewhere: they recompute the values of maps without inputs. `sizes` are those of a
+    call, where they are known."""
 
     function: GraphFunction
     aside: frozenset[Node] = frozenset()
@@ -28,7 +28,7 @@ class Dataflow:
     constants: frozenset[Value] = field(init=False)
     place: dict[Node, int] = field(init=False)
     shaping: tuple[int, ...] = field(init=False)
-    """The places of nodes that bind or check sizes: what runs before them may not run after them."""
+    """The places of nodes that bind or check sizes: no node may be moved across them."""
     _extents: dict[Expr, int] = field(init=False, default_factory=dict)
     _elements: dict[Value, int] = field(init=False, default_factory=dict)
     _depths: dict[Value, int] = field(init=False, default_factory=dict)
@@ -49,7 +49,7 @@ class Dataflow:
         self.shaping = tuple([n for n, node in enumerate(nodes) if node.op.pattern is Pattern.SHAPE])
 
     def depth(self, value: Value) -> int:
-        """The most reductions (`reduce` alone) that lie one behind the other on the way to a value."""
+        """The most reductions (`reduce` only) on a path of the graph that ends in a value."""
         if not self._depths:
             self._depths = dict.fromkeys(self.function.params, 0)
             for node in self.function.nodes:
@@ -61,7 +61,7 @@ class Dataflow:
         return self.readers.get(value, [])
 
     def extent(self, e: Expr) -> int:
-        """A size as a number, which prices may divide by: 1 for an empty dimension."""
+        """A size as a number that prices may divide by: 1 for an empty dimension."""
         if isinstance(e, Const):
             return max(int(e.value), 1)
         if e not in self._extents:
@@ -77,7 +77,7 @@ class Dataflow:
         return self.elements(value) * value.type.dtype.bytes
 
     def stored(self, value: Value) -> Value:
-        """The value whose memory this one is: itself, or what it is a view of."""
+        """The value that owns this one's memory: itself, or the value it is a view of."""
         maker = self.makers.get(value)
         while maker is not None and maker.op.pattern is Pattern.VIEW:
             value = maker.inputs[0]
@@ -86,11 +86,11 @@ class Dataflow:
 
 
 def is_free(node: Node) -> bool:
-    """Whether a node is a map that reads nothing: what it makes is made wherever it is used, so that it joins no
+    """Whether a node is a map without inputs. Its value is recomputed wherever it is used, so it joins no
     partitions."""
     return node.op.pattern is Pattern.MAP and not node.inputs
 
 
 def makes_kernels(node: Node) -> bool:
-    """Whether a node computes something: views, and nodes that name or bind, do not."""
+    """Whether a node computes something: views, and nodes that name or bind values, do not."""
     return node.op.pattern not in (Pattern.VIEW, Pattern.SHAPE)

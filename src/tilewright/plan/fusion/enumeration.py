@@ -1,16 +1,16 @@
-"""The cheapest assignment of a partition: exact enumeration that skips what cannot win, or a greedy pass where the
-interesting points are too many.
+"""The cheapest assignment of a partition: exact enumeration with pruning, or a greedy pass if there are too many
+interesting points.
 
-The 2^m assignments of m points are scanned in the order of binary numbers, true (stored) above false. For each,
+The 2^m assignments of m points are scanned in the order of binary numbers; true means stored. For each,
 
-    cost pruning          what the assignment stores at least is a lower bound for all that begin alike: where that is
-                          no better than the best plan so far, 2^(m - last true - 1) assignments are skipped at once
-    structural pruning    points whose being true parts the others into groups that no kernel joins (a cut set) come
-                          first; where all of them are true, each group is solved by itself
+    cost pruning          the values that it stores give a lower bound for all assignments with the same prefix. If that
+                          is no better than the best plan so far, 2^(m - last true - 1) assignments are skipped at once
+    structural pruning    the points of a cut set come first: if all are true, the others fall into groups that no
+                          kernel joins, and each group is solved independently
 
-as in MPSkipEnum of Boehm et al. (PVLDB 2018). Where kernels may be put together (multi_aggregate.py), points are never
-solved apart, and a stored value need not have a kernel of its own. The scan begins with the best of: nothing computed
-twice, everything computed where it is used, nothing fused at all, and what a greedy pass finds.
+as in MPSkipEnum of Boehm et al. (PVLDB 2018). If kernels may be combined (multi_aggregate.py), groups are never solved
+independently, and a stored value need not have a kernel of its own. The scan begins with the best of four assignments:
+nothing recomputed, everything recomputed where it is used, nothing fused at all, and the result of a greedy pass.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from tilewright.plan.fusion.partitions import Partition
 from tilewright.plan.price.kernels import CostModel
 
 MOST_POINTS = 14
-"""Of more points, the assignments are not enumerated."""
+"""With more points than this, assignments are not enumerated."""
 
 WORTH_PARTING = 5
-"""Fewer points are enumerated without looking for a cut set."""
+"""With fewer points than this, no cut set is searched for."""
 
 UNFUSED, FUSE_ALL, NO_REDUNDANCY, GREEDY, ENUMERATED = "unfused", "fuse all", "no redundancy", "greedy", "enumerated"
 TOGETHER, APART = "reductions together", "reductions apart"
-"""Nothing fused but reductions with each other; what was selected, with a kernel for each reduction."""
+"""Names of alternatives: only reductions fused with each other; the selected plan with a kernel for each reduction."""
 
 
 @dataclass(slots=True)
 class Selection:
-    """The assignment that was selected, what it costs, what each alternative costs by name, and how many assignments
-    were priced."""
+    """The selected assignment, its seconds, the seconds of each alternative by name, and how many assignments were
+    priced."""
 
     cut: Cut
     seconds: float
@@ -51,7 +51,7 @@ class Selection:
 
 
 def select(partition: Partition, kernels: Kernels, flow: Dataflow, model: CostModel) -> Selection:
-    """The cheapest assignment that was found: the cheapest of all where the points are at most MOST_POINTS."""
+    """The cheapest assignment that was found; the cheapest of all if there are at most MOST_POINTS points."""
     search = _Search(partition, kernels, flow, model)
     apart = kernels.cut([r for r in partition.references if not is_free(flow.makers[r.value])])
     if kernels.may_combine:
@@ -73,8 +73,8 @@ def select(partition: Partition, kernels: Kernels, flow: Dataflow, model: CostMo
 
 
 class _Search:
-    """The search in one partition: the best assignment so far, and the prices of those that have a name. Points are
-    assignments of one bit."""
+    """The search in one partition: the best assignment so far, and the prices of the named ones. A point is an
+    assignment of one bit."""
 
     def __init__(self, partition: Partition, kernels: Kernels, flow: Dataflow, model: CostModel) -> None:
         self._kernels = kernels
@@ -99,14 +99,14 @@ class _Search:
         return self._kernels.seconds(cut, roots)
 
     def offer(self, name: str, cut: Cut) -> None:
-        """Prices an assignment under a name, and keeps it where it is the best."""
+        """Prices an assignment under a name, and keeps it if it is the best so far."""
         seconds = self.alternatives[name] = self.price(cut)
         if seconds < self.least:
             self.best, self.least = cut, seconds
 
     def descend(self) -> Cut:
-        """Points, or all points of a value, are turned over as long as that makes it cheaper: from every point true or
-        every point false, whichever is cheaper."""
+        """Flips a point, or all points of a value, as long as that is cheaper. Starts from all points true or all
+        false, whichever is cheaper."""
         steps = list(dict.fromkeys((*self.points, *self._of_value.values())))
         cut = min((sum(self.points), 0), key=self.price)
         least = self.price(cut)
@@ -121,8 +121,8 @@ class _Search:
         return cut
 
     def solve(self, points: Sequence[Cut], fixed: Cut, roots: frozenset[Node] | None = None) -> Cut | None:
-        """The best assignment of these points, while all others are as in `fixed`; None where none is better than the
-        best so far. With `roots`, the price is that of their kernels alone."""
+        """The best assignment of these points, with all others as in `fixed`; None if none is better than the best so
+        far. With `roots`, only the kernels of these are priced."""
         first, groups = self._cut_set(points, fixed)
         order = (*first, *(p for p in points if p not in first))
         count = len(order)
@@ -146,7 +146,7 @@ class _Search:
         return best
 
     def _solve_apart(self, groups: Sequence[Sequence[Cut]], cut: Cut) -> Cut | None:
-        """The best assignment of groups that no kernel joins, each by itself; None where one of them has none."""
+        """The best assignment of groups that no kernel joins, each solved independently; None if one has none."""
         deciding = self._kernels.deciding(cut, self.points)
         for group in groups:
             found = self.solve(group, cut, frozenset().union(*(deciding[p] for p in group)))
@@ -156,7 +156,7 @@ class _Search:
         return cut
 
     def _bound(self, cut: Cut, roots: frozenset[Node] | None) -> float:
-        """What an assignment that cuts at least these references costs at least: each further value that is stored is
+        """A lower bound, in seconds, for assignments that cut at least these references: each further stored value is
         written by a kernel of its own, and read."""
         stored = [(seconds, maker) for bits, seconds, maker in self._storing if bits & cut]
         if roots is None:
@@ -164,8 +164,8 @@ class _Search:
         return sum(self._each + seconds for seconds, maker in stored if maker in roots) * (1 - 1e-9)
 
     def _cut_set(self, points: Sequence[Cut], fixed: Cut) -> tuple[tuple[Cut, ...], list[tuple[Cut, ...]]]:
-        """The smallest set of points, those of one value or two, that parts the others, and the parts; none where no
-        such set does."""
+        """The smallest cut set, of the points of one value or two, and the groups that it leaves; empty if there is
+        none."""
         if len(points) < WORTH_PARTING or self._kernels.may_combine:
             return (), []
         by_value = [tuple(p for p in points if p & bits) for bits in self._of_value.values()]
@@ -183,7 +183,7 @@ class _Search:
         return ((), []) if best is None else best[1:]
 
     def _groups(self, points: Sequence[Cut], cut: Cut) -> list[tuple[Cut, ...]]:
-        """The points in groups that no kernel joins when these references are cut."""
+        """The points, in groups that no kernel joins when these references are cut."""
         deciding = self._kernels.deciding(cut, points)
         groups: list[tuple[set[Node], tuple[Cut, ...]]] = []
         for p in points:
@@ -197,8 +197,8 @@ class _Search:
 
 
 def static_bound(partition: Partition, flow: Dataflow, model: CostModel, start: float) -> float:
-    """What every plan costs: stored values are written, inputs read and nodes computed once at least, and each stored
-    value's kernel takes `start`. What some reader needs a part of only does not count."""
+    """A lower bound, in seconds, for every plan: stored values are written, inputs read and nodes computed at least
+    once, and each stored value's kernel takes `start`. Values of which a reader needs only a part do not count."""
     whole = _needed_whole(partition, flow)
     compute = sum(model.compute(node) for node in whole)
     own = {v for node in partition.nodes for v in node.outputs}
@@ -209,7 +209,7 @@ def static_bound(partition: Partition, flow: Dataflow, model: CostModel, start: 
 
 
 def _needed_whole(partition: Partition, flow: Dataflow) -> list[Node]:
-    """The nodes of which no reader in the partition may leave something out."""
+    """The nodes whose results all readers in the partition need completely."""
     partial: set[Node] = set()
     readers: dict[Node, list[Node]] = {}
     for r in partition.references:

@@ -1,7 +1,7 @@
-"""A plan as a report: what each kernel holds and is expected to take, and what else was priced.
+"""A plan as a report: the operators of each kernel, its predicted time, and what else was priced.
 
-Times are predictions for one core, in seconds, for the sizes that `plan/price/sizes.py` assumes; `PlanReport.predict`
-has those for the sizes of a call.
+Times are predicted seconds of one core, for the sizes that `plan/price/sizes.py` assumes. `PlanReport.predict` gives
+those for the sizes of a call.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A call of a kernel: the function it calls, its template, its operators in program order, the seconds that it is
-    expected to read, to write, to compute and to take in all, the front end's operators that it was made of, what it
-    does and moves (`work.py`), and the symbols of its sizes, without which its times hold for any call."""
+    """A call of a kernel: the function, its template, its operators in program order; the predicted seconds of reading,
+    of writing, of computing and in all; the front end's operators that it was made of; its flops and bytes (`work.py`);
+    and the symbols of its sizes. If there are none, its times hold for all calls."""
 
     name: str
     template: str
@@ -45,16 +45,16 @@ class KernelRow:
     symbols: tuple[Var, ...] = ()
 
     def record(self) -> dict[str, object]:
-        """The row as JSON says it."""
+        """The row as JSON."""
         times = {"read_s": self.read, "write_s": self.write, "compute_s": self.compute, "predicted_s": self.seconds}
         return {"kernel": self.name, "template": self.template, "operators": list(self.operators), **times}
 
 
 @dataclass(frozen=True, slots=True)
 class PartRow:
-    """Kernels that were decided together: how many interesting points there were, how many assignments were priced, the
-    seconds of the plan that was selected and of each alternative by its name. An alternative that is infinite has a
-    kernel of no template."""
+    """Kernels that were decided together: the number of interesting points, the number of assignments priced, the
+    seconds of the selected plan and of each alternative by name. An alternative is infinite if one of its kernels fits
+    no template."""
 
     kernels: tuple[str, ...]
     points: int
@@ -63,7 +63,7 @@ class PartRow:
     alternatives: tuple[tuple[str, float], ...]
 
     def record(self) -> dict[str, Json]:
-        """The row as JSON says it; an infinite price is null."""
+        """The row as JSON; an infinite price is null."""
         prices: dict[str, Json] = {name: None if math.isinf(price) else price for name, price in self.alternatives}
         counts: dict[str, Json] = {"points": self.points, "priced": self.priced}
         return {"kernels": list(self.kernels), **counts, "selected_s": self.seconds, "alternatives_s": prices}
@@ -80,19 +80,19 @@ class PlanReport:
 
     @property
     def seconds(self) -> float:
-        """What all calls are expected to take, bodies of loops counted once."""
+        """The predicted seconds of all calls; bodies of loops count once."""
         return sum(row.seconds for row in self.kernels)
 
     def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
-        """The seconds that each call of a kernel is expected to take in a call of the program with these sizes, by the
-        names of its symbols; None where a kernel has sizes that are not given, or that are computed during the call."""
+        """The predicted seconds of each kernel in a call of the program with these sizes, given by the names of
+        symbols; None where a kernel has sizes that are not given, or that are computed during the call."""
         if self.prices is None:
             return tuple(None if row.symbols else row.seconds for row in self.kernels)
         costs = self.prices.of_call(sizes)
         return tuple(None if cost is None else cost.seconds for cost in costs)
 
     def part_of(self, kernel: str) -> PartRow | None:
-        """The decision that made a kernel; of several calls, that of the first."""
+        """The decision that made a kernel; if it is called several times, that of the first call."""
         return next((row for row in self.parts if kernel in row.kernels), None)
 
 
@@ -105,7 +105,7 @@ class Prices:
         self._target = target
 
     def of_call(self, sizes: Mapping[str, int]) -> list[KernelCost | None]:
-        """What each kernel costs in a call of these sizes; None where it has sizes that these do not tell."""
+        """The cost of each kernel in a call of these sizes; None where it has sizes that these do not determine."""
         known = sizes_of_call(self._module, sizes)
         return [
             cost for name, plan in self._plans.items() for cost in self._costs(name, plan, known.get(name, Sizes()))
@@ -127,19 +127,18 @@ def aside(plan: Plan) -> frozenset[Node]:
 
 
 def symbols_of(kernel: Kernel) -> tuple[Var, ...]:
-    """The symbols in the types of what a kernel's nodes read and make."""
+    """The symbols in the types of the values that a kernel's nodes read and make."""
     shapes = (v.type.shape for n in kernel.nodes for v in (*n.inputs, *n.outputs))
     return tuple(dict.fromkeys(s for shape in shapes for e in shape for s in variables_of(e)))
 
 
 def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
-    """The number of the row that each place of a program calls, by the kernels' names; None where there is none. A
-    kernel's calls stand in the program in the plan's order, each at one place or, where a loop runs to and fro, at
-    several."""
+    """The index of the row that each site of a program calls, by the kernels' names; None where there is none. Calls
+    are in the plan's order, each at one site or, where a loop alternates between two copies, at several."""
     found: dict[str, list[int]] = {}
     for n, name in enumerate(rows):
         found.setdefault(name, []).append(n)
-    names = [name.partition(".")[0] for name in sites]  # what is made of a kernel has its name and a dot
+    names = [name.partition(".")[0] for name in sites]  # functions made from a kernel have its name and a dot
     reached, met = Counter(names), Counter[str]()
     made: list[int | None] = []
     for name in names:

@@ -1,4 +1,4 @@
-"""A kernel of a plan: what it computes and stores, and what that costs."""
+"""A kernel of a plan: what it computes and stores, and its cost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewright.plan.price.kernels import KernelCost
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """The nodes of a kernel in program order, the references inside it, its template and its price. The last node is
-    its root; what `beside` makes are results, too."""
+    its root; the values of `beside` are results, too."""
 
     nodes: tuple[Node, ...]
     inside: frozenset[Reference]

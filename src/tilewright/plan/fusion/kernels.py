@@ -1,8 +1,8 @@
-"""Kernels of a partition under an assignment: what each stored value's kernel computes, and what that costs.
+"""Kernels of a partition under an assignment: what the kernel of each stored value computes, and its cost.
 
-An assignment says which references are cut: their readers read a stored value. It is a number with a bit for each
-reference of the partition. Every stored value is the root of a kernel, which goes back over references that are not
-cut. What two kernels go back to is computed in both.
+An assignment is a number with a bit for each reference of the partition: 1 for a cut reference, whose reader reads the
+stored value. Every stored value is the root of a kernel, which contains all nodes that it reaches over references that
+are not cut. A node that two kernels reach is computed in both.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Kernels:
         self._bits = {r: 1 << n for n, r in enumerate(partition.references)}
         self._into: dict[Node, list[tuple[Value, Node, Cut]]] = {node: [] for node in partition.nodes}
         self._storing: dict[Node, Cut] = {}
-        """For each node whose value is not stored in any case the references that, cut, have it stored."""
+        """For each node whose value is not stored in every plan: the references that store it if they are cut."""
         for r, bit in self._bits.items():
             maker = flow.makers[r.value]
             self._into[r.reader].append((r.value, maker, bit))
@@ -57,8 +57,8 @@ class Kernels:
         return sum(self._bits[r] for r in references)
 
     def under(self, cut: Cut, *, combined: bool = True) -> list[Kernel] | None:
-        """The kernels of an assignment in no particular order, reductions together where that is cheaper and
-        `combined`; None where one of them is no kernel of any template."""
+        """The kernels of an assignment, unordered; with `combined`, reductions are combined where that is cheaper. None
+        if no template takes one of the kernels."""
         made = [self._kernel(root, cut) for root in self._roots(cut)]
         if None in made:
             return None
@@ -66,7 +66,7 @@ class Kernels:
         return self._together.combine(kernels) if combined and self.may_combine else kernels
 
     def seconds(self, cut: Cut, roots: Collection[Node] | None = None, *, combined: bool = True) -> float:
-        """What an assignment costs, or the kernels of these roots; infinite where one is a kernel of no template."""
+        """The seconds of an assignment, or of the kernels of these roots; infinite if no template takes one of them."""
         if combined and self.may_combine:
             made = self.under(cut)
             return math.inf if made is None else sum(k.cost.seconds for k in made)
@@ -80,7 +80,7 @@ class Kernels:
         return total
 
     def deciding(self, cut: Cut, points: Sequence[Cut]) -> dict[Cut, set[Node]]:
-        """For each point the roots of the kernels that its being cut or not may change, while `cut` stays cut."""
+        """For each point, the roots of the kernels that cutting it may change, while `cut` stays cut."""
         found: dict[Cut, set[Node]] = {p: {node for node, bits in self._storing.items() if bits & p} for p in points}
         for root in self._roots(cut | sum(points)):
             seen, _ = self._back(root, cut)
@@ -94,7 +94,7 @@ class Kernels:
         return [*self._forced, *(node for node, bits in self._storing.items() if bits & cut)]
 
     def _back(self, root: Node, cut: Cut) -> tuple[set[Node], Cut]:
-        """The nodes that a kernel goes back to, and the references on the way."""
+        """The nodes of a root's kernel, and the references inside it."""
         inside: Cut = 0
         waiting, seen = [root], {root}
         while waiting:
@@ -113,13 +113,13 @@ class Kernels:
         return self._made[key]
 
     def _reach(self, node: Node) -> Cut:
-        """The references that a kernel may go back over from a node."""
+        """The references that a kernel with this root may contain."""
         if node not in self._relevant:
             self._relevant[node] = self._back(node, 0)[1]
         return self._relevant[node]
 
     def _check(self, root: Node, cut: Cut) -> Kernel | None:
-        """The kernel, where a template takes in its nodes one after the other."""
+        """The kernel, if one template takes all its nodes, one after the other."""
         entries = self._entries(root, cut)
         if not entries:
             return None
@@ -141,7 +141,7 @@ class Kernels:
         return found
 
     def _entries(self, node: Node, cut: Cut) -> Entries:
-        """What the kernel is at a node on its way; empty where no template takes it in."""
+        """The kernel's entries at one of its nodes; empty if no template takes the node."""
         key = node, cut & self._reach(node)
         if key not in self._taken:
             fused: dict[Value, Entries] = {}

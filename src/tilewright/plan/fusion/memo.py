@@ -23,7 +23,7 @@ from tilewright.plan.fusion.template import Entries, Entry, Fused, Template
 from tilewright.plan.fusion.window import Window
 
 TEMPLATES: tuple[Template, ...] = (Row(), Contraction(), Window(), Cell(), Opaque())
-"""In the order in which a kernel that several can make is said to be of one."""
+"""The order of preference: if several templates take a kernel, the first one names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class Reference:
 
 @dataclass(slots=True)
 class Memo:
-    """What exploring found: entries of each node, and the references in program order. `partly` are those whose reader
-    takes in some of the kernels that the maker may be part of, and not others."""
+    """The result of exploring: the entries of each node, and the references in program order. `partly` are those whose
+    reader may be fused with some of the maker's kernels only."""
 
     flow: Dataflow
     entries: dict[Node, Entries] = field(default_factory=dict)
@@ -46,12 +46,12 @@ class Memo:
 
 
 def take(node: Node, fused: Fused, flow: Dataflow) -> Entries:
-    """The kernels at a node that computes these inputs itself, one of each template that can."""
+    """The kernels at a node that computes these inputs itself, one for each template that takes it."""
     return tuple(e for e in (t.take(node, fused, flow) for t in TEMPLATES) if isinstance(e, Entry))
 
 
 def refusals(node: Node, fused: Fused, flow: Dataflow) -> tuple[tuple[str, str], ...]:
-    """The templates that do not take a node in with these inputs, by name, each with its reason."""
+    """The templates that do not take a node with these inputs, by name, each with its reason."""
     asked = ((t.name, t.take(node, fused, flow)) for t in TEMPLATES)
     return tuple((name, said.format(op=node.op.name)) for name, said in asked if isinstance(said, str))
 

@@ -2,11 +2,11 @@
 
     a = sum_ij x[i, j] * y[i, j]      b = sum_ij x[i, j] * z[i, j]      m = max_ij x[i, j]
 
-It never opens: it is put together from kernels of one reduction each, maps before and after it included. What they
-share is read once, and computed once. None of them may need what another one makes. That is told by *depth*, the most
-reductions that lie one behind the other on the way to a value: of what reads values of less depth than it makes, no one
-needs what another one of the same depth makes, nor do groups of such reductions. Kernels between which a size is bound
-or checked stay apart: they run on either side of it.
+The template never opens a kernel. It combines kernels of one reduction each, with the maps before and after it. Shared
+values are read once and computed once. No combined kernel may depend on another one. That follows from *depth*, the
+most reductions on a path that ends in a value: kernels that read only values of less depth than they make do not depend
+on each other if their results have the same depth, and neither do groups of them. Kernels on different sides of a node
+that binds or checks a size are not combined.
 """
 
 from __future__ import annotations
@@ -29,15 +29,14 @@ MOST_RESULTS = 4
 
 
 def alike(node: Node, flow: Dataflow) -> Hashable | None:
-    """What reductions have in common that one kernel may hold: their points, their axes and their depth. None for other
-    nodes."""
+    """A key that reductions share if one kernel may hold them: points, axes and depth. None for other nodes."""
     if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
         return None
     return node.inputs[0].type.shape, frozenset(node.attrs.axes), flow.depth(node.outputs[0])
 
 
 class Together:
-    """The kernels of some nodes, put together where they are aggregates."""
+    """Combines the kernels of some nodes where they are aggregates."""
 
     def __init__(self, nodes: Iterable[Node], flow: Dataflow, model: CostModel) -> None:
         self._flow = flow
@@ -49,8 +48,8 @@ class Together:
         self._keys: dict[int, Hashable | None] = {}
 
     def combine(self, kernels: Sequence[Kernel]) -> list[Kernel]:
-        """The kernels with aggregates put together where that is cheaper: in program order, each with the first that
-        it fits. The kernels must stay alive as long as this object."""
+        """The kernels, with aggregates combined where that is cheaper: in program order, each with the first kernel
+        that it fits. The kernels must stay alive as long as this object."""
         made: list[Kernel] = []
         groups: dict[Hashable, list[list[Kernel]]] = {}
         for kernel in sorted(kernels, key=lambda k: self._flow.place[k.root]):
@@ -72,8 +71,8 @@ class Together:
         return made
 
     def _key(self, kernel: Kernel) -> Hashable | None:
-        """What the one reduction of a kernel has in common with others, where nothing else that the kernel does needs
-        reductions of its depth, and what it stores is not more than one value for each result."""
+        """The key of a kernel's only reduction (`alike`). None if other nodes of the kernel need reductions of its
+        depth, or if the kernel stores more than one value for each result."""
         inside = [node for node in kernel.nodes if node.op.pattern is Pattern.REDUCE]
         if len(inside) != 1 or inside[0] not in self._alike:
             return None
@@ -83,7 +82,7 @@ class Together:
         return self._alike[node] if small and all(self._flow.depth(v) < depth for v in kernel.reads()) else None
 
     def _together(self, kernels: tuple[Kernel, ...]) -> Kernel | None:
-        """The kernels as one; None where they share too little, or where that is not cheaper."""
+        """The kernels combined to one; None if they share too little, or if that is not cheaper."""
         key = tuple(id(k) for k in kernels)
         if key not in self._made:
             self._made[key] = self._checked(kernels)
@@ -105,7 +104,7 @@ class Together:
         return Kernel(tuple(nodes), inside, MULTI_AGGREGATE, cost, beside)
 
     def _wide(self, kernel: Kernel) -> set[Value]:
-        """What a kernel reads or computes for each point that is reduced."""
+        """The values that a kernel reads or computes for each point that is reduced."""
         (node,) = [n for n in kernel.nodes if n in self._alike]
         points = self._flow.elements(node.inputs[0])
         made = [v for n in kernel.nodes if not is_free(n) for v in n.outputs]

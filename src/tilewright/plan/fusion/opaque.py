@@ -1,5 +1,5 @@
-"""The opaque template: operators that are one kernel whatever they are (sorting, scattering, joining), with the maps of
-what they read once."""
+"""The opaque template: operators that are a kernel by themselves (sorting, scattering, joining), with maps of inputs
+that they read once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.plan.fusion.template import OTHER_PARTS, Entry, Fused, Refusal, 
 
 
 class Opaque(Template):
-    """One operator that nothing else is fused with, but maps before it."""
+    """One operator. Only maps before it are fused with it."""
 
     name = "opaque"
 

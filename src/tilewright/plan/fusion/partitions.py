@@ -1,15 +1,15 @@
-"""Partitions: parts of a graph whose plans do not touch each other, and the decisions that each of them leaves open.
+"""Partitions: parts of a graph that are planned independently, and the decisions that each of them leaves open.
 
-Nodes that references join are one partition. Of its references, most are no question: a value that one reader takes in
-is never stored. *Interesting points* are the others:
+Nodes joined by references are one partition. Most of its references need no decision: a value with one reader that may
+compute it is never stored. The others are its *interesting points*:
 
     a value with several readers        to store it, or to compute it in the kernel of each
     a value that is stored anyway       to read it, or to compute it again
-    a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or behind it,
-                                        as it may in contract -> a -> transpose, which follows no contraction
-    a value that a map spreads          a mask added to every row: to store it, or to compute it at every point
+    a template switch                   h -> a in contract -> a -> row: a may belong to the kernel before or after it;
+                                        likewise in contract -> a -> transpose, for a transpose is in no epilogue
+    a value that a map broadcasts       a mask added to every row: to store it, or to compute it at every point
 
-Reductions that one kernel may hold together (multi_aggregate.py) and that read the same are in one partition.
+Reductions that may be combined (multi_aggregate.py) and that read the same value are in one partition.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tilewright.plan.fusion.reductions import below_and_above
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Nodes in program order, the references among them, the interesting ones, and the values that are stored in any
-    plan."""
+    """Nodes in program order, the references among them, the interesting ones of these, and the values that every plan
+    stores."""
 
     nodes: tuple[Node, ...]
     references: tuple[Reference, ...]
@@ -66,7 +66,7 @@ def split(memo: Memo, references: list[Reference]) -> list[Partition]:
 
 
 def _partners(memo: Memo, references: list[Reference]) -> Iterator[tuple[Node, Node]]:
-    """Reductions of one kind with one before them that, over maps, reads a value that they read."""
+    """Pairs of reductions of one kind that read a common value, directly or over maps: each with an earlier one."""
     flow = memo.flow
     keys = {node: key for node in memo.entries if (key := alike(node, flow)) is not None}
     several = {key for key, count in Counter(keys.values()).items() if count > 1}
@@ -113,15 +113,15 @@ def _partition(
 
 
 def _spreads(r: Reference, flow: Dataflow) -> bool:
-    """Whether a map computes more points than the value has, and not once for each row of them."""
+    """Whether a map broadcasts the value, except along rows, where it is computed once for each row."""
     if r.reader.op.pattern is not Pattern.MAP or not r.value.type.shape or flow.extent(r.value.type.shape[-1]) == 1:
         return False
     return flow.elements(r.value) < flow.elements(r.reader.outputs[0])
 
 
 def _switches(flow: Dataflow, nodes: list[Node], references: list[Reference]) -> set[Reference]:
-    """References between what may follow one reduction and what may come before another that no kernel holds with it,
-    and those that would bring two such reductions to one reader."""
+    """References between the maps after one reduction and those before another that no kernel holds with it; and
+    references that would fuse two such reductions into one reader."""
     below, above = below_and_above(flow, nodes, references)
     into: defaultdict[Node, set[Hashable]] = defaultdict(set)
     for r in references:

@@ -1,7 +1,6 @@
-"""The plan of a graph function: the memo table, its partitions, the cheapest assignment of each, and the kernels that
-follow.
+"""The plan of a graph function: the memo table, its partitions, the cheapest assignment of each, and its kernels.
 
-Partitions that are alike, as the layers of a network are, are solved once.
+Partitions that are alike, such as the layers of a network, are solved once.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A partition with what was selected for it."""
+    """A partition with its selection."""
 
     partition: Partition
     selection: Selection
@@ -35,8 +34,8 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The kernels in the order they run, and the partitions they came from. Nodes in no kernel are views and shape
-    nodes; some nodes are in several."""
+    """The kernels in the order in which they run, and the partitions that they came from. Nodes in no kernel are views
+    and shape nodes; some nodes are in several kernels."""
 
     kernels: tuple[Kernel, ...]
     parts: tuple[Part, ...] = ()
@@ -55,7 +54,7 @@ def choose(function: GraphFunction, target: Target) -> Plan:
 
 
 def _by_templates(flow: Dataflow, model: CostModel) -> list[Part]:
-    """What the templates of the memo table make of a graph function, nodes aside left out."""
+    """The parts that the templates of the memo table find in a graph function, without the nodes set aside."""
     solved: dict[Hashable, Selection] = {}
     parts: list[Part] = []
     for partition in _partitions(explore(flow)):
@@ -73,7 +72,7 @@ def _by_templates(flow: Dataflow, model: CostModel) -> list[Part]:
 
 
 def _whole(function: GraphFunction, target: Target) -> list[Part]:
-    """The kernels that are recognised as a whole, where no plan of the same nodes by templates is cheaper. Those that
+    """The kernels that are recognised as a whole, unless a plan of the same nodes by templates is cheaper. Those that
     are alike are priced once."""
     flow = Dataflow(function)
     model = CostModel(flow, target)
@@ -96,7 +95,7 @@ def _whole(function: GraphFunction, target: Target) -> list[Part]:
 
 
 def unfused(function: GraphFunction, target: Target) -> Plan:
-    """The plan with a kernel for each operator; maps that read nothing are still made where they are used."""
+    """The plan with a kernel for each operator; maps without inputs are still recomputed where they are used."""
     flow = Dataflow(function)
     model = CostModel(flow, target)
     memo = explore(flow)
@@ -110,14 +109,15 @@ def unfused(function: GraphFunction, target: Target) -> Plan:
 
 
 def _partitions(memo: Memo) -> list[Partition]:
-    """The partitions, in program order; those with many interesting points after pruning."""
+    """The partitions, in program order; partitions with many interesting points are pruned."""
     large = {r for part in split(memo, memo.references) if len(part.points) > MOST_POINTS for r in part.references}
     pruned = set(prune(memo, [r for r in memo.references if r in large]))
     return split(memo, within_size(memo, [r for r in memo.references if r not in large or r in pruned]))
 
 
 def _shape(partition: Partition, flow: Dataflow) -> Hashable:
-    """What makes two partitions one problem: the same operators on values of the same types, joined in the same way."""
+    """A key that two partitions share if one plan fits both: the same operators on values of the same types, joined in
+    the same way."""
     numbers: dict[Value, int] = {}
 
     def known(value: Value) -> Hashable:

@@ -1,10 +1,11 @@
-"""References that hardly any good plan uses are left out of partitions that are too large to price every plan.
+"""Leaves references that hardly any good plan uses out of partitions that are too large for exact enumeration.
 
-- stored anyway: the value lies in memory for another reader, and computing it again is not cheaper;
-- small and shared: a mask or a scale that many readers take; reading it costs next to nothing;
-- apart: what follows a reduction, for readers that no kernel holds together; it is stored in its place.
+- stored anyway: the value is in memory for another reader, and computing it again is not cheaper;
+- small and shared: a mask or a scale with many readers, which costs next to nothing to read;
+- apart: a map after a reduction, for readers that no kernel holds together; its value is stored in place of the
+  reduction's.
 
-What would make kernels of more than KERNEL_NODES nodes is left out in any case.
+References that would make kernels of more than KERNEL_NODES nodes are left out of all partitions.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from tilewright.plan.fusion.memo import Memo, Reference
 from tilewright.plan.fusion.reductions import below_and_above
 
 KERNEL_NODES = 48
-"""The most nodes in one kernel: beyond it compile time grows without a gain."""
+"""The most nodes of one kernel: larger ones take longer to compile without a gain."""
 
 MANY_READERS = 4
-"""So many readers of a small value do not compute it themselves."""
+"""A small value with at least this many readers is stored."""
 
 
 def prune(memo: Memo, references: list[Reference]) -> list[Reference]:
@@ -31,8 +32,8 @@ def prune(memo: Memo, references: list[Reference]) -> list[Reference]:
 
 
 def _may_pay(value: Value, flow: Dataflow) -> bool:
-    """Whether computing a stored value again is likely to be cheaper than reading it: not where what it is computed
-    from is as large. Unless its reader needs that, too, reading it takes as long as reading the value."""
+    """Whether computing a stored value again is likely to be cheaper than reading it. It is not if its inputs are as
+    large as the value: reading them takes as long, unless the reader needs them, too."""
     maker = flow.makers[value]
     if maker.op.pattern is not Pattern.MAP:
         return False
@@ -57,8 +58,8 @@ def _without_stored(flow: Dataflow, references: list[Reference]) -> list[Referen
 
 
 def _without_apart(memo: Memo, references: list[Reference]) -> list[Reference]:
-    """Several kernels would compute such a value from what its reduction has stored, which is as large: rather it is
-    stored in place of that. This keeps the layers of a network with residual connections apart."""
+    """Several kernels would compute such a value from its reduction's stored result, which is as large. So the value is
+    stored instead of that result. This separates the layers of a network with residual connections."""
     flow = memo.flow
     below, _ = below_and_above(flow, list(memo.entries), references)
     readers: defaultdict[Value, list[Node]] = defaultdict(list)
@@ -74,7 +75,7 @@ def _without_apart(memo: Memo, references: list[Reference]) -> list[Reference]:
 
 
 def _ends(memo: Memo, references: list[Reference]) -> dict[Node, frozenset[Node]]:
-    """For each node, itself and what references lead to from it."""
+    """For each node, itself and the nodes that references lead to from it."""
     out_of: defaultdict[Node, list[Node]] = defaultdict(list)
     for r in references:
         out_of[memo.flow.makers[r.value]].append(r.reader)

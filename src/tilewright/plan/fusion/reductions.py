@@ -1,4 +1,4 @@
-"""Which reductions a node may share a kernel with: those that references lead to it from, and those they lead to."""
+"""Which reductions a node may share a kernel with: the nearest ones that references connect it to, on both sides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Kinds = dict[Node, set[Hashable]]
 
 
 def below_and_above(flow: Dataflow, nodes: Sequence[Node], references: Iterable[Reference]) -> tuple[Kinds, Kinds]:
-    """For each node the nearest reductions that references lead to it from, and those that they lead to from it."""
+    """For each node, the nearest reductions on paths of references that end in it, and on those that begin in it."""
     into: defaultdict[Node, list[Node]] = defaultdict(list)
     out_of: defaultdict[Node, list[Node]] = defaultdict(list)
     for r in references:
@@ -35,8 +35,8 @@ def below_and_above(flow: Dataflow, nodes: Sequence[Node], references: Iterable[
 
 
 def _kind(node: Node, goes_on: bool) -> Hashable | None:
-    """What tells reductions apart that one kernel cannot hold; None for maps, and a padding that a window takes in.
-    Reductions along the same rows are alike."""
+    """A key that differs between reductions that one kernel cannot hold; None for maps, and for a padding that is
+    computed in a window's kernel. Reductions along the same rows share a key."""
     if node.op.pattern is Pattern.MAP or (node.op.pattern is Pattern.OPAQUE and goes_on):
         return None
     rows = rows_of(node)

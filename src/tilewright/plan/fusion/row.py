@@ -1,4 +1,4 @@
-"""The row template: reductions along rows with what lies between them, a row at a time, each pass finding it in cache.
+"""The row template: reductions along rows and the maps between them, a row at a time, so that each pass hits the cache.
 
 m[i] = max_j x[i, j]      s[i] = sum_j exp(x[i, j] - m[i])      y[i, j] = exp(x[i, j] - m[i]) / s[i]
 """
@@ -16,7 +16,7 @@ OTHER_ROWS = "it keeps to the rows of its reduction, and {op} has others"
 
 
 class Row(Template):
-    """Reductions over the trailing axes of the same rows, and maps that keep to the rows."""
+    """Reductions over the trailing axes of the same rows, and maps over these rows."""
 
     name = "row"
 

@@ -1,12 +1,12 @@
-"""What a template is: a kind of kernel, by the operators it opens on, takes in and closes on.
+"""What a template is: a kind of kernel, described by the operators that it opens with, takes and closes with.
 
     h = contract(x, w)        contraction: opens
-    a = add(h, bias)          contraction: takes it in, at the same points as h;     cell: opens
-    m = reduce(a, max)        contraction: does not;       row: takes in what cell has opened
+    a = add(h, bias)          contraction: takes it, at the same points as h;     cell: opens
+    m = reduce(a, max)        contraction: refuses;       row: takes it, with the maps that cell has opened
 
-A kernel grows from what it reads to what it writes. An `Entry` is a kernel as far as it has come at a node; `take` is
-the one question a template answers, so that exploring (which kernels may there be?), checking (are these nodes a
-kernel?) and explaining (why are they none?) go by the same rules.
+A kernel grows from its inputs to its outputs. An `Entry` is a kernel up to a node. A template answers one question,
+`take`, so that exploring (which kernels are possible?), checking (are these nodes a kernel?) and explaining (why not?)
+follow the same rules.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CELL = "cell"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel at a node: its template, its reductions, the points or rows that what follows them keeps to, and whether
+    """A kernel up to a node: its template, its reductions, the points or rows that later maps must share, and whether
     it may grow further."""
 
     template: str
@@ -36,7 +36,7 @@ class Entry:
 
 Entries = tuple[Entry, ...]
 Fused = Mapping[Value, Entries]
-"""The inputs of a node that are computed in its kernel, with the kernels that their makers may be part of."""
+"""The inputs of a node that are computed in its kernel, with the entries of their makers."""
 
 Refusal = str
 """Why a template does not take a node in: half a sentence, in which `{op}` stands for the node's operator."""
@@ -53,12 +53,12 @@ class Template(ABC):
 
     @abstractmethod
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
-        """The kernel at `node` when it computes these inputs, too; with none the kernel opens. Where it is not of this
-        kind, the reason. Inputs that are not in `fused` are read from memory."""
+        """The kernel up to `node` if it computes the inputs in `fused`, too, or the reason why it is not of this kind.
+        Other inputs are read from memory. Without fused inputs, the kernel opens."""
 
 
 def plain(entries: Entries) -> Entry | None:
-    """The entry that is made of maps alone."""
+    """The entry that consists of maps alone."""
     for e in entries:
         if e.template == CELL and not e.anchors:
             return e
@@ -66,12 +66,12 @@ def plain(entries: Entries) -> Entry | None:
 
 
 class Anchored(Template):
-    """Kernels of one reduction: what comes before it is the template's to say, what comes after is its epilogue, maps
-    over the points of its result."""
+    """Kernels of one reduction. The template decides what may come before it; its epilogue follows, maps over the
+    points of its result."""
 
     @abstractmethod
     def obstacle(self, node: Node, fused: Fused, flow: Dataflow) -> Refusal | None:
-        """Why `node` is no such reduction, or may not compute these inputs itself; None where it may."""
+        """Why `node` is no such reduction, or may not compute these inputs itself; None if it may."""
 
     def take(self, node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         if node.op.pattern is Pattern.REDUCE:

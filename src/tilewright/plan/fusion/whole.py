@@ -1,7 +1,7 @@
 """Kernels that are recognised as a whole, before references are explored: attentions.
 
-What they hold is more than templates grow to, two products with a softmax between them. They are planned so where that
-is expected to take less than the best plan of the same nodes by templates.
+They hold more than templates grow to: two products with a softmax between them. Such a kernel is planned if its price
+is below that of the best plan of the same nodes by templates.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.price.kernels import CostModel
 
 ATTENTION, WHOLE, PIECES = "attention", "whole", "by templates"
-"""The template, and what its price and that of the best plan without it are called among the alternatives."""
+"""The name of the template and of its price, and that of the price of the best plan without it."""
 
 
 def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> Kernel:
-    """The kernel of these nodes and of the maps without inputs that they read."""
+    """The kernel of these nodes and the maps without inputs that they read."""
     read = [flow.makers[v] for n in nodes for v in n.inputs if v in flow.makers]
     free = [n for n in dict.fromkeys(read) if n not in nodes and is_free(n)]
     held = tuple(sorted((*nodes, *free), key=lambda n: flow.place[n]))
@@ -27,12 +27,12 @@ def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> K
 
 
 def as_function(kernel: Kernel, function: GraphFunction) -> GraphFunction:
-    """What a kernel computes, as a graph function: its parameters are what the kernel reads."""
+    """A kernel as a graph function, whose parameters are the values that the kernel reads."""
     names = tuple(v.name for v in kernel.outputs)
     return function.replace(params=kernel.reads(), nodes=kernel.nodes, results=kernel.outputs, result_names=names)
 
 
 def apart(nodes: tuple[Node, ...], model: CostModel) -> float:
-    """What a kernel for each of these nodes is expected to take, views aside."""
+    """The predicted seconds with a kernel for each of these nodes, views excepted."""
     kernels = (model.kernel((n,), frozenset()) for n in nodes if n.op.pattern is not Pattern.VIEW)
     return sum(cost.seconds for cost in kernels)

@@ -1,10 +1,10 @@
-"""The window template: convolutions, pooling and what is around Winograd's and Strassen's products, with maps over the
-result.
+"""The window template: convolutions, pooling and the transforms around Winograd's and Strassen's products, with maps
+over the result.
 
     y[o, i, j] = sum_cab x[c, i + a, j + b] * f[o, c, a, b]      then      z[o, i, j] = relu(y[o, i, j] + b[o])
 
-A padding that only one convolution or pool reads is computed in its kernel, a few rows at a time where the schedule
-can.
+A padding that only one convolution or pool reads is computed in its kernel; where the schedule can, a few rows at a
+time.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a kernel of a plan does and moves, over the sizes of its graph: what measured times are set against.
+"""The flops and bytes of a plan's kernels, as expressions over the sizes of the graph. Reports compare measured times
+with them.
 
-Each operator counts once at the points of its own results, however often a kernel computes it: work that a plan does
-twice is none. Flops are counted as in `analysis/cost.py`: an arithmetic operation on floats once, a multiply-add twice,
-a function as FUNCTION_FLOPS. Bytes are those of all values that the kernel reads or writes, each once.
+Each operator counts once at the points of its own results, however often a kernel recomputes it. Flops are counted as
+in `analysis/cost.py`: an arithmetic operation on floats is 1, a multiply-add 2, a function FUNCTION_FLOPS. Bytes are
+those of all values that the kernel reads or writes, each once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.kernel import Kernel
 
 _PLAIN = frozenset({"sqrt", "floor", "ceil", "trunc", "round", "neg", "abs", "sign", "fma"})
-"""Functions that are one operation."""
+"""Functions that count as one operation."""
 
 
 def flops_of(kernel: Kernel) -> Expr:
@@ -36,7 +37,7 @@ def bytes_of(kernel: Kernel) -> Expr:
 
 
 def _read(kernel: Kernel, value: Value) -> Expr:
-    """The elements of a value that a kernel reads: of a table that it only takes rows from, no more than it takes."""
+    """The elements of a value that a kernel reads. From a table, at most the rows that it gathers."""
     readers = [node for node in kernel.nodes if value in node.inputs]
     if any(not node.op.reads_part or value in node.inputs[1:] for node in readers):
         return value.type.size
@@ -56,7 +57,7 @@ def _flops(node: Node) -> Expr:
 
 
 def _largest(values: tuple[Value, ...]) -> Expr:
-    """The elements of the first of some values; all outputs of an operator are of one size."""
+    """The elements of the first of some values; all outputs of an operator have one size."""
     return values[0].type.size if values else const(0)
 
 

@@ -7,8 +7,8 @@
     d: f32[1, 480, 14, 14] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j")          windows of each channel
     y: f32[1, 80, 196] = contract(reshape(d), u, spec="n c p, o c -> n o p")               and it ends
 
-A product with weights sums over the channels of its operand and makes those of its result: it joins two islands, each
-of which may lie as it likes, for a specification names axes in any order.
+A product with weights sums over the channels of its operand and makes those of its result. So it joins two islands,
+whose layouts are chosen independently: its specification names axes in any order.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ Place = tuple[Value, int]
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """A contraction of an image with weights: which operand is the image, its axis of channels and that of the result;
-    `apart` where each channel has a window of its own, and both axes are the same one."""
+    """A contraction of an image with weights: which operand is the image, its axis of channels and that of the result.
+    If `depthwise`, each channel has weights of its own, and both axes are the same."""
 
     maps: IndexMaps
     image: int
     read: int
     made: int
-    apart: bool
+    depthwise: bool
 
 
 @dataclass(eq=False, slots=True)
 class Island:
-    """The axis of channels of each value, and where it ends: the nodes that make or read a value in their own way."""
+    """The axis of channels of each value, and where the island ends: at nodes that require a layout of a value."""
 
     axes: dict[Value, int] = field(default_factory=dict)
     borders: list[tuple[Node, Value]] = field(default_factory=list)
@@ -73,8 +73,8 @@ class Images:
                 self.contractions[node] = found
 
     def islands(self) -> list[Island]:
-        """The islands around all contractions with weights, but those where channels are innermost, where two axes of
-        a value would be those of channels, or where only a call knows more than how many images there are."""
+        """The islands around all contractions with weights. Excluded are those whose channels are innermost already,
+        those where a value would have two axes of channels, and those with a dynamic size besides the batch."""
         found: dict[Value, Island] = {}
         for node, channels in self.contractions.items():
             for place in ((node.inputs[channels.image], channels.read), (node.outputs[0], channels.made)):
@@ -101,7 +101,7 @@ class Images:
         return island
 
     def tied(self, node: Node, value: Value, axis: int) -> list[Place] | None:
-        """The other values of a node that lie as this one does; None where the node wants it as it is."""
+        """The other values of a node that share this one's layout; None where the node requires the value as it is."""
         places = self._tied(node, value, axis)
         if places is None:
             return None
@@ -128,8 +128,7 @@ class Images:
 
 
 def read_channels(node: Node, constant: set[Value]) -> Channels | None:
-    """The channels of a contraction with weights at each point of an image, or of each channel in windows; None where
-    it is another one."""
+    """The channels of a contraction with weights, pointwise or depthwise; None for another contraction."""
     assert isinstance(node.op, Contract)
     floats = all(v.type.dtype is dtypes.f32 for v in (*node.inputs, *node.outputs))
     if not floats or [v in constant for v in node.inputs] not in ([True, False], [False, True]):
@@ -152,7 +151,7 @@ def _tied_by_contraction(node: Node, channels: Channels, value: Value, axis: int
     ends = {node.inputs[channels.image]: channels.read, node.outputs[0]: channels.made}
     if ends.get(value) != axis:
         return None
-    return list(ends.items()) if channels.apart else []
+    return list(ends.items()) if channels.depthwise else []
 
 
 def _tied_by_reduction(node: Node, attrs: ReduceAttributes, value: Value, axis: int) -> list[Place] | None:
@@ -163,7 +162,7 @@ def _tied_by_reduction(node: Node, attrs: ReduceAttributes, value: Value, axis: 
 
 
 def under_shape(value: Value, axis: int, other: Value) -> Place | None:
-    """The axis of channels of a view of a value: as long, with as many elements before and behind it."""
+    """The axis of channels of a view of a value: the one with the same extent, outer size and inner size."""
     shape, viewed = value.type.shape, other.type.shape
     for n, extent in enumerate(viewed):
         before = product_of(viewed[:n]) is product_of(shape[:axis])
@@ -173,12 +172,12 @@ def under_shape(value: Value, axis: int, other: Value) -> Place | None:
 
 
 def _is_known(value: Value) -> bool:
-    """Whether all sizes of a value but the first are numbers."""
+    """Whether no dimension of a value but the first is dynamic."""
     return all(isinstance(e, Const) for e in value.type.shape[1:])
 
 
 def is_last(value: Value, axis: int) -> bool:
-    """Whether channels are innermost: nothing but units lies behind them."""
+    """Whether channels are innermost: all dimensions after them are 1."""
     return all(e is ONE for e in value.type.shape[axis + 1 :])
 
 

@@ -1,8 +1,8 @@
-"""Which images are stored with channels innermost, by price: cycles of vectors partly empty, and of moving data.
+"""Which images are stored with channels innermost, by price: the cycles of partly empty vectors, and of moving data.
 
-A vector along the positions of an image of 7x7 or 14x14 is partly empty, or channels lie along the lanes and what a
-kernel reads and writes is turned on its way. With channels innermost in memory there is neither. Where an island ends,
-an image is transposed by a kernel of its own, unless the program transposes it there anyway.
+Vectors along the positions of an image of 7x7 or 14x14 are partly empty. With channels along the lanes instead, a
+kernel transposes what it reads and writes. If channels are innermost in memory, neither is needed; but where an island
+ends, a kernel of its own transposes the image, unless the program transposes it there anyway.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tilewright.target import Target
 
 
 def choose_islands(images: Images, target: Target) -> list[Island]:
-    """The islands to store with channels innermost: the cheaper of what two searches find, from none and from all of
-    them, which turn islands over as long as that pays."""
+    """The islands to store with channels innermost. Two searches start from none and from all of them, and flip one
+    island at a time as long as that pays; the cheaper result is taken."""
     prices = _Prices(images, target)
     found = [prices.improved(start) for start in (frozenset[Island](), frozenset(prices.islands))]
     chosen = min(found, key=prices.total)
@@ -30,7 +30,7 @@ def choose_islands(images: Images, target: Target) -> list[Island]:
 
 
 class _Prices:
-    """What a function takes, in cycles, where some islands are stored with channels innermost: what depends on that."""
+    """The cycles of a function, as far as they depend on which islands are stored with channels innermost."""
 
     def __init__(self, images: Images, target: Target) -> None:
         self.images, self.target = images, target
@@ -44,7 +44,7 @@ class _Prices:
         self.ends = {island: self._ends(island) for island in self.islands}
 
     def improved(self, chosen: frozenset[Island]) -> frozenset[Island]:
-        """A choice that turning over no single island makes cheaper."""
+        """A choice that flipping no single island makes cheaper."""
         waiting = list(self.islands)
         while waiting:
             island = waiting.pop()
@@ -63,8 +63,8 @@ class _Prices:
         return sum(self._contraction(n, chosen) for n in self.nodes[island]) + self.ends[island][island in chosen]
 
     def _ends(self, island: Island) -> tuple[float, float]:
-        """What transposing takes where an island ends, as it was and with channels innermost."""
-        ends = {(value, _turns(node, value, island)) for node, value in island.borders}
+        """Cycles of transposing where an island ends: in the program's layout, and with channels innermost."""
+        ends = {(value, _transposes(node, value, island)) for node, value in island.borders}
         ends |= {(v, False) for v in island.axes if v in self.images.results or v not in self.images.makers}
         moved = [0.0, 0.0]
         for value, turns in ends:
@@ -77,18 +77,18 @@ class _Prices:
         made, read = _number(out.type.shape[channels.made]), _number(image.type.shape[channels.read])
         points = math.prod(map(_number, out.type.shape)) // made
         ends = [self._is_last(image, channels.read, chosen), self._is_last(out, channels.made, chosen)]
-        if channels.apart:
-            taps = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
+        if channels.depthwise:
+            terms = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
             columns = [_number(e) for n, e in enumerate(out.type.shape) if n != channels.made]
             width = next((e for e in reversed(columns) if e > 1), 1)
-            return _apart(points, width, made, taps, self.target, ends[1])
+            return _depthwise(points, width, made, terms, self.target, ends[1])
         return _pointwise(points, made, read, self.target, ends[0], ends[1])
 
     def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:
         return is_last(value, axis) or self.of.get(value) in chosen
 
 
-def _turns(node: Node, value: Value, island: Island) -> bool:
+def _transposes(node: Node, value: Value, island: Island) -> bool:
     """Whether a node transposes a value to where channels are innermost, or from there."""
     if not isinstance(node.attrs, TransposeAttributes):
         return False
@@ -98,7 +98,7 @@ def _turns(node: Node, value: Value, island: Island) -> bool:
 
 
 def _transposed(elements: int, target: Target) -> float:
-    """Cycles to transpose an image in a kernel of its own, from and to the cache that holds both."""
+    """Cycles of transposing an image in a kernel of its own, from and to the cache that holds both copies."""
     size = elements * f32.bytes
     moved = reread_seconds(size, 2 * size, target) + rewrite_seconds(size, 2 * size, target)
     return max(
@@ -108,7 +108,7 @@ def _transposed(elements: int, target: Target) -> float:
 
 def _pointwise(points: int, made: int, read: int, target: Target, image: bool, out: bool) -> float:
     """Cycles of a contraction at each point, of `read` channels to `made`, by whether channels are innermost in its
-    image and in its result: positions or channels lie along the lanes, and what lies in another way is transposed."""
+    `image` and in its result, `out`. Positions or channels are along the lanes; other layouts are transposed."""
     packed, back = (transpose_cycles(points * channels, target.lanes(f32), target) for channels in (read, made))
     by_channels, by_points = (Sums(*extents, read) for extents in ((points, made), (made, points)))
     transposed = cycles(by_channels, best(by_channels, target), target) + (0 if image else packed)
@@ -117,9 +117,9 @@ def _pointwise(points: int, made: int, read: int, target: Target, image: bool, o
     return min(transposed + back, cycles(by_points, best(by_points, target), target) + (packed if image else 0))
 
 
-def _apart(points: int, width: int, made: int, taps: int, target: Target, last: bool) -> float:
-    """Cycles of windows of each channel: channels lie along the lanes, or positions of a row."""
-    each, lanes = taps * target.core.fma_cycles, target.lanes(f32)
+def _depthwise(points: int, width: int, made: int, terms: int, target: Target, last: bool) -> float:
+    """Cycles of a depthwise convolution: with channels along the lanes (`last`), or with positions of a row."""
+    each, lanes = terms * target.core.fma_cycles, target.lanes(f32)
     by_channels = points * -(-made // lanes) * each
     if last:
         return by_channels
@@ -128,5 +128,5 @@ def _apart(points: int, width: int, made: int, taps: int, target: Target, last: 
 
 
 def _number(extent: Expr) -> int:
-    """A size, at least one; one that only a call knows, of a batch, counts as one."""
+    """A size, at least 1. A dynamic batch counts as 1."""
     return max(int(extent.value), 1) if isinstance(extent, Const) else 1

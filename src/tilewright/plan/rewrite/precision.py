@@ -1,11 +1,12 @@
 """Which factors of a sum of f32 products are better rounded to bf16, in closed form.
 
-Where the machine has products of bf16 pairs, both factors are, if the time saved pays for rounding the one that only a
-call knows. Elsewhere products run in f32 whatever their factors are; the constant factor of few rows, though, is read
-once for little work, and half the bytes take half the time. It is widened in registers.
+If the machine has products of bf16 pairs, both factors are rounded, provided that the time saved pays for rounding the
+factor that is no constant. Without such products, sums run in f32. A constant factor may still be rounded if the other
+factor has few rows: the product is then bound by reading the constant, and bf16 halves its bytes. It is widened in
+registers.
 
-Convolutions by windows with constant filters gain by pairs of channels (plan/gemm/transposed.py). A factor is left
-alone where the sum is anything else than these, where nothing is gained, or next to nothing.
+Convolutions with constant filters take pairs of channels (plan/gemm/transposed.py). All other factors stay f32, and so
+do those where the gain is below the margin.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction of two plain tensors: the operand along the lanes (`vector`), and its extents."""
+    """A contraction of two tensors without windows: the operand along the lanes (`vector`), and the extents."""
 
     vector: int
     batch: int
@@ -40,7 +41,7 @@ class Product:
     columns: int
     terms: int
     depth: int
-    """The extent of the reduced axis whose terms an instruction adds up."""
+    """The extent of the reduction axis whose terms an instruction adds up."""
 
 
 def pairs_of(target: Target) -> Dot | None:
@@ -71,8 +72,7 @@ def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
 
 
 def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
-    """The convolution by windows that a contraction of f32 tensors is; None where its filters are no constant, or
-    where it keeps channels apart."""
+    """A contraction of f32 tensors as a convolution; None if its filters are no constant, or if it is depthwise."""
     attrs, out = node.attrs, node.outputs[0].type
     assert isinstance(attrs, ContractAttributes)
     spec = parse(attrs.spec)
@@ -99,7 +99,7 @@ def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
 
 
 def fits(convolution: Convolution, dot: Dot) -> bool:
-    """Whether the channels of a convolution fill the machine's products."""
+    """Whether the channels of a convolution fill the lanes of the machine's products."""
     return convolution.inputs % dot.depth == 0 and convolution.outputs >= dot.lanes
 
 
@@ -109,8 +109,8 @@ def pair_seconds(convolution: Convolution, dot: Dot, target: Target) -> float:
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
-    """The product that a contraction is; None where it is none of two f32 tensors, each dimension of which is an axis,
-    or where its last axis moves both of them or none."""
+    """A contraction as a product; None unless its operands are two f32 tensors, each dimension of which is one axis,
+    and its last axis indexes exactly one of them."""
     attrs, out = node.attrs, node.outputs[0].type
     assert isinstance(attrs, ContractAttributes)
     spec = parse(attrs.spec)
@@ -144,7 +144,7 @@ def _sized(
 
 
 def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel, target: Target) -> bool:
-    """Whether a constant that is read once for few rows is, in half the bytes."""
+    """Whether a constant that is read once for few rows is better stored in half the bytes."""
     weights = node.inputs[found.vector]
     if weights not in flow.constants or found.batch > 1:
         return False

@@ -1,4 +1,4 @@
-"""How often an element is rounded on its way through sums: what bounds of errors add to those of the products."""
+"""How often sums round an element: error bounds add these roundings to those of the products."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Const, Expr, Var
 
 
 def longest_chain(terms: Iterable[Expr]) -> int:
-    """The most operations that stand between a variable of some terms and their result."""
+    """The most operations between a variable of some terms and their result."""
     return max(map(_chain, terms), default=0)
 
 

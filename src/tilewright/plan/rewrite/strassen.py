@@ -1,18 +1,18 @@
-"""Whether a product by a constant is better computed by seven of half the size: the error it may have, its time.
+"""Whether a product by a constant is better computed as Strassen's seven half-size products: its error, its time.
 
-Errors. Sums of K products whose rounding errors are independent deviate by a multiple of √K roundings (Higham and Mary,
-"A new approach to probabilistic rounding error analysis", 2019); sums of blocks add a few. All errors together grow by
-what the sums can make of them: relative to the sum of |w| times the largest |x| of a pair of rows, results are off by
+Errors. A sum of K products with independent rounding errors is off by a multiple of √K roundings (Higham and Mary, "A
+new approach to probabilistic rounding error analysis", 2019); sums of blocks add a few roundings. The sums of products
+amplify all these errors. Relative to the sum of |w| times the largest |x| of a pair of rows, results are off by
 
     u * (√(K/2) + R) * growth        growth = max over columns of (sum over products of |C| |L| |U|) / sum of |w|
 
 with u = 2⁻²⁴, R the roundings of the sums, and the coefficients L, U and C of the sums of x, of w and of products.
-With random w, growth is about 7; random data is off by twice as much as the product itself. A column that is small
-beside the one that it shares sums with is off by as much as that one: such constants are left alone.
+With random w, growth is about 7, and the error for random data is twice that of the plain product. A column that is
+small compared with the one that it is summed with gets the absolute error of that one: such constants are left alone.
 
-Times. Products by the price of contractions, or the constant by the bandwidth of where it lies where that takes longer;
-the sums as their templates price them (plan/transforms/strassen.py).
-Products of few rows are bound by the constant's way, which is longer: they do not gain.
+Times. A product takes the price of its contraction, or the time to read the constant from the cache or memory that
+holds it, whichever is longer. The sums are priced as by their templates (plan/transforms/strassen.py). Products of few
+rows do not gain: they are bound by reading the constant, and its stored sums are more bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The extents of products by one constant: how many there are, rows and columns of each result, terms of a sum."""
+    """The extents of products by one constant: their number, the rows and columns of each result, the terms of a
+    sum."""
 
     number: int
     rows: int
@@ -55,25 +56,25 @@ class Sizes:
 
     @property
     def half(self) -> Sizes:
-        """Those of a product of halves."""
+        """The extents of one of the seven half-size products."""
         return Sizes(self.number, *(-(-extent // 2) for extent in (self.rows, self.depth, self.columns)))
 
 
 def keeps_all(constants: int, target: Target) -> bool:
-    """Whether differences are stored, too, in a module with so many bytes of constants: where all stay in a cache."""
+    """Whether differences are stored, too, in a module with this many bytes of constants: if all fit a cache."""
     return kept(constants, target.caches[-1]) == 1
 
 
 def pays(sizes: Sizes, target: Target, stored: bool) -> bool:
-    """Whether products are faster by products of halves; with `stored`, all factors of these are kept."""
+    """Whether products are faster as half-size products; with `stored`, all constant factors of these are stored."""
     if min(sizes.rows, sizes.depth, sizes.columns) < 2 * target.lanes(f32):
         return False
     return margin.pays(_multiply(sizes, 1, target), halved_seconds(sizes, target, stored))
 
 
 def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
-    """The time by products of halves: sums of blocks before, sums of products behind them, and two kernels of products
-    where factors of some are differences."""
+    """Seconds as half-size products: the sums of blocks before, the sums of products after, and the products. These are
+    two kernels if some factors are differences."""
     half = sizes.half
     whole, differences = replace(half, number=half.number * STORED), replace(half, number=half.number * DERIVED)
     products = _multiply(whole, 1, target) + _multiply(differences, 1 if stored else 2, target)
@@ -85,7 +86,7 @@ def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
 
 
 def half_columns(columns: int, target: Target) -> int:
-    """The columns of a half: whole vectors, and as many more as make it cheapest for the tiles that run it."""
+    """The columns of a half-size block: whole vectors, padded to the width that is cheapest for its register tiles."""
     lanes = target.lanes(f32)
     few = -(-columns // (2 * lanes))
     wider = range(few, few + few // 64 + 1)
@@ -93,7 +94,7 @@ def half_columns(columns: int, target: Target) -> int:
 
 
 def _panels(vectors: int) -> int:
-    """Vectors beyond the last whole panel, of two or of three vectors."""
+    """The vectors left over beyond whole panels, of two or of three vectors."""
     return vectors % 2 + vectors % 3
 
 
@@ -104,14 +105,13 @@ def error_bound(w: Array, u: Array) -> float:
 
 
 def _roundings() -> int:
-    """The roundings of an element on its way through the sums: of x, of w and of differences of these, of the product,
-    and of products."""
+    """The roundings of an element in all sums: of x, of w and of differences of these, of the product, of products."""
     blocks = [Var(f"a{n}", f32, None) for n in range(PRODUCTS)]
     return sum(map(longest_chain, (input_terms(blocks[:4]), factor_terms(blocks[:4]), output_terms(blocks)))) + 2
 
 
 def growth(w: Array, u: Array) -> float:
-    """What the sums can make of the errors of products; infinite where w is, or a column of it is zero."""
+    """The factor by which the sums amplify errors of products; infinite if w is, or if a column of it is zero."""
     half = u.shape[2]
     left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
     sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
@@ -130,6 +130,6 @@ def growth(w: Array, u: Array) -> float:
 
 
 def _multiply(sizes: Sizes, parts: int, target: Target) -> float:
-    """The time of products by the price of contractions, of a constant that is the difference of so many `parts`."""
+    """Seconds of products by the price of contractions. The constant is computed from `parts` stored ones."""
     sums = Sums(sizes.rows, sizes.columns, sizes.depth, sizes.number, parts=parts)
     return seconds(sums, best(sums, target), target)

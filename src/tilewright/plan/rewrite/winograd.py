@@ -1,21 +1,22 @@
-"""Whether a convolution by windows of 3x3 is better computed by tiles: the error it may have, the time it should take.
+"""Whether a convolution with a 3x3 kernel is better computed as Winograd's: its error, its time.
 
-Errors. Sums of C products whose rounding errors are independent deviate by a multiple of √C roundings (Higham and Mary,
-"A new approach to probabilistic rounding error analysis", 2019); the transforms add a few. All errors together grow by
-what the matrices can make of them: relative to the sum of |w| times the largest |x| of a tile, outputs are off by
+Errors. A sum of C products with independent rounding errors is off by a multiple of √C roundings (Higham and Mary, "A
+new approach to probabilistic rounding error analysis", 2019); the transforms add a few roundings. The transform
+matrices amplify all these errors. Relative to the sum of |w| times the largest |x| of a tile, outputs are off by
 
     u * (√C + R) * growth        growth = max of |Aᵀ| (sum over c of |G w Gᵀ|) ⊙ (|Bᵀ| 1 |B|) |A| / sum of |w|
 
 with u = 2⁻²⁴ and R the roundings of the transforms. With random filters, growth is about 3.5 for tiles of 2 x 2 and 140
-for 4 x 4; at most it is 16 and 860, with filters of a single tap. Random data is off by a hundredth of it.
+for 4 x 4; at most it is 16 and 860, with filters of a single nonzero weight. Random data is off by a hundredth of the
+bound.
 
-Where factors may be rounded to bf16, so may those of products of tiles. That is 2⁻⁸ of each of both, and tiles make
-`growth` times as much of it, too: as much more than of factors that are rounded for products by windows. Random data is
-off by 1.6 times as much as with these, where tiles are 2 x 2. Tiles of 4 x 4 make too much of it, and stay f32.
+If factors may be rounded to bf16, so may the factors of the products of tiles. Each rounding is off by 2⁻⁸ at most, and
+tiles amplify it by `growth`, compared with a direct convolution in bf16. For random data and tiles of 2 x 2, errors are
+1.6 times those of the direct one. Tiles of 4 x 4 amplify too much, and stay f32.
 
-Times. Products by the price of contractions, the filters by the bandwidth of memory where that takes longer, for they
-come in meanwhile; the transforms by the instructions of their definitions (ops/winograd.py), or by the bandwidth of
-what lies between the kernels where that takes longer.
+Times. Products take the price of their contraction, or the time to read the filters from memory, whichever is longer:
+filters arrive while products run. Transforms take the instructions of their definitions (ops/winograd.py), or the time
+to read and write the values between the kernels, whichever is longer.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ LARGEST_ERROR = 1e-3
 """The largest error, relative to the sum of |w| times the largest |x|, that a convolution may have."""
 
 LARGEST_GROWTH = 8.0
-"""The most that tiles may make of rounded factors: how many times as far as products by windows they may be off."""
+"""The most that tiles may amplify the errors of rounded factors, compared with a direct convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +66,28 @@ class Sizes:
         return -(-self.height // size), -(-self.width // size)
 
     def tiled(self, tiles: Tiles, channels: int, bytes_each: int) -> Tiling:
-        """The tiles of so many channels, the factors or sums of which have so many bytes each."""
+        """The tiles of `channels` channels, whose factors or sums have `bytes_each` bytes."""
         return Tiling(tiles.size, self.stride, self.images, channels, *self.tiles(tiles.size), bytes_each)
 
     @property
     def convolution(self) -> Convolution:
-        """The convolution without tiles."""
+        """The direct convolution."""
         rows = self.images * self.height
         return Convolution(rows, self.width, self.outputs, self.inputs, WINDOW * WINDOW, self.stride)
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """How many rows and columns of outputs a tile has; how many products of factors in bf16 an instruction adds up: 1
-    where they stay f32."""
+    """The rows and columns of outputs of a tile; how many products of bf16 factors an instruction adds up: 1 for f32
+    factors."""
 
     size: int
     depth: int = 1
 
 
 def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> Tiles | None:
-    """The tiles that are accurate enough and fastest; None where the convolution is better left alone. With the
-    machine's products of bf16 `pairs`, factors may be rounded: those of tiles, or of a convolution left alone."""
+    """The fastest tiles that are accurate enough; None where the direct convolution is better. With the machine's
+    products of bf16 `pairs`, factors may be rounded: those of tiles, or those of the direct convolution."""
     convolution = sizes.convolution
     limit = direct_seconds(convolution, target)
     if pairs is not None and fits(convolution, pairs):
@@ -98,8 +99,8 @@ def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | No
 
 
 def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
-    """The tiles that there are for a convolution, those in f32 first. Factors of the smallest may be rounded: others
-    make too much of it."""
+    """The tiles for a convolution, those in f32 first. Only the smallest may have rounded factors: larger ones amplify
+    the errors too much."""
     found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
     if pairs is not None and fits(sizes.convolution, pairs):
         found.append(Tiles(min(tiles.size for tiles in found), pairs.depth))
@@ -107,7 +108,7 @@ def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
 
 
 def is_accurate(filters: Filters, tiles: Tiles, stride: int) -> bool:
-    """Whether tiles are accurate enough: in f32 by a bound of their own, else by what they make of rounded factors."""
+    """Whether tiles are accurate enough: in f32 by their error bound, else by how they amplify rounding of factors."""
     if tiles.depth > 1:
         return growth(filters, tiles.size, stride) <= LARGEST_GROWTH
     return error_bound(filters, tiles, stride) <= LARGEST_ERROR
@@ -122,19 +123,19 @@ def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:
 
 
 def _roundings(size: int, stride: int) -> int:
-    """The roundings of an element on its way through the transforms of image, filters and products, both ways."""
+    """The roundings of an element in the transforms of image, filters and products, along both axes."""
     elements = [Var(f"d{n}", f32, None) for n in range(edge_of(size, stride))]
     image, result = (terms(size, stride, elements) for terms in (input_terms, output_terms))
     return 2 * (longest_chain(image) + WINDOW - 1 + longest_chain(result))
 
 
 def _roundoff(dtype: DType) -> float:
-    """By how much of it a number is off that is rounded to a type."""
+    """The unit roundoff of a type: the largest relative error of rounding to it."""
     return float(ml_dtypes.finfo(dtype.numpy).eps) / 2
 
 
 def growth(filters: Filters, size: int, stride: int = 1) -> float:
-    """What the matrices can make of the errors of factors and products; infinite where filters are."""
+    """The factor by which the matrices amplify errors of factors and products; infinite where filters are."""
     if not np.isfinite(filters).all():
         return float("inf")
     weight = np.abs(filters.astype(np.float64)).sum((1, 2, 3))
@@ -150,7 +151,7 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
 
 
 def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) -> float:
-    """The time by these tiles: transforms in two kernels of their own, products in one."""
+    """Seconds with these tiles: two kernels of transforms and one of products."""
     bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
     instruction = pairs.instruction if tiles.depth > 1 and pairs is not None else ""
     products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)

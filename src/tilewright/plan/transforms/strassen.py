@@ -1,4 +1,4 @@
-"""The templates of the sums around Strassen's products: vectors along rows, all sums of a place at once.
+"""The templates of the sums around Strassen's products: vectors along rows, all sums of one position together.
 
 for rows, vectors of columns: s[0..7] = the sums of four blocks             input
 for rows, vectors of columns: y of all blocks = f(the sums of s[0..7])      output and its epilogue
@@ -24,7 +24,7 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class LanesChoice:
-    """Vectors of `lanes` columns of a half."""
+    """Vectors of `lanes` columns of a half-size block."""
 
     lanes: int
 
@@ -59,8 +59,8 @@ class StrassenInput(Template[Halves, LanesChoice]):
 
 
 class StrassenOutput(Template[Halves, LanesChoice]):
-    """Kernels with the sums of products and what reads them, in vectors that divide a half: each product is read
-    once."""
+    """Kernels with the sums of products and their epilogue, in vectors that divide a half-size block: each product is
+    read once."""
 
     name = "strassen output"
     choice = LanesChoice

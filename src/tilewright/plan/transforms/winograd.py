@@ -1,17 +1,19 @@
-"""The templates of Winograd's transforms: tiles in lanes on the way in, channels on the way out; stages meet on stack.
+"""The templates of Winograd's transforms: the input's with tiles along the lanes, the output's with channels.
 
-    for n, c:                                               input; or for groups of channels, c in each of them
-      padded = the channel with its zeros
-      half = Bᵀ d                                           of all rows of tiles, or of one
+The result of a transform's first stage is kept on the stack for its second stage.
+
+    for n, c:                                               input; also in groups of channels, c innermost
+      padded = the channel with its padding
+      half = Bᵀ d                                           for all rows of tiles, or for one
       for p, rows of tiles, vectors of tiles: v[p, …] = half B
 
     for n, vectors of channels, rows of tiles:              output
       for tiles of the row:
         half = Aᵀ m
         whole = half A                                      the pixels of the tile
-      y = f(whole)                                          the epilogue, in vectors along rows, turned in registers
+      y = f(whole)                                          the epilogue, in vectors along rows, transposed in registers
 
-Where a loop is no multiple of the lanes, its last vector is moved back: what it does again, it does alike.
+If a loop is no multiple of the lanes, its last vector is moved back: it computes some results twice, with equal values.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ from tilewright.types.scopes import Scope
 
 
 class Held(Enum):
-    """What is transformed along its rows before its columns are: all of a channel; or a row of tiles, of a channel that
-    is padded before, or that is padded with each."""
+    """What the first stage transforms before the second one begins: a whole channel; a row of tiles of a channel that
+    was padded before; or a row of tiles that is padded by itself."""
 
     CHANNEL = "channel"
     ROW = "row of a padded channel"
@@ -52,8 +54,8 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True)
 class InputChoice:
-    """Vectors of `lanes`; what is `held` between the stages; and how many channels write a few planes of products
-    together, of which each is in as many sets of the first cache as one alone."""
+    """Vectors of `lanes`; what is `held` between the stages; and how many channels a group has. A group writes its
+    planes of factors together, a few planes at a time, so that they do not compete for the same cache sets."""
 
     lanes: int
     held: Held
@@ -129,8 +131,8 @@ class WinogradInput(Template[InputTiles, InputChoice]):
 
 
 def _input_choices(shape: InputTiles, target: Target) -> Iterator[InputChoice]:
-    """The ways to run an input transform: of channels one, two, four and so on, as far as there is room on the stack,
-    and threads can share them evenly."""
+    """The ways to run an input transform. Groups of 1, 2, 4, … channels, as long as they fit the stack and threads can
+    share them evenly."""
     t, lanes, room = shape.tiles, target.lanes(f32), LARGEST[Scope.STACK]
     together = 1
     while together * t.half <= room and (together == 1 or t.channels // together >= MANY):
@@ -149,13 +151,13 @@ def _input_seconds(choice: InputChoice, tiles: Tiling, target: Target) -> float:
 
 
 def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
-    """The time of both transforms around products, each in the cheapest way."""
+    """Seconds of both transforms around the products, each in its cheapest way."""
     read = min(_input_seconds(c, before, target) for c in _input_choices(InputTiles(before), target))
     return read + winograd_output_seconds(behind, target.lanes(f32), target)
 
 
 def _pad(s: Schedule, lanes: int) -> None:
-    """The image is copied in vectors, apart from the zeros around it."""
+    """Copies the image in vectors; its padding has loops of its own."""
     block = find_block(s.func, "winograd_pad")
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
@@ -167,7 +169,7 @@ def _pad(s: Schedule, lanes: int) -> None:
 
 
 def _edges(block: Block, axis: Var) -> list[int]:
-    """Where the image begins and ends along an axis of its padding."""
+    """Where the image begins and ends along an axis of the padded copy."""
     assert isinstance(block.body, Store)
     if not isinstance(block.body.value, Select):
         return []
@@ -181,7 +183,7 @@ def _edges(block: Block, axis: Var) -> list[int]:
 
 
 class WinogradOutput(Template[Tiling, OutputChoice]):
-    """Kernels with an output transform of which the result is a tile high and wide."""
+    """Kernels with an output transform whose result is at least a tile high and wide."""
 
     name = "winograd output"
     choice = OutputChoice
@@ -193,7 +195,7 @@ class WinogradOutput(Template[Tiling, OutputChoice]):
         n, size, edge, tiles, channels = map(known, _extents(facts, find_block(facts.function, "winograd_columns")))
         *_, height, width = map(known, facts.function.params[-1].shape)
         if min(height, width) < size or min(tiles, channels) < 2:
-            return None  # loops of a single iteration are none
+            return None  # loops of a single iteration have been removed
         return Tiling(size, 1 if edge == size + 2 else 2, n, channels, 1, tiles)
 
     def choices(self, shape: Tiling, target: Target) -> Iterator[OutputChoice]:
@@ -251,7 +253,7 @@ def _extents(facts: Facts, block: Block) -> list[Expr]:
 
 
 def _lanes(s: Schedule, loop: Var, lanes: int) -> int:
-    """The lanes for a loop: as many as there are, or as fit once."""
+    """The lanes for a loop: `lanes`, halved until they fit its extent."""
     while lanes > extent(s, loop):
         lanes //= 2
     return lanes

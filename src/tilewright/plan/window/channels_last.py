@@ -4,18 +4,18 @@
       for rows, tiles of C columns:
         t[C, lanes] = 0
         for rows a of the window:
-          q[columns, lanes] = what the tile meets of a row of the image, zeros around it      in registers
+          q[columns, lanes] = the padded columns that the tile reads of a row of the image      in registers
           for c, b: t[c] += q[column of c at b] * w[a, b]
         y[…] = f(t)
 
-The image is read where it lies: a vector is loaded once for all columns that meet it in a row of the window, and the
-first cache holds the rows that the next tiles meet again. Where columns lie so far apart that its sets do not hold
-these rows, the loop over channels is inside the loops over tiles, and what is next to what was read is read next.
+The image is read in place. A row of the window loads each vector once for all columns of the tile that need it, and the
+L1 cache keeps the rows that the next tiles read again. If columns are stored so far from each other that these rows do
+not fit the sets of the L1 cache, the loop over channels runs inside the loops over tiles, so that reads are contiguous.
 
-Tiles at the edges are written out or have loops of their own: which of their columns are zeros is known then.
+Tiles at the edges are unrolled or have loops of their own: it is then known which of their columns are padding.
 
-Functions like exp are long chains of instructions: where an epilogue calls such, two vectors of a tile may be one of
-twice the length, of which the instructions of both are side by side.
+Functions like exp are long chains of instructions. If an epilogue calls one, two vectors of a tile may be joined to one
+vector of twice the length: the instructions of both are then interleaved, and each hides the other's latency.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tilewright.target import Target
 
 
 class Order(Enum):
-    """What an iteration of the outermost loop is: a vector of CHANNELS, for the whole image; or a row of tiles, of ROWS
-    of the image, and each of them for vector after vector of channels."""
+    """The outermost loop. CHANNELS: an iteration computes a vector of channels of the whole image. ROWS: an iteration
+    computes a row of tiles, and runs over all vectors of channels inside each tile."""
 
     CHANNELS = "channels"
     ROWS = "rows"
@@ -49,10 +49,10 @@ class Order(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ChannelsLastChoice:
-    """`columns` x `vectors` of `lanes` channels are a tile; tiles run in an `order`. Threads share blocks of so many
-    rows (`block`), where that is not 0. Rows at the edges of the image have loops of their own (`edges`), or each row
-    of a window asks. An epilogue runs over one vector after the other or, `in_pairs`, over those of two columns as
-    one."""
+    """A tile is `columns` x `vectors` vectors of `lanes` channels; `order` is the order of tiles. Threads share blocks
+    of `block` rows, unless that is 0. With `edges`, rows at the edges of the image have loops of their own; without,
+    each row of a window is tested. An epilogue runs over one vector at a time or, `in_pairs`, over those of two columns
+    joined to one."""
 
     columns: int
     vectors: int
@@ -121,9 +121,8 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
 
 
 def _lanes(w: Windows, target: Target) -> int:
-    """So many channels are a vector: as many as the machine has lanes or, where channels are fewer or would leave some
-    beyond the last vector, and there are no masks, the most that divide them. 0 where they fill no vector of 128
-    bits."""
+    """The channels of a vector: the machine's lanes. Without masks, if channels are fewer or leave a tail, the largest
+    width that divides them. 0 if they do not fill a vector of 128 bits."""
     lanes, least = target.lanes(w.out.dtype), 128 // w.out.dtype.bits
     if target.has_masks:
         while lanes // 2 >= w.channels:
@@ -135,18 +134,18 @@ def _lanes(w: Windows, target: Target) -> int:
 
 
 def _block(w: Windows, width: int) -> int:
-    """The rows of a block, where blocks are more than vectors of channels and images; 0 where they are not. A thread
-    waits for another's block at most, and a block loads rows again that the one before it met: what both lose is least
-    where its rows are the geometric mean of the image's and the window's."""
+    """The rows of a block; 0 unless there are more blocks than vectors of channels, and than images. At the end a
+    thread waits for at most one block of another, and each block loads some rows again that its neighbour has loaded.
+    The sum of both losses is least for the geometric mean of the image's rows and the window's."""
     most = isqrt(w.rows.size * w.rows.kernel)
     size = next((n for n in range(most, w.rows.kernel, -1) if w.rows.size % n == 0), w.rows.size)
     return size if w.rows.size // size > max(-(-w.channels // width), w.images) else 0
 
 
 def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) -> float:
-    """10^-9 seconds in which what a tile meets comes from the second cache, or what is behind it, where the first one
-    does not keep it: lines that lie far apart at half the rate of those next to each other, and with the loop over
-    channels inside, the weights, too."""
+    """Nanoseconds to load the input of a tile from the second cache, or from the one behind it; 0 if the first keeps
+    it. Lines far from each other arrive at half the rate of contiguous ones. With the loop over channels inside, the
+    weights are loaded, too."""
     first, second = target.caches[:2]
     column = w.channels * w.out.dtype.bytes
     if c.order is Order.CHANNELS and w.rows.kernel * met < first.room(column):
@@ -161,8 +160,8 @@ def _from_caches(w: Windows, c: ChannelsLastChoice, met: int, target: Target) ->
 
 @dataclass(frozen=True, slots=True)
 class _Loops:
-    """The loops over tiles: the one that threads share, those over `rows` and over the `columns` of tiles, and the
-    innermost, an iteration of which is a tile."""
+    """The loops over tiles: the parallel one, those over `rows` and over the `columns` of tiles, and the innermost. An
+    iteration of the innermost computes a tile."""
 
     shared: Var
     rows: Var
@@ -192,8 +191,7 @@ def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops:
-    """The nest that is stored last, in tiles. Threads share channels or images or, where both are few, blocks of
-    rows."""
+    """Tiles the nest that stores the result. Threads share channels or images or, if both are few, blocks of rows."""
     width = c.vectors * c.lanes
     channels, lane = s.split(loop_of(s, block, -1), width, **({"tail": "mask"} if w.channels % width else {}))
     row, column = (loop_of(s, block, side.axis) for side in (w.rows, w.columns))
@@ -228,7 +226,8 @@ def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles:
 
 
 def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Var | None:
-    """A tile's sums in registers, a row of the window written out; the loop over its rows, if it has several."""
+    """Keeps a tile's sums in registers and unrolls a row of the window. Returns the loop over its rows, if there is
+    one."""
     found = find_block(s.func, w.block)
     loops = s.get_loops(w.block)
     terms = [v for a in found.reduce for v in loops if v in variables_of(a.binding)]
@@ -257,7 +256,7 @@ def _bound(s: Schedule, block: str, binding: Expr) -> Var:
 
 
 def _in_vectors(s: Schedule, lane: Var, c: ChannelsLastChoice, beside: bool = False) -> None:
-    """The channels of an iteration as one vector or, where each register is a vector of its own, written out."""
+    """The channels of an iteration as one vector or, where each register is a vector of its own, unrolled."""
     if c.vectors > 1 and not beside:
         vectors, lane = s.split(lane, c.lanes)
         s.unroll(vectors)
@@ -265,8 +264,8 @@ def _in_vectors(s: Schedule, lane: Var, c: ChannelsLastChoice, beside: bool = Fa
 
 
 def _hold(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, loop: Var) -> tuple[int, int]:
-    """What a tile meets of a row of the image is loaded into registers, with the zeros around it. The rows of tiles
-    that meet no zeros but at the sides."""
+    """Loads into registers what a tile reads of a row of the image, padding included. Returns the range of rows of
+    tiles that read padding at their sides only."""
     s.compute_at(pad, loop)
     in_registers(s, pad)
     _in_vectors(s, loop_of(s, pad, -1), c)
@@ -278,8 +277,8 @@ def _hold(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, loop: Var) -
 
 
 def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, rows: tuple[int, int]) -> None:
-    """The tiles at the edges of the image by themselves: those between meet no zeros. Masks are programs of their own,
-    for tiles at each edge again: there tiles ask which of their columns are zeros."""
+    """Gives tiles at the edges of the image loops of their own, so that those between read no padding. With masks, each
+    edge would be one more copy of the tile's code: there tiles test which of their columns are padding."""
     if extent(s, loops.columns) > 1 and w.channels % c.lanes == 0:
         edges_alone(s, loops.columns)
     if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and rows[0] < rows[1]:

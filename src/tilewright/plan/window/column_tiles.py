@@ -1,20 +1,20 @@
 """Windows with the columns of a row along the lanes: a tile is some rows by a vector of columns.
 
     for images and channels:
-      q = the channel's rows with what is around them             not where nothing is: then they are read as they lie
+      q = the channel's padded rows                               without padding, rows are read in place
       for tiles of R rows, vectors of columns:
         t[R, lanes] = 0
         for b, a, r: t[r] += q[row of r at a, columns at b] * w[c, a, b]      a row is loaded once for all sums it is in
         y[…] = f(t)
 
-Where padded rows lie (`Held`) is the choice that matters most: copied to the stack, a channel at a time or a row of
-tiles; in registers, all rows that a tile meets, columns shuffled out of them; or in registers, a column of the kernel
-at a time. Where columns are several positions apart, a copy has those next to each other that a vector meets.
+The choice that matters most is where padded rows are held (`Held`): copied to the stack, for a channel or for a row of
+tiles at a time; in registers, all rows that a tile reads, with columns shuffled out of them; or in registers, for one
+column of the kernel at a time. If the stride is more than 1, a copy is deinterleaved, so that vectors are contiguous.
 
-Where f calls functions like exp, the sums of a channel may go to the stack, and f runs over them as one row afterwards:
-then each vector is full but for the last, and several run an instruction of each at a time.
+If f calls functions like exp, the sums of a channel may go to the stack, and f runs over them as one row afterwards:
+then all vectors but the last are full, and the instructions of several are interleaved.
 
-The last tile of a loop is moved back where it would pass the end: what it does again, it does alike.
+The last tile of a loop is moved back where it would pass the end. It computes some results twice, with equal values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from tilewright.types.scopes import Scope
 
 
 class Held(Enum):
-    """Where a tile finds the rows it meets."""
+    """Where a tile reads its rows from."""
 
     AS_THEY_LIE = "as they lie"
     CHANNEL = "a channel on the stack"
@@ -64,11 +64,11 @@ class Held(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ColumnsChoice:
-    """`rows` x `lanes` sums are a tile, whose rows are `held` somewhere. A copy is made `copied` elements of a row at a
-    time and, if `deinterleaved`, in planes of the columns that a position meets. The columns of the kernel are
-    written out (`unrolled`) or a loop. The epilogue runs inside a tile or, over `epilogue` vectors at a time, after the
-    sums of a channel. Rows shorter than a vector are stored under a mask (`masked`) or in parts that overlap. With
-    `prefetch`, what comes next of the image is asked for, an element of each cache `line`."""
+    """A tile is `rows` x `lanes` sums; `held` says where the rows are that it reads. A copy moves `copied` elements of
+    a row at a time and, if `deinterleaved`, stores the columns of each phase of the stride in a plane. The columns of
+    the kernel are `unrolled` or a loop. The epilogue runs inside a tile or, over `epilogue` vectors at a time, after
+    the sums of a channel. Rows shorter than a vector are stored `masked` or in parts that overlap. With `prefetch`, the
+    next part of the image is prefetched, an element of each cache `line`."""
 
     rows: int
     lanes: int
@@ -130,7 +130,7 @@ def apply_columns(s: Schedule, w: Windows, choice: ColumnsChoice) -> Schedule:
 
 
 def _planes(s: Schedule, w: Windows, block: str) -> list[Var]:
-    """The loops around an image's rows and columns, the one that threads share first: with weights, the longest."""
+    """The loops around an image's rows and columns. The first is parallel: with weights, the longest."""
     image = loop_of(s, block, -2), loop_of(s, block, -1)
     around = [v for v in s.get_loops(block) if v not in image]
     outer = max(around, key=lambda v: extent(s, v)) if w.products else None
@@ -138,7 +138,7 @@ def _planes(s: Schedule, w: Windows, block: str) -> list[Var]:
 
 
 def _tiles(s: Schedule, w: Windows, choice: ColumnsChoice, block: str) -> tuple[list[Var], list[Var]]:
-    """The nest that is stored last, in tiles: the loops that threads share, none of a single plane, and those over
+    """Tiles the nest that stores the result. Returns the parallel loops (none for a single plane) and those over
     tiles."""
     m, n = loop_of(s, block, -2), loop_of(s, block, -1)
     around = _planes(s, w, block)
@@ -153,8 +153,8 @@ def _tiles(s: Schedule, w: Windows, choice: ColumnsChoice, block: str) -> tuple[
 
 
 def _sum(s: Schedule, w: Windows, choice: ColumnsChoice) -> None:
-    """A tile's sums in registers: columns of the window outermost, so that a row is loaded once for all its rows; where
-    the rows that they meet are held, one row of sums after the other."""
+    """Keeps a tile's sums in registers. The loop over columns of the window is outermost, so that a row of the image is
+    loaded once for all rows of the tile. If those rows are held in registers, rows of sums run one after the other."""
     r, lane = loop_of(s, w.block, -2), loop_of(s, w.block, -1)
     single, rows, columns = window_loops(s, w)
     short = w.columns.size < choice.lanes
@@ -175,8 +175,8 @@ def _sum(s: Schedule, w: Windows, choice: ColumnsChoice) -> None:
 
 
 def _by_strides(s: Schedule, rows: list[Var], stride: int) -> list[Var]:
-    """The loops over the rows of a window in an order in which neighbours of a tile meet the same rows of the image one
-    after the other: those that are a stride apart. Of few rows there are registers for all."""
+    """Orders the loops over the rows of a window by their remainder modulo the stride: rows of the window that differ
+    by a stride read the same row of the image, for neighbouring rows of the tile. Few rows all fit the registers."""
     if stride == 1 or not rows or extent(s, rows[-1]) <= 2 * stride:
         return rows
     *others, last = rows
@@ -184,7 +184,7 @@ def _by_strides(s: Schedule, rows: list[Var], stride: int) -> list[Var]:
 
 
 def _epilogue_later(s: Schedule, w: Windows, sums: str) -> None:
-    """The epilogue runs over a channel, whose sums lie on the stack."""
+    """The epilogue runs over a channel, whose sums are on the stack."""
     around = _planes(s, w, sums)
     s.reorder(*around[:1], *(v for v in s.get_loops(sums) if v is not around[0]))
     s.reverse_compute_at(w.last, around[0])
@@ -193,7 +193,7 @@ def _epilogue_later(s: Schedule, w: Windows, sums: str) -> None:
 
 
 def _in_one_row(s: Schedule, block: str, choice: ColumnsChoice) -> None:
-    """The epilogue of a channel, in vectors that go on where a row of the image ends."""
+    """The epilogue of a channel as one row: vectors continue across the ends of the image's rows."""
     places = s.fuse(loop_of(s, block, -2), loop_of(s, block, -1))
     s.vectorize(s.split(places, choice.epilogue * choice.lanes, tail="shift")[1])
 
@@ -208,8 +208,8 @@ def _whole_vectors(s: Schedule, block: str, choice: ColumnsChoice) -> None:
 
 
 def _store(s: Schedule, block: str, choice: ColumnsChoice) -> None:
-    """The epilogue over a tile, written out, in vectors along the columns: a row shorter than one is stored under a
-    mask or in parts that overlap."""
+    """The epilogue over a tile, unrolled, in vectors along the columns. A row shorter than a vector is stored masked or
+    in parts that overlap."""
     row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
     lanes, columns = choice.lanes, extent(s, lane)
     while lanes > columns:
@@ -224,8 +224,8 @@ def _store(s: Schedule, block: str, choice: ColumnsChoice) -> None:
 
 
 def _prefetch(s: Schedule, w: Windows, choice: ColumnsChoice, image: str, last: str, planes: Var, tiles: Var) -> None:
-    """What comes next of an image is brought to the first cache: while a copied channel is summed up, the next one of
-    `planes`; when a tile is stored, its share of what the next row of `tiles` meets."""
+    """Prefetches the next part of an image: while a copied channel is summed up, the next iteration of `planes`; when
+    a tile is stored, its share of what the next row of `tiles` reads."""
     if choice.held.is_copied:
         s.prefetch(image, planes, 1, window_loops(s, w)[2][0], apart=choice.line)
     else:
@@ -235,13 +235,13 @@ def _prefetch(s: Schedule, w: Windows, choice: ColumnsChoice, image: str, last: 
 
 
 def _deinterleave(s: Schedule, w: Windows) -> None:
-    """The columns that one position of the window meets lie side by side."""
+    """Stores columns by their remainder modulo the stride, so that each position of the window reads contiguously."""
     stride, rank = w.columns.stride, len(w.source.shape)
     relayout(s, w.source.name, rank, {-1: (f"d % {stride}", f"d // {stride}")}, pad=0)
 
 
 def _copy(s: Schedule, w: Windows, choice: ColumnsChoice, pad: str, copy: str) -> None:
-    """The rows are copied in vectors, through a register with what is around them: no masks where nothing is."""
+    """Copies the rows with their padding in vectors, through a register. Vectors without padding need no masks."""
     s.compact(w.source.name)
     s.set_scope(w.source.name, Scope.STACK.value)
     if choice.deinterleaved:  # rows begin where cache lines do
@@ -278,7 +278,7 @@ def _copy(s: Schedule, w: Windows, choice: ColumnsChoice, pad: str, copy: str) -
 
 
 def _in_order(s: Schedule, between: str, pad: str, choice: ColumnsChoice) -> None:
-    """What is between memory and its planes lies as in memory, so that it is loaded in whole vectors."""
+    """Stores the intermediate of a deinterleaved copy in the order of memory, so that it is loaded in whole vectors."""
     rank = len(made_by(s, pad).shape)
     relayout(s, between, rank, {}, [*range(rank - 2), rank - 1, rank - 2])
     plane, column = s.get_loops(pad)[-2:]

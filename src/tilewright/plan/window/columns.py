@@ -1,4 +1,4 @@
-"""The template of windows with the columns of a row along the lanes: its choices, and what they take."""
+"""The template of windows with the columns of a row along the lanes: its choices and their prices."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 WRITTEN_OUT = 128
-"""The most multiply-adds of vectors in the body of an innermost loop: what is more takes longer to compile than it
-saves."""
+"""The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
+save."""
 
 
 class Columns(Template[Windows, ColumnsChoice]):
@@ -40,7 +40,7 @@ class Columns(Template[Windows, ColumnsChoice]):
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
         if w is None or w.channels_last or not (w.products or w.columns.stride <= 2):
-            return None  # of longer strides, a vector's columns are in more than two vectors
+            return None  # with a longer stride, the columns of a vector come from more than two vectors
         return None if w.dynamic else w
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ColumnsChoice]:
@@ -60,8 +60,8 @@ class Columns(Template[Windows, ColumnsChoice]):
 
 
 def _widths(w: Windows, target: Target) -> Iterator[int]:
-    """The lanes of a tile: a whole vector or, of rows that are shorter, parts that they fill; at least 128 bits. Masks
-    serve rows shorter than a vector, where columns lie side by side."""
+    """The lanes of a tile, at least 128 bits: a whole vector or, if rows are shorter, a part of one that they fill.
+    Shorter rows whose columns are contiguous can also be masked."""
     lanes, least = target.lanes(w.out.dtype), 128 // w.out.dtype.bits
     if w.columns.size < least:
         return
@@ -75,8 +75,8 @@ def _widths(w: Windows, target: Target) -> Iterator[int]:
 
 
 def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
-    """The most rows of a tile whose sums, and what they meet at a time, have registers; none where rows are not held
-    so."""
+    """The most rows of a tile for which the registers hold the sums and the inputs read at a time; 0 where rows cannot
+    be held in this way."""
     registers = target.vector_registers
     if held is Held.TILE:
         vectors = -(-w.columns.reach(min(lanes, w.columns.size)) // lanes)
@@ -119,13 +119,13 @@ def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> I
     for one in (inside, replace(inside, prefetch=True)) if prefetch else (inside,):
         yield one
         if w.products and w.epilogue.calls and w.columns.size >= lanes:
-            for beside in (1, 2, 4):  # of more, what is between leaves the registers
+            for beside in (1, 2, 4):  # of more, intermediate values spill
                 if beside * lanes <= w.rows.size * w.columns.size:
                     yield replace(one, epilogue=beside)
 
 
 def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
-    """Seconds of all planes: their copies, their tiles, and an epilogue that runs later."""
+    """Seconds of all planes: copies, tiles, and an epilogue that runs after them."""
     core, size, full = target.core, w.out.dtype.bytes, target.lanes(w.out.dtype)
     tall, wide = -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
     met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
@@ -141,7 +141,7 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
         shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
         weights = w.terms if w.products else 0
         beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
-        spills = beyond * min(beyond / target.vector_registers, 1.0)  # of few, most are loaded when they are needed
+        spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
     elif not c.deinterleaved and w.columns.stride > 1:
         loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
     tile = Tile(
@@ -165,17 +165,17 @@ def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
 
 
 def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
-    """The part of an image that tiles wait for. Copies read in order, what processors ask for ahead; tiles read a part
-    of each of several rows, of which processors follow about as many as they have registers."""
+    """The part of an image that tiles wait for. Copies read in order, which hardware prefetchers follow. Tiles read a
+    part of each of several rows; prefetchers are taken to follow as many rows as there are vector registers."""
     if c.held.is_copied:
         return 0.0 if c.prefetch else unhidden(target)
     part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
     late = unhidden(target) + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
-    return late / -(-w.rows.size // c.rows) if c.prefetch else late  # of each image, the first tiles ask for nothing
+    return late / -(-w.rows.size // c.rows) if c.prefetch else late  # the first tiles of an image still wait
 
 
 def _inside(w: Windows, c: ColumnsChoice) -> float:
-    """The part of a tile's terms that is left where rows of zeros are not summed up."""
+    """The share of a tile's terms that remains when rows of zeros are skipped."""
     if c.rows < w.rows.size or c.held is not Held.COLUMN or not w.finite:
         return 1.0
     outside = (w.rows.kernel - 1) * w.rows.dilation

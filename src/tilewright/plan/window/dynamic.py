@@ -1,13 +1,13 @@
-"""Windows of images of dynamic sizes: a tile is some rows by a vector of columns, read as they lie.
+"""Windows of images of dynamic sizes: a tile is some rows by a vector of columns, read in place.
 
     for images and channels:
-      for tiles of R rows, vectors of columns:                  those over an edge in loops of their own
+      for tiles of R rows, vectors of columns:                  tiles over an edge have loops of their own
         t[R, lanes] = 0
         for b, a, r: t[r] += x[row of r at a, columns at b] * w[c, a, b]
         y[…] = f(t)
 
-What is around an image is laid around all of a channel before. A tile over the last row is computed whole, from rows
-that there are, and stores those of the result; columns beyond the last one are masked.
+A channel is copied with its padding before its tiles run. A tile that passes the last row is computed whole: it reads
+existing rows only, and stores only rows of the result. Columns beyond the last one are masked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class DynamicChoice:
-    """`rows` x `lanes` sums are a tile. The columns of the kernel are written out (`unrolled`) or a loop."""
+    """A tile is `rows` x `lanes` sums. The columns of the kernel are `unrolled` or a loop."""
 
     rows: int
     lanes: int
@@ -40,14 +40,15 @@ class DynamicChoice:
 
 
 class DynamicWindows(Template[Windows, DynamicChoice]):
-    """Depthwise convolutions and pools of dynamic heights or widths, that move by one row or column along these."""
+    """Depthwise convolutions and pools of dynamic height or width, with stride 1 along dynamic dimensions, of several
+    planes: a single one has no loop over channels that holds its padding and its tiles."""
 
     name = "windows, dynamic sizes"
     choice = DynamicChoice
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.channels_last or not w.dynamic:
+        if w is None or w.channels_last or not w.dynamic or w.images * w.channels == 1:
             return None
         strides = [side.stride for side in (w.rows, w.columns) if side.dynamic or not w.products]
         return w if max(strides) == 1 else None
@@ -100,7 +101,8 @@ class DynamicWindows(Template[Windows, DynamicChoice]):
 
 
 def _sum(s: Schedule, w: Windows, choice: DynamicChoice) -> None:
-    """A tile's sums in registers, over the last row, too: there the last row there is stands for those beyond it."""
+    """Keeps a tile's sums in registers. A tile that passes the last row reads the last row in place of those beyond
+    it."""
     row, lane = loop_of(s, w.block, -2), loop_of(s, w.block, -1)
     single, rows, columns = window_loops(s, w)
     s.reorder(*single, *columns, *rows, row, lane)
@@ -113,7 +115,7 @@ def _sum(s: Schedule, w: Windows, choice: DynamicChoice) -> None:
 
 
 def _channel_by_channel(s: Schedule, w: Windows, blocks: Sequence[str]) -> Var:
-    """The loop over channels that holds all of a kernel; what is laid around an image is as large as one of them."""
+    """The loop over channels, which holds the whole kernel; the padded copy is then as large as one channel."""
     channels: list[Var] = []
     for block in blocks:
         rows = loop_of(s, block, -2)

@@ -1,8 +1,7 @@
-"""What tiles of windows take, from what they are made of: instructions on vectors, by the rates of a core; bytes, by
-those of its caches.
+"""Prices of tiles of windows: vector instructions by the rates of a core, bytes by those of its caches.
 
-    a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
-    an image      read once and stored once, before or, where it is prefetched, while tiles run
+a tile        the longest of: multiply-adds and shuffles, loads and stores, the chain of one sum; then its epilogue
+an image      read once and stored once, before tiles run or, if it is prefetched, while they run
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile: how many `terms` it sums up in vectors; `loads` of the image, where vectors lie across two cache lines
-    unless they are `aligned`, and so many vectors are `filled` with what is around the image before; weights that it
-    loads; shuffles; stores; and the vectors that its epilogue runs over, so many of them (`beside`) an instruction of
-    each at a time; `spills` are vectors that leave the registers for a while. `branches` are what it asks of the place
-    that it is at, and iterations of its loops."""
+    """The counts of a tile, in vectors: `terms` that it sums up; `loads` of the image, across two cache lines unless
+    `aligned`; vectors `filled` with padding before; weights that it loads; shuffles; stores; vectors that its epilogue
+    runs over, the instructions of `beside` of them interleaved; `spills` to the stack. `branches` counts its tests of
+    its place in the image, and the iterations of its loops."""
 
     terms: float
     loads: float
@@ -36,7 +34,7 @@ class Tile:
 
 
 def even_sizes(extent: int, most: int) -> Iterator[int]:
-    """The sizes of tiles of at most so many of an extent's places, none with fewer than its number needs."""
+    """Sizes of tiles, at most `most`: for each number of tiles, the smallest size with which they cover the extent."""
     for size in range(min(most, extent), 0, -1):
         if size == -(-extent // -(-extent // size)):
             yield size
@@ -48,13 +46,13 @@ def vector_bytes(target: Target) -> int:
 
 
 def load_cycles(target: Target, aligned: bool = False, width: float = 1.0) -> float:
-    """Cycles of loading a vector, or a part of one, from the first cache: one across two lines is two loads."""
+    """Cycles of loading a vector, or a part of one, from the first cache: a load across two lines counts twice."""
     across = 0.0 if aligned else width * vector_bytes(target) / target.caches[0].line
     return target.core.load_cycles * (1 + across)
 
 
 def tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
-    """Cycles of a tile, of which the operands lie in the first cache."""
+    """Cycles of a tile whose operands are in the first cache."""
     core = target.core
     term = core.fma_cycles if w.products else core.add_cycles * w.instructions
     shuffled = tile.shuffles * core.shuffle2_cycles
@@ -65,36 +63,36 @@ def tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
     latency = (
         core.fma_latency if w.products else w.instructions * core.fma_latency / 3
-    )  # max and min wait a cycle or so
+    )  # the latency of max and min is about a cycle
     chain = w.terms * latency
     busy = max(arithmetic, moved, chain) + unhidden(target) * min(arithmetic, moved)
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue
 
 
 def unhidden(target: Target) -> float:
-    """The part of what could run beside the busiest unit that does not: what is asked for ahead waits in registers, and
-    the more of them, the less often a unit waits for a latency."""
+    """The part of the other units' time that the busiest unit does not hide. Loads that are issued early wait in
+    registers: the more registers, the less often a unit waits for a latency."""
     return target.core.fma_latency / target.vector_registers
 
 
 def epilogue_cycles(w: Windows, beside: int, target: Target) -> float:
-    """Cycles that an epilogue takes for a vector, where so many run an instruction of each at a time: what a long chain
-    loses is then lost once for all of them."""
+    """Cycles of an epilogue per vector, with the instructions of `beside` vectors interleaved: these share the latency
+    of a long chain."""
     core, work = target.core, w.epilogue.work
     chain = 1 + (core.chain - 1) / beside
     return work.chained * core.add_cycles * chain + work.divides * core.divide_cycles + work.roots * core.sqrt_cycles
 
 
 def copied_cycles(vectors: float, shuffles: float, room: int, target: Target) -> float:
-    """Cycles of loading vectors and storing each with so many shuffles, where what they come to takes `room` bytes:
-    beyond the first cache, it goes to the second one and comes back."""
+    """Cycles of copying vectors, with `shuffles` for each, into `room` bytes. What does not fit the first cache goes to
+    the second one and comes back."""
     core = target.core
     each = max(load_cycles(target) + core.store_cycles, shuffles * core.shuffle_cycles)
     return vectors * (each + (stack_cycles(room, target, stores=True) if room else 0.0))
 
 
 def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
-    """What a vector of `room` bytes takes longer that do not fit the first cache."""
+    """The further cycles of a vector, where `room` bytes do not fit the first cache."""
     if room <= target.caches[0].bytes or len(target.caches) < 2:
         return 0.0
     rate = (target.peaks.store_gbs if stores else target.peaks.cache_gbs)[1]
@@ -113,8 +111,7 @@ def image_seconds(w: Windows, target: Target) -> tuple[float, float]:
 
 
 def total_seconds(w: Windows, cycles: float, late: float, target: Target) -> float:
-    """Seconds of a kernel that computes for so many cycles, beside which images arrive, but for a part that is
-    `late`."""
+    """Seconds of a kernel that computes for `cycles` while images arrive; it waits for a part of them, `late`."""
     read, made = image_seconds(w, target)
     busy = cycles / target.core.hertz
     return target.core.kernel_seconds + made + max(busy, read) + late * min(busy, read)

@@ -1,22 +1,22 @@
 """Windows of short rows: several channels share a vector.
 
-    for as many channels as fit, by room for a row:
-      q[channels, rows, lanes] = their rows with what is around them, in registers
+    for as many channels as a vector has room for rows:
+      q[channels, rows, lanes] = their padded rows, in registers
       t[rows, channels, columns] = 0
       for b, a, r: t[r] += q[every channel, row of r at a, columns at b] * w[every channel, a, b]
       y = f(t), channel by channel
 
-The columns that a position of the kernel meets are shuffled out of the rows.
+The columns that a position of the kernel reads are shuffled out of the rows.
 
-Where windows move by two columns, the lanes are pairs of columns, of one channel after the other, and two positions
-next to each other of the kernel's row are met at once:
+With a stride of 2, the lanes are pairs of columns, channel by channel, and two neighbouring positions of the kernel's
+row are read at once:
 
       for pairs of b, rows i of the image:
         q[channels, lanes] = row i from the first position on, in registers
-        for the rows r that meet it, their a, each b: t[r] += every second element of q * w[every channel, a, b]
+        for the rows r that read it, their a, each b: t[r] += every second element of q * w[every channel, a, b]
 
-Every second element of two vectors, pair by pair, is one instruction within quarters of a vector; a row is loaded once
-for all sums that it is part of, and forgotten.
+One instruction takes every second element of two vectors, within each 128 bits. A row is loaded once for all sums that
+it is part of, and its register is free again.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class SharedChoice:
-    """`rows` of `channels` are a tile, which share a vector: each has `room` lanes for a row, of which so many are
-    `beside` each other before those of the next channel come."""
+    """A tile is `rows` of `channels` that share a vector. Each channel has `room` lanes for a row; `beside` of them are
+    neighbours, then the next channel's follow."""
 
     rows: int
     channels: int
@@ -145,7 +145,7 @@ def _apply(s: Schedule, w: Windows, c: SharedChoice, found: Contraction, axis: i
 
 
 def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
-    """The sums of windows that move by two columns; returns the loop over the rows of the image that a tile meets."""
+    """The sums of windows with a stride of 2 columns. Returns the loop over the rows of the image that a tile reads."""
     single, (term,), (position,) = window_loops(s, w)
     pairs, each = s.split(position, 2, tail="mask")
     row = loop_of(s, w.block, -2)
@@ -163,9 +163,9 @@ def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
 def _lay_in_lanes(
     s: Schedule, block: str, c: SharedChoice, axis: int, around: list[Var], inner: list[Var] | None = None
 ) -> None:
-    """What a block computes lies in registers, a row of all channels as a vector; `around` are loops outside those over
-    the tile, `inner` between its rows and their columns: with these, whoever orders the loops further writes them
-    out."""
+    """Keeps what a block computes in registers, a row of all channels as a vector. `around` are loops outside those
+    over the tile, `inner` those between its rows and their columns. With `inner`, the caller orders the loops further
+    and unrolls them."""
     row, column, each = (loop_of(s, block, d) for d in (-2, -1, axis))
     beyond = extent(s, column) % c.room
     whole, column = s.split(column, c.room, tail="mask")

@@ -1,7 +1,7 @@
-"""Windows of small images: channels lie along the lanes, transposed on their way.
+"""Windows of small images: channels are along the lanes, transposed in registers as they are loaded and stored.
 
     for as many channels as a vector has lanes:
-      q[rows, columns, lanes] = their rows with what is around them, transposed
+      q[rows, columns, lanes] = their padded rows, transposed
       for rows m:
         t[columns, lanes] = 0
         for a, b, columns n: t[n] += q[row of m at a, column of n at b] * w[a, b]      weights packed in this order
@@ -35,13 +35,13 @@ from tilewright.types.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class TransposedChoice:
-    """So many channels (`lanes`) are a vector."""
+    """A vector is `lanes` channels."""
 
     lanes: int
 
 
 class Transposed(Template[Windows, TransposedChoice]):
-    """Depthwise convolutions of channels that fill vectors, and fit the first cache."""
+    """Depthwise convolutions whose channels fill vectors; a vector of padded channels fits the first cache."""
 
     name = "windows, channels transposed"
     choice = TransposedChoice
@@ -61,8 +61,8 @@ class Transposed(Template[Windows, TransposedChoice]):
             yield TransposedChoice(lanes)
 
     def price(self, choice: TransposedChoice, shape: Windows, target: Target) -> float:
-        """Vectors of the image and of the result are put together from four lanes of each row, and four of them
-        transposed by eight shuffles."""
+        """A vector of the image or the result is assembled from four lanes of each channel's row; eight shuffles
+        transpose four vectors."""
         w = shape
         columns = w.columns.reach(w.columns.size)
         tile = Tile(
@@ -118,7 +118,7 @@ def _apply(s: Schedule, w: Windows, choice: TransposedChoice, found: Contraction
 
 
 def _sum(s: Schedule, w: Windows, axis: int) -> None:
-    """A row of sums in registers: a row of the window's weights, and a row of the image, are loaded once for it."""
+    """Keeps a row of sums in registers, and loads a row of the weights and a row of the image once for it."""
     single, rows, columns = window_loops(s, w)
     lane, column = loop_of(s, w.block, axis), loop_of(s, w.block, -1)
     s.reorder(*single, *rows, *columns, column, lane)
@@ -129,14 +129,14 @@ def _sum(s: Schedule, w: Windows, axis: int) -> None:
 
 
 def _in_squares(s: Schedule, column: Var) -> None:
-    """Four columns at a time, written out, where there are as many: with vectors along channels they are transposed in
+    """Unrolls four columns at a time, if there are as many: with vectors along channels they are transposed in
     registers."""
     if extent(s, column) >= SHORTEST_LANES:
         s.unroll(s.split(column, SHORTEST_LANES, tail="shift")[1])
 
 
 def _copy(s: Schedule, w: Windows, pad: str, axis: int) -> None:
-    """The rows of the channels with what is around them; the image itself in squares."""
+    """Copies the channels' rows with their padding; the image itself in squares that are transposed."""
     transposed(s, pad, axis, Scope.STACK)
     row, column, lane = (loop_of(s, pad, d) for d in (-2, -1, axis))
     s.reorder(row, column, lane)

@@ -20,7 +20,7 @@ MOST_STEPS = 256
 """How many steps of a loop are unrolled."""
 
 MOST_SCANNED = 1 << 24
-"""How many steps a loop may have that ends by their number: a larger number stands for a loop that ends otherwise."""
+"""The most steps of a counted loop: a larger number means a loop that ends by its condition."""
 
 FEW_STEPS = 8
 """So many steps are unrolled in any case: passes see through them."""

@@ -30,7 +30,7 @@ class Windows:
     high: tuple[Expr, ...]
 
     def spans(self) -> list[int]:
-        """How many elements a window reaches over, per dimension."""
+        """The extent of a dilated window, per dimension: (kernel - 1) * dilation + 1."""
         return [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
 
 
@@ -74,7 +74,7 @@ def padded(b: Emit, x: Tensor, low: Sequence[Size], high: Sequence[Size], value:
 
 
 def convolve(b: Emit, x: Tensor, w: Tensor, view: Windows, group: int, dtype: DType | None = None) -> Tensor:
-    """The sum over channels and window of x times w. w: output channels, input channels of a group, window."""
+    """The convolution of x with w, without bias. w: output channels, input channels of a group, window."""
     source = padded(b, x, view.low, view.high)
     n = x.rank - 2
     spatial, window = [f"s{d}" for d in range(n)], [f"k{d}" for d in range(n)]
@@ -150,7 +150,7 @@ def conv_transpose(
     pads: Ints | None = None,
     strides: Ints | None = None,
 ) -> Tensor:
-    """The gradient of a convolution: zeros between the input's elements, and the flipped window slides over them."""
+    """The gradient of a convolution: zeros between the input's elements, then a convolution with the flipped kernel."""
     n = x.rank - 2
     kernel = window_of(b, x, w, kernel_shape, group)
     view = windows(b, x.shape[2:], kernel, strides, dilations, pads, "NOTSET" if output_shape else auto_pad)

@@ -33,7 +33,7 @@ def _view(
     auto_pad: str,
     ceil_mode: int,
 ) -> tuple[Windows, tuple[Expr, ...]]:
-    """The windows, and the padding that was asked for behind: ceil_mode adds some for a last window that is cut."""
+    """The windows, and the padding behind as the model gives it: ceil_mode adds some for an incomplete last window."""
     if x.rank < 3:
         raise b.error(f"the input has {x.rank} dimensions; it needs batch, channels and a space")
     view = windows(b, x.shape[2:], kernel, strides, dilations, pads, auto_pad)

@@ -35,7 +35,7 @@ class Layer:
     clip: float | None
 
     def inside(self, loop: Loop[Emit]) -> Layer:
-        """The layer as the steps of a scan see it; they have no use for what the input's part is made of."""
+        """The layer as the steps of a scan see it; they do not need what the input's part is made of."""
         r = loop.whole(self.r)
         state_bias, peepholes = (None if t is None else loop.whole(t) for t in (self.state_bias, self.peepholes))
         return replace(self, b=loop.b, r=r, state_bias=state_bias, peepholes=peepholes)

@@ -1,4 +1,4 @@
-"""Reductions over axes, which are an attribute, an input known while the model is read, or known only to the call."""
+"""Reductions over axes, which are an attribute, an input known while the model is read, or dynamic."""
 
 from __future__ import annotations
 

@@ -29,8 +29,8 @@ def scan_graph(
     """A scan that runs a sub-graph, whose inputs are the slices when there is something `before` the states, and else
     follow the states. In the first case it is the body of a Loop: its first output says whether to go on.
 
-    None where a size within a step is no number, or known to each step alone, or changes from step to step, and where
-    steps may end early: such loops are unrolled. So are those that cannot be read here at all, which tells why.
+    None where a size within a step is dynamic, or changes from step to step, and where steps may end early: such loops
+    are unrolled. So are those that cannot be read here at all; unrolling reports why.
     """
     captured = outside.model.visible(names_used(graph))
     inner = [d for t in scanned for d in t.shape[1:]]

@@ -146,7 +146,7 @@ def unsqueeze(b: Emit, x: Tensor, axes: Tensor) -> Tensor:
 
 
 def _marks(b: Emit, axes: Tensor, rank: int) -> list[Expr]:
-    """For each dimension the condition that the axes, known only to the call, name it."""
+    """For each dimension the condition that the dynamic axes name it."""
     chosen = b.sizes(axes, "the axes", -rank, rank - 1)
     marks = []
     for d in range(rank):
