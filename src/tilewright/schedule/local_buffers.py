@@ -13,10 +13,7 @@ from tilewright.schedule.blocks.compute_at import computed_at
 from tilewright.schedule.buffers.compact import compacted
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.step import Step
-from tilewright.types.scopes import Scope
-
-STACK_BYTES = 16 * 1024
-"""Buffers up to this size live on the stack; larger ones, and those of symbolic size, in the arena."""
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 def pull_producers(function: Function) -> Step:
@@ -89,7 +86,7 @@ def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> F
         if not isinstance(extent, Const):
             return step.function
         size *= int(extent.value)
-    if size * small.dtype.bytes > STACK_BYTES:
+    if size * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
         return step.function
     placed = small.replace(scope=Scope.REGISTER if size == 1 else Scope.STACK)
     return function.replace(body=substitute_buffers(step.function.body, {small: placed}))

@@ -34,10 +34,8 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
+from tilewright.plan.nests.partial_sums import FEW
 from tilewright.types.scopes import Scope
-
-PARTS = 16
-"""The most shares that such a loop is cut into: each costs a buffer."""
 
 
 def give_private_buffers(function: Function) -> Function:
@@ -63,8 +61,8 @@ def _with_private(loop: For) -> Stmt:
     if not _are_separable(loop, set(own)):
         return loop.serial()
     extent = simplify(loop.end - loop.begin)
-    parts = simplify(maximum(minimum(FloorDiv(extent, const(loop.grain)), const(PARTS)), const(1)))
-    count = parts if isinstance(parts, Const) else const(PARTS)
+    parts = simplify(maximum(minimum(FloorDiv(extent, const(loop.grain)), const(FEW)), const(1)))
+    count = parts if isinstance(parts, Const) else const(FEW)
     part = Var("part")
     private = {b: b.replace(shape=(count, *b.shape)) for b in own}
     begin, end = (simplify(loop.begin + FloorDiv(extent * p, parts)) for p in (part, part + 1))

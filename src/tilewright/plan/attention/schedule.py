@@ -23,12 +23,12 @@ from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import panel_over_the_edge
 from tilewright.plan.tile.nest import MANY, write_out, write_out_terms
-from tilewright.plan.tile.packing import STACK_BYTES, only_store, panels_of
+from tilewright.plan.tile.packing import only_store, panels_of
 from tilewright.plan.tile.registers import RegisterTile
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
-from tilewright.types.scopes import Scope
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
@@ -139,7 +139,7 @@ def _keep_near(s: Schedule) -> None:
     """Small buffers are on the stack, single elements in registers."""
     for buffer in allocations(s.func.body):
         size = _size(buffer)
-        if buffer.scope is Scope.ARENA and size <= STACK_BYTES:
+        if buffer.scope is Scope.ARENA and size <= MOST_BYTES[Scope.STACK]:
             s.set_scope(buffer.name, "stack" if size > buffer.dtype.bytes else "register")
 
 
@@ -147,7 +147,7 @@ def _size(buffer: Buffer) -> int:
     """The bytes of a buffer; those of one that only a call knows have no room on the stack."""
     size = buffer.dtype.bytes
     for extent in buffer.shape:
-        size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
+        size *= known(extent) if isinstance(extent, Const) else MOST_BYTES[Scope.STACK]
     return size
 
 

@@ -32,9 +32,6 @@ STREAMS = 4
 """The most panels that a tile of one row reads at once: what comes from memory for one use comes faster in a few
 streams than in one, and prefetchers lose count of many."""
 
-MOST_PHASES = 4
-"""The most phases that rows are cut into: with more of them, the vectors of a phase are few."""
-
 SPREAD_REGISTERS = 6
 """What putting a vector together from elements that lie apart takes beside the vector."""
 
@@ -103,7 +100,7 @@ def _of_dot(size: Size, target: Target) -> Iterator[Choice]:
 def _can_deinterleave(size: Size) -> bool:
     """Whether columns move the vector operand by several elements, few enough that phases fill vectors."""
     step = size.vector.step
-    return step is not None and 2 <= step <= MOST_PHASES and not size.any_columns and size.rows > 0
+    return step is not None and step >= 2 and not size.any_columns and size.rows > 0
 
 
 def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:

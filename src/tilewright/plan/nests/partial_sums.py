@@ -24,7 +24,8 @@ MOST_PARTS = 64
 
 
 FEW = 16
-"""Fewer iterations than this may leave threads without work, or some with much more than others."""
+"""Fewer iterations than this may leave threads without work, or some with much more than others. So many parts are
+enough where each part costs a buffer."""
 
 
 @dataclass(frozen=True, slots=True)

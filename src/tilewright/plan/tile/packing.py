@@ -13,9 +13,7 @@ from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.price.sizes import known
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
-
-STACK_BYTES = 256 * 1024
-"""The largest panel that is kept on the stack."""
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +165,8 @@ def keep_near(s: Schedule, name: str) -> None:
     (buffer,) = (b for b in allocations(s.func.body) if b.name == name)
     size = 1
     for extent in buffer.shape:
-        size *= known(extent) if isinstance(extent, Const) else STACK_BYTES
-    if size * buffer.dtype.bytes <= STACK_BYTES:
+        size *= known(extent) if isinstance(extent, Const) else MOST_BYTES[Scope.STACK]
+    if size * buffer.dtype.bytes <= MOST_BYTES[Scope.STACK]:
         s.set_scope(name, "stack")
 
 
