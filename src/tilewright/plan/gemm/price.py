@@ -16,6 +16,7 @@ from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import UNHIDDEN, Sums, added_cycles, cycles
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import copy_cycles
+from tilewright.plan.price.sizes import USUAL
 from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles, wait_cycles
 from tilewright.plan.tile.registers import tallest
 from tilewright.target import Target
@@ -26,9 +27,6 @@ behind."""
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
-
-USUAL_ROWS = 120
-"""The rows of a usual call, where their number is dynamic: most tiles divide them."""
 
 
 @lru_cache(maxsize=1 << 13)
@@ -47,7 +45,7 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
         return size.batch * _one_row(choice, size, target) / target.core.hertz
     each = _rows(choice, size, target)
     if size.any_rows:
-        usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
+        usual = _rows(choice, replace(size, rows=USUAL), target) * size.rows / USUAL
         single = cycles(size.tile_sums(1, size.columns, size.terms, target), choice.tile, target)
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
