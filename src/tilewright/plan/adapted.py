@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Never
 
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template
-from tilewright.report.errors import UserError
+from tilewright.report.errors import InternalError, UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -17,40 +19,54 @@ from tilewright.target import Target
 class Only:
     """The only choice."""
 
-    made: Schedule | UserError = field(compare=False)
+    make: Callable[[], Schedule | None] = field(compare=False)
+    """Gives the schedule, or raises UserError where there is none."""
 
 
 class Adapted(Template[Facts, Only]):
-    """A template around a function that makes a schedule, or None for kernels that it is not for."""
+    """A template around a function that makes a schedule, or None for kernels that it is not for. Where `suits` tells
+    these kernels from others, the schedule is made when the choice is taken."""
 
     choice = Only
     priced = False
 
     def __init__(
-        self, name: str, rank: int, schedule: Callable[[Function, Target], Schedule | None], whole: bool = False
+        self,
+        name: str,
+        rank: int,
+        schedule: Callable[[Function, Target], Schedule | None],
+        whole: bool = False,
+        suits: Callable[[Function], bool] | None = None,
     ) -> None:
         self.name, self.whole = name, whole
-        self._rank, self._schedule = rank, schedule
+        self._rank, self._schedule, self._suits = rank, schedule, suits
 
     def recognise(self, facts: Facts) -> Facts | None:
         return facts
 
     def choices(self, shape: Facts, target: Target) -> Iterator[Only]:
-        if getattr(shape, "adapted", False):
+        make = partial(self._schedule, shape.function, target)
+        if self._suits is not None:
+            if self._suits(shape.function):
+                yield Only(make)
             return
         try:
-            made = self._schedule(shape.function, target)
+            made = make()
         except UserError as error:
-            yield Only(error)
+            yield Only(partial(_refuse, error))
             return
         if made is not None:
-            shape.adapted = self.name != "attention"  # type: ignore[attr-defined]
-            yield Only(made)
+            yield Only(lambda: made)
 
     def price(self, choice: Only, shape: Facts, target: Target) -> float:
         return self._rank * 1e-9
 
     def apply(self, s: Schedule, shape: Facts, choice: Only) -> Schedule:
-        if isinstance(choice.made, UserError):
-            raise choice.made
-        return choice.made
+        made = choice.make()
+        if made is None:
+            raise InternalError(f"{self.name} suits {shape.function.name}, and makes no schedule of it")
+        return made
+
+
+def _refuse(error: UserError) -> Never:
+    raise error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tilewright.plan.adapted import Adapted
-from tilewright.plan.attention.pieces import schedule_pieces
+from tilewright.plan.attention.pieces import has_products, schedule_pieces
 from tilewright.plan.attention.schedule import schedule_attention
 from tilewright.plan.gemm.template import Contractions, TransposedContractions
 from tilewright.plan.nests.template import Nests
@@ -21,7 +21,7 @@ from tilewright.plan.window.transposed import Transposed
 
 TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Adapted("attention", 1, schedule_attention, whole=True),
-    Adapted("pieces", 2, schedule_pieces, whole=True),
+    Adapted("pieces", 2, schedule_pieces, whole=True, suits=has_products),
     WinogradInput(),
     WinogradOutput(),
     StrassenInput(),

@@ -27,10 +27,13 @@ def products(function: Function) -> list[str]:
     return [b.name for b in blocks(function.body) if b.reduce and contraction_of(function, b) is not None]
 
 
-def schedule_pieces(function: Function, target: Target) -> Schedule | None:
-    """The function with each piece scheduled by itself; None where it has fewer than two products."""
-    if len(products(function)) < 2:
-        return None
+def has_products(function: Function) -> bool:
+    """Whether a function has two products or more."""
+    return len(products(function)) >= 2
+
+
+def schedule_pieces(function: Function, target: Target) -> Schedule:
+    """The function, which has two products at least, with each piece scheduled by itself."""
     s = Schedule(function)
     _inline_numbers(s)
     pieces = [[b.name for nest in part for b in blocks(nest)] for part in _parts(s.func)]
