@@ -4,8 +4,8 @@
            ─call─▶  softmax
 
 A kernel is compiled with the functions that it calls, separately from other kernels: in any process, at any time. Only
-the program's entry calls functions of other units. The bodies of loops that the entry itself hands to the pool are of its
-unit: the pool is given their address.
+the program's entry calls functions of other units. The bodies of loops that the entry itself hands to the pool are of
+its unit: the pool is given their address.
 """
 
 from __future__ import annotations
