@@ -24,10 +24,11 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.ops.accuracy import PRODUCT_ERROR
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.strassen import DERIVED, PARTS, transform_factor
-from tilewright.plan.rewrite.strassen import LARGEST_ERROR, Sizes, error_bound, half_columns, keeps_all, pays
+from tilewright.plan.rewrite.strassen import Sizes, error_bound, half_columns, keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
 from tilewright.target import Target
@@ -135,7 +136,7 @@ class _Products(Edit):
         key = found.constant, found.order
         if key not in self._factors:
             u = transform_factor(found.factor, half_columns(found.sizes.columns, self._target))
-            accurate = error_bound(found.factor, u) <= LARGEST_ERROR
+            accurate = error_bound(found.factor, u) <= PRODUCT_ERROR
             self._factors[key] = self._constants(u) if accurate else None
             release(found.array)
         return self._factors[key]
