@@ -145,7 +145,7 @@ def test_a_choice_can_be_forced(refusing: list[str]) -> None:
     ("forced", "text"),
     [
         ({"template": "none"}, "there is no template 'none'"),
-        ({"template": "attention"}, "template attention has no way to run it on x86-64-v3"),
+        ({"template": "attention"}, "template attention does not recognise it"),
         ({"template": "first"}, "cannot vectorize loop k"),
         ({"template": "first", "choice": {}}, "Take is no choice that this template knows"),
         ({"template": "first", "choice": {"loop": 3}}, "Take.loop is 3"),
@@ -155,6 +155,12 @@ def test_a_choice_can_be_forced(refusing: list[str]) -> None:
 def test_a_forced_choice_that_does_not_fit_is_refused(refusing: list[str], forced: dict[str, Any], text: str) -> None:
     with pytest.raises(tw.UserError, match=re.escape(text)):
         scheduled(matmul(), V3, forced)
+
+
+def test_a_forced_template_without_a_choice_is_refused(refusing: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Refusing, "choices", lambda *given: iter(()))
+    with pytest.raises(tw.UserError, match="template first has no way to run it on x86-64-v3"):
+        scheduled(matmul(), V3, {"template": "first"})
 
 
 POOL = """

@@ -54,6 +54,7 @@ TILED = {
     "the largest, nothing around": Case((2, 2), around=0, convolves=False),
 }
 OTHERS = {
+    "a single plane": Case(convolves=False, channels=1),
     "the largest, every second": Case((3, 3), (2, 2), convolves=False),
     "images": Case(dynamic="N"),
     "3x3, every second": Case(step=(2, 2)),

@@ -16,7 +16,8 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
-from tilewright.plan.rewrite.winograd import LARGEST_ERROR, Sizes, Tiles, choose_tiles, error_bound
+from tilewright.ops.accuracy import WINDOW_ERROR
+from tilewright.plan.rewrite.winograd import Sizes, Tiles, choose_tiles, error_bound
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 
@@ -198,7 +199,7 @@ def test_inaccurate_filters_are_left_alone() -> None:
     """Filters whose only tap is the last make the errors of large tiles grow most: small ones are taken."""
     sizes, w = Sizes(1, 256, 64, 56, 56), np.zeros((64, 256, 3, 3), np.float32)
     w[:, :, 2, 2] = 1.0
-    assert error_bound(w, Tiles(4)) > LARGEST_ERROR > error_bound(w, Tiles(2))
+    assert error_bound(w, Tiles(4)) > WINDOW_ERROR > error_bound(w, Tiles(2))
     assert choose_tiles(sizes, w, V3) == Tiles(2)
     assert choose_tiles(sizes, np.full_like(w, np.inf), V3) is None
 

@@ -22,11 +22,10 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.same import same
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
+from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.plan.choose import schedule
 from tilewright.plan.rewrite.precision import pairs_of
 from tilewright.plan.rewrite.winograd import (
-    LARGEST_ERROR,
-    LARGEST_GROWTH,
     Sizes,
     Tiles,
     choose_tiles,
@@ -121,7 +120,7 @@ def test_bounds_of_rounded_factors() -> None:
     """As much larger than that of products by windows as tiles make of any error."""
     w = numbers(4, 32, 3, 3)
     assert error_bound(w, ROUNDED) == pytest.approx(2 * 2.0**-8 * growth(w, 2), rel=0.01)
-    assert 2 < growth(w, 2, 2) < growth(w, 2) < LARGEST_GROWTH < growth(w, 4)
+    assert 2 < growth(w, 2, 2) < growth(w, 2) < ROUNDED_GROWTH < growth(w, 4)
     assert error_bound(np.full_like(w, np.nan), ROUNDED) == float("inf")
 
 
@@ -154,7 +153,7 @@ def test_filters_that_make_too_much_of_roundings() -> None:
     sizes, w = Sizes(1, 512, 512, 7, 7), np.zeros((512, 512, 3, 3), np.float32)
     w[:, :, 2, 2] = 1.0
     assert growth(w, 2) == pytest.approx(16.0)
-    assert error_bound(w, Tiles(2)) < LARGEST_ERROR
+    assert error_bound(w, Tiles(2)) < WINDOW_ERROR
     chosen = choose_tiles(sizes, w, PAIRS, pairs_of(PAIRS))
     assert chosen is None or chosen.depth == 1
     assert choose_tiles(sizes, np.full_like(w, np.inf), PAIRS, pairs_of(PAIRS)) is None

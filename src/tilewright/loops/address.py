@@ -1,4 +1,4 @@
-"""The address of an access: a scalar, and how far from it each lane lies, as far as a compiler knows."""
+"""The address of an access: a scalar, and the offset of each lane from it, as far as it is known at compile time."""
 
 from __future__ import annotations
 

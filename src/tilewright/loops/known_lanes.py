@@ -63,8 +63,8 @@ def known_sum(general: Sequence[tuple[Expr, Expr]], step: Expr, lanes: int) -> K
 
 
 def repeated(at: tuple[int, ...]) -> tuple[int, ...]:
-    """Where the lanes lie among a few neighbours, the first of which is that of the first lane, when they hold these
-    again and again; nothing where they hold others."""
+    """The offsets of the lanes from the first one, where these repeat with a period and are all of 0 … n - 1 for an n
+    from 2; else nothing."""
     places = tuple(n - at[0] for n in at) if at else ()
     for period in range(2, len(at)):
         if len(at) % period == 0 and places == places[:period] * (len(at) // period):

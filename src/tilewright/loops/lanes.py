@@ -28,7 +28,7 @@ def check_condition(s: If, around: int) -> None:
 
 def check_statement(s: Stmt, lanes: int) -> None:
     """Under a condition with lanes there are only stores of as many lanes, and sequences, `let`, `if` and serial or
-    unrolled loops around them. What is shuffled is loaded whole there, so it lies inside its buffer."""
+    unrolled loops around them. What is shuffled is loaded whole there, so it is inside its buffer."""
     why = f"the condition around it has {lanes} lanes"
     if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
         raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, fix="make it a for loop, or put it outside")
@@ -50,5 +50,5 @@ def _check_shuffles(s: Stmt, why: str) -> None:
     shuffles = [node for e in parts for node in preorder(e) if isinstance(node, Shuffle)]
     for shuffle, load in ((each, load) for each in shuffles for load in loads_of(each)):
         if load.lanes > 1 and not is_inside(load.buffer, address(load.buffer.shape, load.indices)):
-            fix = "shuffle what certainly lies inside its buffer, or outside the condition"
+            fix = "shuffle what is certainly inside its buffer, or outside the condition"
             raise Fault(s, f"a shuffle of lanes of {load.buffer.name} in lanes", part=shuffle, why=why, fix=fix)

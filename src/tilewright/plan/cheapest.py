@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tilewright.plan.decision import Refusal
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.beside import schedule_beside
-from tilewright.plan.template import Candidate, candidates
+from tilewright.plan.template import Candidate, candidates, registered
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -23,8 +23,8 @@ def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Re
     first."""
     refusals: list[Refusal] = []
     ranked: list[Candidate] = []
-    for last in (False, True):
-        found = sorted(candidates(facts, target, last), key=lambda c: c.seconds)
+    for turn in sorted({template.turn for template in registered(target.kind)}):
+        found = sorted(candidates(facts, target, turn), key=lambda c: c.seconds)
         ranked += found
         legal = _first_legal(found, facts, target, refusals)
         if legal is not None:

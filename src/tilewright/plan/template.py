@@ -31,16 +31,17 @@ ChoiceT = TypeVar("ChoiceT")
 
 class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
-    every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One that is `last` is
-    asked for kernels only that no choice of another template runs. The prices of one that is not `priced` are ranks,
-    and no seconds."""
+    every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One of a
+    later `turn` is asked only for kernels that no choice of a template before runs: prices of fallbacks leave out too
+    much of what memory takes to be set against those. The prices
+    of one that is not `priced` are ranks, and no seconds."""
 
     name: str
     choice: type[ChoiceT]
     kinds: tuple[str, ...] = ("cpu",)
     whole: bool = False
     priced: bool = True
-    last: bool = False
+    turn: int = 0
 
     @abstractmethod
     def recognise(self, facts: Facts) -> ShapeT | None:
@@ -113,10 +114,10 @@ def named(name: str, kind: str = "cpu") -> Template[Any, Any]:
     return _BY_KIND[kind][name]
 
 
-def candidates(facts: Facts, target: Target, last: bool = False) -> Iterator[Candidate]:
-    """Every choice of every template that recognises a kernel, priced; of those that are `last`, where asked."""
+def candidates(facts: Facts, target: Target, turn: int = 0) -> Iterator[Candidate]:
+    """Every choice of every template that recognises a kernel, priced: of those of one turn."""
     for template in registered(target.kind):
-        shape = template.recognise(facts) if template.last is last else None
+        shape = template.recognise(facts) if template.turn == turn else None
         if shape is not None:
             for choice in template.choices(shape, target):
                 yield Candidate(template, shape, choice, template.price(choice, shape, target))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tilewright.plan.adapted import Adapted
-from tilewright.plan.attention.pieces import has_products, schedule_pieces
-from tilewright.plan.attention.schedule import schedule_attention
+from tilewright.plan.attention.pieces import Pieces
+from tilewright.plan.attention.template import Attentions
 from tilewright.plan.gemm.template import Contractions, TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
@@ -20,8 +19,8 @@ from tilewright.plan.window.shared import SharedVectors
 from tilewright.plan.window.transposed import Transposed
 
 TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
-    Adapted("attention", 1, schedule_attention, whole=True),
-    Adapted("pieces", 2, schedule_pieces, whole=True, suits=has_products),
+    Attentions(),
+    Pieces(),
     WinogradInput(),
     WinogradOutput(),
     StrassenInput(),

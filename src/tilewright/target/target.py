@@ -103,6 +103,17 @@ class Target:
         return feature in self.features
 
     @property
+    def addresses(self) -> int:
+        """Places in memory that general registers can hold, that of the stack among them: as many as there are, on
+        x86-64; half of them on AArch64, whose loads add an index or a displacement to a register, not both."""
+        return {"x86_64": 16, "aarch64": 32 // 2}[self.architecture]
+
+    @property
+    def page(self) -> int:
+        """Bytes of a usual page of memory, beyond which no prefetcher follows a stream: 4 KiB on both architectures."""
+        return 4096
+
+    @property
     def has_fma(self) -> bool:
         """Fused multiply-add of f32 and f64 vectors."""
         return self.has("fma") or self.has("neon")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
+from typing import Final
 
 
 class Scope(Enum):
@@ -20,3 +22,8 @@ class Scope(Enum):
     STACK = "stack"
     REGISTER = "register"
     SHARED = "shared"
+
+
+MOST_BYTES: Final[Mapping[Scope, int]] = {Scope.STACK: 512 * 1024, Scope.REGISTER: 4096}
+"""The most bytes of a buffer in a scope that is small: a thread's stack of a few MiB holds several such, and no file of
+registers is larger than 4 KiB."""

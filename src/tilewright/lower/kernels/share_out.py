@@ -36,6 +36,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
+from tilewright.plan.nests.partial_sums import FEW
 from tilewright.plan.price.sizes import Sizes
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.nests import extent_of, is_spatial
@@ -47,9 +48,6 @@ join cost. A floating-point operation is one unit."""
 ACCESS = 4
 REUSED_ACCESS = 0.5
 """Units of a load or store: of a point, whose data may come from afar, and of a term of a sum, whose data is reused."""
-
-FEW = 16
-"""Fewer iterations than this may leave threads without work."""
 
 ODD = 50
 """Fewer iterations than this that are oddly many give one of two threads at least a fiftieth more than the other."""

@@ -1,75 +1,68 @@
-"""How an attention is run, in closed form: the register tiles of its two products, and how many rows are worked on
+"""The ways to run an attention, as data: the register tiles of its two products, and how many rows are worked on
 together."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Const
-from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.registers import RegisterTile, choose_register_tile, tile_registers
+from tilewright.plan.price.attention import Size, best_tiles, seconds
+from tilewright.plan.tile.nest import MANY
+from tilewright.plan.tile.registers import RegisterTile
 from tilewright.target import Target
-
-SCORES_SHARE = 1 / 4
-"""The scores of a block of rows, and what becomes of them, may take this part of the second cache."""
-
-SCORES = 2
-"""Buffers of scores: those that rows read, and those that the second product reads."""
-
-ROWS = 24
-"""The rows of a block where nobody knows how many there are."""
-
-LEAST_TILES = 2
-"""Fewer tiles of rows than this read panels of keys and values too often, whatever cache the scores are in."""
-
-
-SHARES, LARGE = 8, 1 << 22
-"""Fewer heads than this cannot be shared by threads evenly: where each has so many multiply-adds, its blocks of rows
-are."""
-
-
-TOGETHER = 4
-"""The most rows side by side: enough to hide what a reduction of one waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The register tiles of the scores and of the second product; the rows of a block; and whether blocks may overlap,
-    so that only heads are shared by threads: rows left over then make a block together with rows of the one before."""
+    so that only heads are shared by threads: rows left over then make a block together with rows of the one before.
+    Reductions of so many rows, or of one row in so many vectors, run side by side (`together`, `chains`). Of both
+    products so many `terms` are written out."""
 
     scores: RegisterTile
     sums: RegisterTile
     rows: int
-    overlap: bool = False
-
-    @property
-    def together(self) -> int:
-        """The rows that steps of rows take side by side."""
-        return max(n for n in range(1, TOGETHER + 1) if self.rows % n == 0)
+    overlap: bool
+    together: int
+    chains: int
+    terms: tuple[int, int] = (1, 1)
 
 
-def choose(first: Contraction, second: Contraction, target: Target) -> Choice:
-    """The choice for two products, the rows of which are the same."""
-    lanes, registers = target.lanes(first.out.dtype), tile_registers(target)
-    assert first.rows is not None
-    rows, keys = known(first.extents[first.rows]), known(first.extents[first.columns])
-    scores = choose_register_tile(rows, keys, first.depth, registers, lanes)
-    sums = choose_register_tile(rows, known(second.extents[second.columns]), keys, registers, lanes)
-    step = math.lcm(scores.rows, sums.rows)
-    if not isinstance(first.extents[first.rows], Const):
-        return Choice(scores, sums, -(-ROWS // step) * step)
-    room = int(target.cache(2).bytes * SCORES_SHARE) // (SCORES * keys * first.out.dtype.bytes)
-    most = min(max(room, LEAST_TILES * scores.rows), rows)
-    heads = math.prod(known(first.extents[n]) for n in first.batch)
-    if heads < SHARES and rows * keys * first.depth >= LARGE:
-        most = min(most, -(-rows * heads // SHARES))
-        return Choice(scores, sums, max(most // step, 1) * step)
+def choices(size: Size, target: Target) -> Iterator[Choice]:
+    """Blocks of about equal size that have at least two tiles of rows: fewer tiles read panels too often."""
+    chains = max(round(target.core.fma_latency / target.core.add_cycles) // 2, 1)
+    seen = set()
+    for rows in _row_blocks(size, target):
+        scores, sums = best_tiles(size, rows, target)
+        if size.any_rows:
+            step = math.lcm(scores.rows, sums.rows)
+            rows = -(-rows // step) * step
+        overlap = not size.any_rows and not _shares_rows(size, target)
+        together = max(n for n in range(1, chains + 1) if rows % n == 0)
+        choice = Choice(scores, sums, rows, overlap, together, chains)
+        if choice not in seen:
+            seen.add(choice)
+            yield choice
 
-    def work(blocks: int) -> tuple[int, int]:
-        together = -(-rows // blocks)
-        return blocks * sum(-(-together // tile.rows) * tile.rows for tile in (scores, sums)), blocks
 
-    least = -(-rows // most)
-    return Choice(scores, sums, -(-rows // min(range(least, 2 * least + 2), key=work)), overlap=True)
+def _row_blocks(size: Size, target: Target) -> Iterator[int]:
+    """The rows of blocks: of an even number of blocks of about equal size; few enough for threads to share where heads
+    are few."""
+    if size.any_rows:
+        yield from range(1, 2 * target.vector_registers + 1)
+        return
+    most = size.rows
+    if _shares_rows(size, target):
+        most = max(-(-size.rows * size.heads // MANY), 1)
+    for rows in range(1, most + 1):
+        if rows == -(-size.rows // -(-size.rows // rows)):
+            yield rows
+
+
+def _shares_rows(size: Size, target: Target) -> bool:
+    """Whether threads share the blocks of a head: heads are few, and each share takes longer than to hand it out."""
+    if size.heads >= MANY or size.any_rows:
+        return size.any_rows
+    tiles = best_tiles(size, size.rows, target)
+    return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds

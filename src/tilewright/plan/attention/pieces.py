@@ -1,20 +1,22 @@
-"""A kernel of several products in pieces: each product a nest of its own, and what lies between them.
+"""The template of kernels in pieces: each product a nest of its own, and what lies between them.
 
     s = q · k; p = softmax(s); o = p · v; y = transpose(o)      =>      [s = q · k] [p = softmax(s)] [o = p · v] [y = …]
 
-It is how a kernel runs that was made for a template which refuses it: piece after piece, each with the schedule that it
-would have as a kernel, and all that one piece makes for another in memory.
+It is how a kernel of several products runs that no other template has: piece after piece, each as the cheapest template
+runs it as a kernel, and all that one piece makes for another in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 
 from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt
+from tilewright.loops.nodes import Alloc, Buffer, Stmt
 from tilewright.plan.cheapest import cheapest
-from tilewright.plan.facts.contraction import contraction_of
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.template import Template
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.pieces import piece_functions
 from tilewright.schedule.find import nests, stored_buffers
@@ -22,40 +24,70 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 
-def products(function: Function) -> list[str]:
-    """The blocks of a function that are products of two tensors."""
-    return [b.name for b in blocks(function.body) if b.reduce and contraction_of(function, b) is not None]
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The blocks of a piece, the template of the choice that it runs by, the steps that this stands for, as a trace
+    prints, and the seconds that it takes."""
+
+    blocks: tuple[str, ...]
+    template: str
+    steps: str
+    seconds: float
 
 
-def has_products(function: Function) -> bool:
-    """Whether a function has two products or more."""
-    return len(products(function)) >= 2
+@dataclass(frozen=True, slots=True)
+class PiecesChoice:
+    """The pieces, in the order in which they run."""
+
+    pieces: tuple[Piece, ...]
 
 
-def schedule_pieces(function: Function, target: Target) -> Schedule:
-    """The function, which has two products at least, with each piece scheduled by itself."""
-    s = Schedule(function)
-    _inline_numbers(s)
-    pieces = [[b.name for nest in part for b in blocks(nest)] for part in _parts(s.func)]
-    traces = [str(cheapest(Facts(piece), target)[0].trace) for piece in piece_functions(s.func, pieces)]
-    s.schedule_pieces(pieces, traces)
+class Pieces(Template[Schedule, PiecesChoice]):
+    """A kernel of several products, piece by piece."""
+
+    name = "pieces"
+    choice = PiecesChoice
+    whole = True
+    turn = 1
+
+    def recognise(self, facts: Facts) -> Schedule | None:
+        return _numbers_inlined(facts) if len(facts.products) > 1 else None
+
+    def choices(self, shape: Schedule, target: Target) -> Iterator[PiecesChoice]:
+        parts = _parts(shape)
+        found = []
+        for names, piece in zip(parts, piece_functions(shape.func, parts), strict=True):
+            made, taken, _, _ = cheapest(Facts(piece), target)
+            found.append(Piece(tuple(names), taken.template.name, str(made.trace), taken.seconds))
+        yield PiecesChoice(tuple(found))
+
+    def price(self, choice: PiecesChoice, shape: Schedule, target: Target) -> float:
+        return sum(piece.seconds for piece in choice.pieces)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return _numbers_inlined(facts)
+
+    def apply(self, s: Schedule, shape: Schedule, choice: PiecesChoice) -> Schedule:
+        s.schedule_pieces([list(p.blocks) for p in choice.pieces], [p.steps for p in choice.pieces])
+        return s
+
+
+def _numbers_inlined(facts: Facts) -> Schedule:
+    """The kernel with blocks that read nothing inlined: each piece computes such numbers itself."""
+    s = Schedule(facts.function)
+    for name in [b.name for b in facts.blocks if not b.reduce and not [*loads(b)]]:
+        with suppress(UserError):
+            s.inline(name)
     return s
 
 
-def _inline_numbers(s: Schedule) -> None:
-    """Blocks that read nothing are inlined: each piece computes such numbers itself."""
-    for name in [b.name for b in blocks(s.func.body) if not b.reduce and not [*loads(b)]]:
-        with suppress(UserError):
-            s.inline(name)
-
-
-def _parts(function: Function) -> list[list[Stmt]]:
-    """The nests of each piece, in an order in which they can run. Nests that are no products belong together where one
+def _parts(s: Schedule) -> list[list[str]]:
+    """The blocks of each piece, in an order in which they can run. Nests that are no products belong together where one
     reads what the other makes, and no product is between them."""
-    dots = set(products(function))
+    dots = set(Facts(s.func).products)
     level: dict[Buffer, float] = {}
     parts: list[tuple[float, list[Stmt]]] = []
-    for nest in nests(function):
+    for nest in nests(s.func):
         if isinstance(nest, Alloc):
             continue
         read = {ld.buffer for ld in loads(nest)} - stored_buffers(nest)
@@ -68,4 +100,5 @@ def _parts(function: Function) -> list[list[Stmt]]:
         mine = [p for n, p in parts if n == at and any(read & stored_buffers(s) for s in p)]
         joined = [*(s for p in mine for s in p), nest]
         parts = [(n, p) for n, p in parts if p not in mine] + [(at, joined)]
-    return [p for _, p in sorted(parts, key=lambda part: part[0])]
+    ordered = sorted(parts, key=lambda part: part[0])
+    return [[b.name for nest in part for b in blocks(nest)] for _, part in ordered]

@@ -11,36 +11,36 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tilewright.expr.nodes import Var
+from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind
 from tilewright.plan.price.sizes import known
+from tilewright.schedule.facts.predicates import conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 
-CHAINS = 4
-"""Vectors of partial results: enough to hide the cycles of an addition."""
 
-
-def in_lanes(s: Schedule, names: Sequence[str], lanes: int) -> None:
-    """The innermost loops of blocks of a few rows each, in vectors."""
+def in_lanes(s: Schedule, names: Sequence[str], lanes: int, chains: int) -> None:
+    """The innermost loops of blocks of a few rows each, in vectors. Reductions have so many `chains` of vectors, which
+    hide the cycles of an addition."""
     for name in names:
         own = [v for v in s.get_loops(name) if [b.name for b in blocks(find_loop(s.func, v))] == [name]]
         if find_block(s.func, name).reduce:
-            _partial(s, name, own, lanes)
+            _partial(s, name, own, lanes, chains)
         elif own:
             vectors, lane = s.split(own[-1], lanes, tail="mask")
             s.vectorize(lane)
             _whole_apart(s, name, vectors)
 
 
-def _partial(s: Schedule, name: str, own: Sequence[Var], lanes: int) -> None:
+def _partial(s: Schedule, name: str, own: Sequence[Var], lanes: int, chains: int) -> None:
     """A reduction of rows, in loops of its own over these and its terms, as one of vectors."""
     *rows, loop = own
     outside = [v for v in s.get_loops(name) if v not in own]
-    beside = [v for v in rows if known(extent_of(find_loop(s.func, v))) <= CHAINS]
+    beside = [v for v in rows if known(extent_of(find_loop(s.func, v))) <= chains]
     width, terms = lanes, known(extent_of(find_loop(s.func, loop)))
-    while not beside and width < CHAINS * lanes and 2 * width <= terms:
+    while not beside and width < chains * lanes and 2 * width <= terms:
         width *= 2
     outer, inner = s.split(loop, width, tail="mask")
     part = _factor(s, name, inner, width, lanes)
@@ -76,8 +76,10 @@ def _write_out(s: Schedule, name: str, outside: Sequence[Var]) -> None:
 
 
 def _whole_apart(s: Schedule, name: str, loop: Var) -> None:
-    """Iterations in which no condition of a block fails, in a loop of their own."""
-    if find_block(s.func, name).where is not None and known(extent_of(find_loop(s.func, loop))) > 1:
-        if find_block(s.func, name).init is not None:
+    """Iterations in which no condition on their own number fails, in a loop of their own."""
+    block = find_block(s.func, name)
+    about = [c for c in conjuncts(block.where) if loop in variables_of(resolved(block, c) or c)]
+    if about and known(extent_of(find_loop(s.func, loop))) > 1:
+        if block.init is not None:
             s.decompose_reduction(name, loop)
         s.partition(loop)

@@ -15,13 +15,8 @@ from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.transfer import KEPT, fits
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
-from tilewright.plan.tile.registers import TALLEST, RegisterTile
+from tilewright.plan.tile.registers import RegisterTile, free_places, tallest
 from tilewright.target import Target
-
-FREE_PLACES = 8
-"""The most rows of a tile that leave general registers for the places of terms that are written out, or for one to
-prefetch from where the last tile is not whole: each row has a place of its own then. How LLVM forms addresses, with 16
-general registers or 31."""
 
 MOST_TERMS, MANY_TERMS, LARGE = 4, 8, 1 << 24
 """The most terms that are written out; and of products of at least so many multiply-adds, which repay what it takes to
@@ -162,13 +157,13 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     sums = size.tile_sums(max(size.rows, 1), size.columns, size.terms, target)
     sums = replace(sums, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    most = 1 if not size.rows else FREE_PLACES if side_by_side else TALLEST
+    most = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
     fitting = tiles(sums, target, most, registers=size.registers(target) - spread)
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
     near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= NEARLY * min(price.values())]
     alike: dict[tuple[int, bool], list[RegisterTile]] = {}
     for tile in near:
-        alike.setdefault((tile.vectors, tile.rows <= FREE_PLACES), []).append(tile)
+        alike.setdefault((tile.vectors, tile.rows <= free_places(target)), []).append(tile)
     kept = [tile for found in alike.values() for tile in found[:2]]
     return tuple(sorted(kept, key=lambda t: -t.rows * t.vectors))
 
@@ -180,7 +175,7 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
     # Rows then lie apart by a constant, and need no places of their own.
     counted = size.own > 1 or (not size.any_rows and size.rows % tile.rows == 0)
     alone = size.axes == 1 or size.dot is not None
-    ahead = (0, line) if alone and size.rows > tile.rows and (tile.rows <= FREE_PLACES or counted) else (0,)
+    ahead = (0, line) if alone and size.rows > tile.rows and (tile.rows <= free_places(target) or counted) else (0,)
     for block in row_blocks(size, tile, target):
         blocks = -(-size.rows // (block * tile.rows))
         near = panels_near(size, tile, blocks, target) if blocks > 1 else None
@@ -290,7 +285,7 @@ def written_out(size: Size, tile: RegisterTile, target: Target) -> int:
     """How many terms of a tile are written out. To count and to move places on is up to a quarter of the instructions
     of a term, and a core that runs two threads issues half as many for each. Where LLVM loads ahead what it multiplies
     by, or rows take all general registers, more terms at once would not stay in registers."""
-    if tile.rows > FREE_PLACES or target.architecture == "aarch64":
+    if tile.rows > free_places(target) or target.architecture == "aarch64":
         return 1
     most = MANY_TERMS if size.work >= LARGE else MOST_TERMS
     return max(min(most, MOST_WRITTEN_OUT // (tile.rows * tile.vectors)), 1)

@@ -14,24 +14,21 @@ from functools import lru_cache
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
 from tilewright.plan.price.contraction import UNHIDDEN, Sums, added_cycles, cycles
+from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles, wait_cycles
-from tilewright.plan.tile.registers import TALLEST
+from tilewright.plan.tile.registers import tallest
 from tilewright.target import Target
 
-PAGE, FOLLOWED = 4096, 256
-"""Bytes of a page: prefetchers do not follow rows that lie so far apart from one to the next; and the most rows of
-which they remember where each was read last, and fetch what is behind."""
-
-COPY_WAITS = 2
-"""How often a copy of a piece of a row waits: for its page, and for its line. Nothing else is done meanwhile."""
+FOLLOWED = 256
+"""The most rows, each on a page of its own, of which prefetchers remember where each was read last, and fetch what is
+behind."""
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
 
-HARDLY, USUAL_ROWS = 0.03, 120
-"""How much longer a tile may take for many rows that is better for a single one, where their number is dynamic: how
-often calls have one row, nobody knows. And the rows of a usual call: most tiles divide them."""
+USUAL_ROWS = 120
+"""The rows of a usual call, where their number is dynamic: most tiles divide them."""
 
 
 @lru_cache(maxsize=1 << 13)
@@ -52,8 +49,9 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
     if size.any_rows:
         usual = _rows(choice, replace(size, rows=USUAL_ROWS), target) * size.rows / USUAL_ROWS
         single = cycles(size.tile_sums(1, size.columns, size.terms, target), choice.tile, target)
-        most = TALLEST * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
-        each = (each + usual) / 2 * (1 + HARDLY * single / most)
+        most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
+        # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
+        each = (each + usual) / 2 * (1 + (MARGIN - 1) * single / most)
     return size.batch * each / target.core.hertz
 
 
@@ -118,7 +116,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         parts=size.parts,
         stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
-        scattered=not choice.pack_vector and is_scattered(size),
+        scattered=not choice.pack_vector and is_scattered(size, target),
         brought=size.element.bytes if kept else target.caches[0].line,
     )
 
@@ -132,12 +130,13 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     whole = size.columns * sums.steps * vector.bytes
     if choice.first_packs:
         level = max(source, sums.panel)
-        added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size))
+        added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
         return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
     pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
-    waiting = pieces * COPY_WAITS * wait_cycles(source, target) * min(vector.apart / PAGE, 1.0)
-    if choice.dot is not None:  # rows that are interleaved are loaded together: one waits while another one does
-        waiting /= COPY_WAITS
+    # A copy of a piece of a row waits for its page and for its line; of rows that an instruction interleaves, one waits
+    # while another one does.
+    waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
+    waiting = pieces * waits * min(vector.apart / target.page, 1.0)
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
     group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.steps), target)
     return moved + move_cycles(whole, source, group, target) + waiting
@@ -150,7 +149,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     whole = size.columns * sums.steps * size.vector.bytes * size.parts
     if not (choice.prefetch and size.vector.constant):
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
-        pages = whole / PAGE if stops else 0.0  # a stream that other tiles interrupt ends with each
+        pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
     work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
@@ -179,9 +178,9 @@ def _asking(whole: float, target: Target) -> float:
     return whole / target.caches[0].line * 2 * target.core.load_cycles
 
 
-def is_scattered(size: Size) -> bool:
+def is_scattered(size: Size, target: Target) -> bool:
     """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
-    return size.vector.plain and size.vector.apart >= PAGE and size.terms > FOLLOWED
+    return size.vector.plain and size.vector.apart >= target.page and size.terms > FOLLOWED
 
 
 def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:

@@ -26,8 +26,8 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks, loads
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import FREE_PLACES, written_out
-from tilewright.plan.gemm.price import PAGE, where
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.gemm.price import where
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
@@ -38,7 +38,7 @@ from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import Together, copy_vectors, pack
 from tilewright.plan.tile.prefetch import prefetch_constant
-from tilewright.plan.tile.registers import TALLEST, RegisterTile, tile_registers
+from tilewright.plan.tile.registers import RegisterTile, free_places, tallest, tile_registers
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
@@ -81,10 +81,12 @@ def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
         return
     line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
     most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
-    for tile in tiles(size.turned.tile_sums(size.columns, size.rows, size.terms, target), target, TALLEST, most):
+    for tile in tiles(
+        size.turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most
+    ):
         shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
         terms = written_out(size, tile, target)
-        yield TransposedChoice(tile, line, PAGE // target.caches[0].line, terms, shared, target.has_masks)
+        yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
     dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
     if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
         if size.vector.dtype.name == dot.element:
@@ -97,7 +99,7 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
     far = fits(size.columns * size.terms * size.vector.bytes, target) > 2
     sums = size.tile_sums(size.rows, size.columns, size.terms, target)
     for tile in tiles(sums, target, registers=size.registers(target)):
-        again = size.rows * size.batch > tile.rows and tile.rows <= FREE_PLACES
+        again = size.rows * size.batch > tile.rows and tile.rows <= free_places(target)
         line = target.caches[0].line // size.vector.bytes if far and again else 0
         yield TransposedChoice(tile, line, 0, 1, True, target.has_masks, size.dot)
 

@@ -22,8 +22,9 @@ PART = 1 << 14
 MOST_PARTS = 64
 """The most parts of a sum whose size is known: enough for threads to end at the same time."""
 
+
 FEW = 16
-"""A loop of fewer iterations is not cut where one inside it has more."""
+"""Fewer iterations than this may leave threads without work, or some with much more than others."""
 
 
 @dataclass(frozen=True, slots=True)

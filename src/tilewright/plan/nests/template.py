@@ -75,7 +75,7 @@ class Nests(Template[Kernel, NestsChoice]):
     name = "nests"
     choice = NestsChoice
     whole = True
-    last = True
+    turn = 2
 
     def recognise(self, facts: Facts) -> Kernel | None:
         return Kernel(facts.function)

@@ -34,9 +34,6 @@ from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
 
-LARGEST_ERROR = 1e-4
-"""The largest error, relative to the sum of |w| times the largest |x|, that a product may have."""
-
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
 

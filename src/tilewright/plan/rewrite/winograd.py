@@ -29,6 +29,7 @@ import numpy as np
 
 from tilewright.expr.dtypes import DType, bf16, f32
 from tilewright.expr.nodes import Var
+from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.convolution import Convolution, direct_seconds
@@ -42,12 +43,6 @@ from tilewright.plan.transforms.winograd import transform_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
-
-LARGEST_ERROR = 1e-3
-"""The largest error, relative to the sum of |w| times the largest |x|, that a convolution may have."""
-
-LARGEST_GROWTH = 8.0
-"""The most that tiles may amplify the errors of rounded factors, compared with a direct convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +105,8 @@ def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
 def is_accurate(filters: Filters, tiles: Tiles, stride: int) -> bool:
     """Whether tiles are accurate enough: in f32 by their error bound, else by how they amplify rounding of factors."""
     if tiles.depth > 1:
-        return growth(filters, tiles.size, stride) <= LARGEST_GROWTH
-    return error_bound(filters, tiles, stride) <= LARGEST_ERROR
+        return growth(filters, tiles.size, stride) <= ROUNDED_GROWTH
+    return error_bound(filters, tiles, stride) <= WINDOW_ERROR
 
 
 def error_bound(filters: Filters, tiles: Tiles, stride: int = 1) -> float:

@@ -34,13 +34,12 @@ from tilewright.plan.price.transforms import Tiling, winograd_input_seconds, win
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import cut_at, extent
 from tilewright.plan.tile.nest import MANY
-from tilewright.schedule.buffers.scopes import LARGEST
 from tilewright.schedule.facts.predicates import conjuncts
 from tilewright.schedule.find import find_block
 from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 class Held(Enum):
@@ -133,7 +132,7 @@ class WinogradInput(Template[InputTiles, InputChoice]):
 def _input_choices(shape: InputTiles, target: Target) -> Iterator[InputChoice]:
     """The ways to run an input transform. Groups of 1, 2, 4, … channels, as long as they fit the stack and threads can
     share them evenly."""
-    t, lanes, room = shape.tiles, target.lanes(f32), LARGEST[Scope.STACK]
+    t, lanes, room = shape.tiles, target.lanes(f32), MOST_BYTES[Scope.STACK]
     together = 1
     while together * t.half <= room and (together == 1 or t.channels // together >= MANY):
         yield InputChoice(lanes, Held.CHANNEL, together)

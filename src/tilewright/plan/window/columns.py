@@ -21,10 +21,9 @@ from tilewright.plan.window.price import (
     total_seconds,
     unhidden,
 )
-from tilewright.schedule.buffers.scopes import LARGEST
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
-from tilewright.types.scopes import Scope
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 WRITTEN_OUT = 128
 """The most vector multiply-adds in the body of an innermost loop: longer bodies take more time to compile than they
@@ -86,7 +85,7 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
         past = (w.columns.size - lanes) * w.columns.stride + vectors * lanes > known(
             w.source.shape[w.columns.dimension]
         )
-        held_rows = LARGEST[Scope.REGISTER] // (vectors * lanes * w.source.dtype.bytes)
+        held_rows = MOST_BYTES[Scope.REGISTER] // (vectors * lanes * w.source.dtype.bytes)
         most = (held_rows - w.rows.kernel) // w.rows.stride + 1
         return min(most, WRITTEN_OUT // w.terms) if near and live <= registers and (w.padded or not past) else 0
     if (held is Held.AS_THEY_LIE) == w.padded:

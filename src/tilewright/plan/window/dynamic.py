@@ -40,14 +40,15 @@ class DynamicChoice:
 
 
 class DynamicWindows(Template[Windows, DynamicChoice]):
-    """Depthwise convolutions and pools of dynamic height or width, with stride 1 along dynamic dimensions."""
+    """Depthwise convolutions and pools of dynamic height or width, with stride 1 along dynamic dimensions, of several
+    planes: a single one has no loop over channels that holds its padding and its tiles."""
 
     name = "windows, dynamic sizes"
     choice = DynamicChoice
 
     def recognise(self, facts: Facts) -> Windows | None:
         w = facts.windows
-        if w is None or w.channels_last or not w.dynamic:
+        if w is None or w.channels_last or not w.dynamic or w.images * w.channels == 1:
             return None
         strides = [side.stride for side in (w.rows, w.columns) if side.dynamic or not w.products]
         return w if max(strides) == 1 else None

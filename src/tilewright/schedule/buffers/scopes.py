@@ -1,4 +1,4 @@
-"""Where a local buffer lives, and how far its rows are apart: set_scope, storage_align.
+"""The scope of a local buffer, and the strides of its dimensions: set_scope, storage_align.
 
 alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
 alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
@@ -15,13 +15,10 @@ from tilewright.loops.nodes import Alloc, Buffer, For, Function, LoopKind, Prefe
 from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import allocation_of, find_buffer
 from tilewright.schedule.step import Step, refusal
-from tilewright.types.scopes import Scope
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
 """Where a local buffer may live."""
-
-LARGEST = {Scope.STACK: 512 * 1024, Scope.REGISTER: 4096}
-"""The most bytes of a buffer: a thread's stack holds a few such; the register files of wide machines 2 KiB and less."""
 
 
 def set_scope(function: Function, buffer: str, scope: str) -> Step:
@@ -62,7 +59,7 @@ def _allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
 
 
 def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tuple[str, ...]:
-    if scope not in LARGEST:
+    if scope not in MOST_BYTES:
         return ()
     buffer, count = alloc.buffer, 1
     for extent in buffer.shape:
@@ -72,17 +69,17 @@ def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tu
             fix = f'compact("{buffer.name}") in a loop over tiles of constant size, or take "arena"'
             raise refusal(function, what, alloc, why=why, fix=fix, part=extent)
         count *= int(known.value)
-    size, most = count * buffer.dtype.bytes, LARGEST[scope]
+    size, most = count * buffer.dtype.bytes, MOST_BYTES[scope]
     if size > most:
         why = f"it has {size} bytes; at most {most} go there"
-        fix = 'take "stack"' if size <= LARGEST[Scope.STACK] else 'take "arena"'
+        fix = 'take "stack"' if size <= MOST_BYTES[Scope.STACK] else 'take "arena"'
         fix += f', or compact("{buffer.name}") first'
         raise refusal(function, what, alloc, why=why, fix=fix, part=buffer.name)
     return (f"{buffer.name} has {size} bytes",)
 
 
 def require_no_prefetch(function: Function, place: Stmt, buffer: Buffer, what: str, fix: str) -> None:
-    """Refuses to put in registers what a statement prefetches: they have no memory that could be brought near."""
+    """Refuses to put in registers what a statement prefetches: registers have no memory to prefetch."""
     for s in statements(place):
         if isinstance(s, Prefetch) and s.place.buffer is buffer:
             raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", fix=fix)
@@ -126,11 +123,11 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     grown = _grown(found.shape[dim + 1], inner, factor, offset)
     if grown is None:
         common = math.gcd(inner, factor)
-        why = f"rows of {inner} elements lie inside: strides are multiples of {common} apart, {offset} is none"
+        why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
         raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
     shape = (*found.shape[: dim + 1], grown, *found.shape[dim + 2 :])
     made = found.replace(shape=shape)
-    if found.scope in LARGEST:
+    if found.scope in MOST_BYTES:
         _check_size(function, alloc.replace(buffer=made), found.scope, what)
     body = substitute_buffers(function.body, {found: made})
     stride = simplify(grown * inner)

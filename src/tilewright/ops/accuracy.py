@@ -1,0 +1,17 @@
+"""How far off results may be where a program is computed in another way than it is written: the package's policy, the
+same for every machine. Errors are relative to the sum of |w| times the largest |x|.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PRODUCT_ERROR: Final = 1e-4
+"""The largest error that a product may have by fewer multiplications (strassen.py)."""
+
+WINDOW_ERROR: Final = 1e-3
+"""The largest error that a convolution in f32 may have by fewer multiplications (winograd.py)."""
+
+ROUNDED_GROWTH: Final = 8.0
+"""The most that a convolution by fewer multiplications may amplify the errors of rounded factors, compared
+with a direct one."""

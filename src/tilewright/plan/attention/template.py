@@ -1,0 +1,109 @@
+"""The template of attentions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tilewright.expr.nodes import Const
+from tilewright.expr.work import Work, work_of
+from tilewright.loops.edit import loops_around
+from tilewright.loops.nodes import Store
+from tilewright.plan.attention.choice import Choice, choices
+from tilewright.plan.attention.schedule import apply_choice
+from tilewright.plan.facts.attention import Attention
+from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm import shape as contractions
+from tilewright.plan.gemm.choice import written_out
+from tilewright.plan.price import attention as price
+from tilewright.plan.price.attention import Size
+from tilewright.plan.price.sizes import Sizes
+from tilewright.plan.template import Template
+from tilewright.schedule.find import find_block
+from tilewright.schedule.nests import extent_of
+from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An attention in a function, and in numbers."""
+
+    found: Attention
+    size: Size
+
+
+class Attentions(Template[Shape, Choice]):
+    """Two products with a softmax between them: scores are never all in memory."""
+
+    name = "attention"
+    choice = Choice
+    whole = True
+
+    def recognise(self, facts: Facts) -> Shape | None:
+        found = facts.attention
+        return None if found is None else Shape(found, measure(found))
+
+    def choices(self, shape: Shape, target: Target) -> Iterator[Choice]:
+        products = [contractions.measure(p) for p in (shape.found.first, shape.found.second)]
+        for choice in choices(shape.size, target):
+            tiles = zip(products, (choice.scores, choice.sums), strict=True)
+            first, second = (written_out(product, tile, target) for product, tile in tiles)
+            yield replace(choice, terms=(first, second))
+
+    def price(self, choice: Choice, shape: Shape, target: Target) -> float:
+        return price.seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
+
+    def begin(self, facts: Facts) -> Schedule:
+        assert facts.attention is not None
+        return facts.attention.begun.copy()
+
+    def apply(self, s: Schedule, shape: Shape, choice: Choice) -> Schedule:
+        return apply_choice(s, shape.found, choice)
+
+
+def measure(found: Attention) -> Size:
+    """An attention in numbers."""
+    first, second, value = found.first, found.second, Sizes().value
+    assert first.rows is not None
+    heads = 1
+    for n in first.batch:
+        heads *= value(first.extents[n])
+    rows, keys = first.extents[first.rows], value(first.extents[first.columns])
+    work, reads, stores = _between(found, heads * max(value(rows), 1) * max(keys, 1))
+    return Size(
+        heads=heads,
+        rows=value(rows),
+        keys=keys,
+        depth=first.depth,
+        columns=value(second.extents[second.columns]),
+        any_rows=not isinstance(rows, Const),
+        bytes=first.out.dtype.bytes,
+        apart=(_lies_apart(first), _lies_apart(second)),
+        work=work,
+        reads=reads,
+        stores=stores,
+        reductions=sum(bool(find_block(found.begun.func, name).reduce) for name in found.between),
+    )
+
+
+def _lies_apart(found: Contraction) -> bool:
+    """Whether neighbouring columns of the vector operand do not lie side by side."""
+    return found.vector.step(found.block.axes[found.columns].var) != 1
+
+
+def _between(found: Attention, scores: int) -> tuple[Work, int, int]:
+    """What each score takes in all steps of rows, and how often these read and store it. The first product's tiles do
+    what is done to scores before they are stored."""
+    function, work, reads, stores = found.begun.func, Work(), 0, 0
+    for name in (found.scores, *found.between):
+        block = find_block(function, name)
+        points = 1
+        for loop in loops_around(function.body, block):
+            points *= Sizes().value(extent_of(loop))
+        if points >= scores and isinstance(block.body, Store):
+            work += work_of(block.body.value)
+            reads += name != found.scores
+            stores += name != found.scores and not block.reduce
+    return work, reads, stores
