@@ -42,7 +42,7 @@ graph main[n](x: f32[n, 40], rows: i64[n], columns: i64[n]) -> y, sums, taken, a
   taken: f32[n, 40] = take(x, checked, axis=0)
   also: f32[n, n] = take(x, others, axis=1)
 """
-"""Weights to pack, a size that only a call knows, sums, indices that are checked."""
+"""Weights to pack, a dynamic size, sums, indices that are checked."""
 
 
 def model() -> Module:

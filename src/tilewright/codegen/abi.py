@@ -1,4 +1,4 @@
-"""How generated code is called, and what it answers: what code generation and the runtime agree upon.
+"""How generated code is called, and what it returns: the contract between code generation and the runtime.
 
 Nothing here needs the compiler, so that a program read from a file can run without it.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tilewright.expr.dtypes import DType
 
 VERSION = 4
-"""Goes up with every change of what object code and the runtime expect of each other."""
+"""The version of the contract: raised whenever object code or the runtime expects something else of the other."""
 
 ENTRY = "tilewright_entry"
 """The entry point's symbol; README.md has its signature."""

@@ -32,10 +32,10 @@ class Arithmetic(Emitter):
         return self._int_division(name, node, b, x, y)
 
     def _extremum(self, node: Binary, a: Expr, b: Expr, x: str, y: str) -> str:
-        """The lesser or greater; NaN when either is. One instruction where an operand is a constant that is no NaN; of
-        other scalars by LLVM's own, which does not branch. Of other vectors one instruction, which keeps a NaN of the
-        first, under a mask of where the second is none, which an accumulator, the first, does not wait for: LLVM would
-        make one mask of both tests if this one asked for NaN.
+        """The lesser or greater; NaN if either is. One instruction if an operand is a constant that is not NaN. For
+        other scalars LLVM's own intrinsic, which does not branch. For other vectors one instruction, which keeps a NaN
+        of the first operand, under the mask of lanes where the second is not NaN. An accumulator is the first operand,
+        so it does not wait for the mask. (LLVM would merge both tests into one mask if this one tested for NaN.)
         """
         t, lanes = value_type(node.dtype, node.lanes), node.lanes
         less = type(node).__name__ == "Min"

@@ -53,7 +53,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A field at `offset` of section number `section` that depends on where the symbol of this number lies."""
+    """A field at `offset` of section number `section` that depends on the address of the symbol of this number."""
 
     section: int
     offset: int

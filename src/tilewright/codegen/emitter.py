@@ -1,4 +1,4 @@
-"""What every part of the emitter needs: fresh names, vectors, selections, calls of intrinsics."""
+"""The base of all parts of the emitter: fresh names, vectors, selections, calls of intrinsics."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class OpenLoop:
 
 
 class Emitter:
-    """Emits instructions into `lines`; remembers which value each expression has: in `scopes` what holds for as long as
-    they are open, also the results of some instructions by their text, in `loaded` what came out of memory; in `loops`
-    the loops around what is emitted, outermost first."""
+    """Emits instructions into `lines`, and remembers the value of each expression. `scopes` has values that are valid
+    while a scope is open, also the results of some instructions by their text; `loaded` has values loaded from memory;
+    `loops` has the loops around the emitted code, outermost first."""
 
     def __init__(self, names: Callable[[], int] | None = None) -> None:
         self.lines: list[str] = []

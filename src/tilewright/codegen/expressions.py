@@ -1,7 +1,7 @@
 """One expression becomes SSA instructions.
 
-The emitter remembers what it has computed: index arithmetic for as long as the place it was computed in dominates, what
-was loaded until a store may have changed it or the basic block ends.
+The emitter remembers computed values: index arithmetic as long as the place of its computation dominates, loaded values
+until a store may have changed the memory or the basic block ends.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import For, Let, Seq, Stmt
 
 FEW = 1 << 20
-"""Iterations that take no time to speak of, whether they do something or not."""
+"""Iterations that take negligible time, whether they do something or not."""
 
 
 def acts(loop: For) -> Expr | None:

@@ -1,14 +1,14 @@
-"""Images: what object files become when they are linked, ready to be put into memory at any page.
+"""Images: linked object files, ready to be loaded at any page of memory.
 
     code        executed                 at 0
     constants   read                     at the next multiple of ALIGNMENT
     data        read and written         at the next one
 
-Code reaches all of it by distances, which the place in memory does not change. What it calls outside, `imports`, it
-reaches through slots among the constants: whoever loads the image writes an address into each. `exports` are the places
-of its own functions by name.
+Code is position-independent. Functions outside, `imports`, are called through slots among the constants: the loader
+writes an address into each. `exports` are the offsets of the image's own functions by name.
 
-As bytes an image is a container (`store/entry.py`). What is read back is checked: every place lies within its part.
+As bytes an image is a container (`store/entry.py`). When it is read back, every offset is checked to be within its
+part.
 """
 
 from __future__ import annotations

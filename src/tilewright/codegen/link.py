@@ -4,7 +4,7 @@
     dense.o    code ─call─▶ parallel    ──▶    constants  [.rodata of both][slot of tilewright_parallel]
                .rodata                         data       [.bss of both]
 
-All that can be done without knowing where the image will lie is done here, when a program is made.
+All that does not depend on the address of the image is done here, when a program is made.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Part:
 
 
 class _Link:
-    """Linking under way: the parts, where each section lies in its part, and where names are."""
+    """The state of linking: the parts, the offset of each section in its part, and the addresses of names."""
 
     def __init__(self, files: Sequence[ObjectFile], machine: int) -> None:
         self._files, self._machine = files, machine
@@ -110,14 +110,14 @@ class _Link:
         return part.add(Section("", memoryview(bytes(size)), size, size, part is self._code, False))
 
     def _base(self, part: _Part) -> int:
-        """The address of a part, were the image at 0."""
+        """The address of a part, if the image were at 0."""
         if part is self._code:
             return 0
         constants = round_up(len(self._code.content))
         return constants if part is self._constants else constants + round_up(len(self._constants.content))
 
     def _address(self, n: int, symbol: Symbol, kind: Kind) -> int:
-        """Where what a relocation is for lies, were the image at 0."""
+        """The address that a relocation refers to, if the image were at 0."""
         if symbol.section is None:
             n, symbol = self._defined.get(symbol.name, (n, symbol))
         if symbol.section is None:

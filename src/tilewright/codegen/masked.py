@@ -1,6 +1,6 @@
-"""Memory under a mask: lanes that do not hold are neither read nor written, and read as zero.
+"""Masked memory accesses: masked-off lanes are neither read nor written, and load as zero.
 
-Their addresses may be anything, so no address here promises to be inside its object.
+Their addresses may be invalid, so no address here promises to be inside its object.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Broadcast, Cast, Compare, Const, Expr, Lt, Max
 
 
 class Masked(Emitter):
-    """Loads and stores of vectors under `mask`, the SSA name of the lanes that hold; None where all do."""
+    """Loads and stores of vectors under `mask`, the SSA name of the active lanes; None if all are active."""
 
     mask: str | None = None
     latest: tuple[str, str, int] | None = None
@@ -25,7 +25,7 @@ class Masked(Emitter):
 
     @contextmanager
     def lanes(self, held: str, count: int) -> Iterator[None]:
-        """Inside, only these lanes hold, of those that hold around it."""
+        """Within the context, only these of the active lanes are active."""
         around = self.mask
         self.mask = held if around is None else self.fresh(f"and {_bits(count)} {held}, {around}")
         try:
@@ -54,17 +54,17 @@ class Masked(Emitter):
         return self.fresh(f"icmp slt {vector} {ones}, zeroinitializer")
 
     def complement(self, held: str, count: int) -> str:
-        """The lanes that do not hold."""
+        """The lanes that are masked off."""
         return self.fresh(f"xor {_bits(count)} {held}, {self.splat_literal('true', 'i1', count)}")
 
     def any_lane(self, count: int) -> str:
-        """Whether some lane holds."""
+        """Whether some lane is active."""
         name = f"@llvm.vector.reduce.or.v{count}i1"
         self.declarations.add(f"declare i1 {name}({_bits(count)})")
         return self.fresh(f"call i1 {name}({_bits(count)} {self.mask})")
 
     def moved(self, lanes: list[int | None]) -> str:
-        """The mask with its lanes at other places: each the one of the number given, or one that does not hold."""
+        """The mask with its lanes permuted: each is the lane of the number given, or masked off."""
         count = len(lanes)
         picked = ", ".join(f"i32 {count if n is None else n}" for n in lanes)
         vector = _bits(count)
@@ -89,8 +89,8 @@ class Masked(Emitter):
         self.lines.append(f"  call void {name}({memory} {value}, {where})")
 
     def _unforeseen(self, lanes: int) -> str:
-        """The mask, as one that LLVM cannot know. Where it knows that a single lane holds, LLVM 22 stores an integer
-        that was truncated as wide as it was before, over what lies next to it (on x86)."""
+        """The mask, hidden from LLVM's analysis. If LLVM 22 knows that a single lane is active, it stores a truncated
+        integer in its former width, and overwrites the bytes after it (on x86)."""
         self.declarations.add("@all_lanes = private unnamed_addr constant i64 -1, align 8")
         whole = self.fresh(f"load volatile i{max(lanes, 8)}, ptr @all_lanes, align 8")
         if lanes < 8:
@@ -107,7 +107,7 @@ class Masked(Emitter):
         return self.fresh(f"call {memory} {name}({where}, {memory} zeroinitializer)")
 
     def scatter(self, dtype: DType, lanes: int, pointers: str, value: str) -> None:
-        """Writes the element at each of the addresses; the last lane that holds wins where they are the same."""
+        """Writes the element at each of the addresses; of equal addresses, the last active lane wins."""
         memory, name = _types(dtype, lanes, "scatter", f"v{lanes}p0")
         at = vector_of("ptr", lanes)
         self.declarations.add(f"declare void {name}({memory}, {at}, {_bits(lanes)})")
@@ -122,7 +122,7 @@ class Masked(Emitter):
         return self.latest[1]
 
     def blend(self, dtype: DType, lanes: int, value: str, other: str) -> str:
-        """The value in the lanes that hold, and the other in the others."""
+        """The value in active lanes, the other value in masked-off lanes."""
         memory = vector_of(memory_type(dtype), lanes)
         return self.fresh(f"select {_bits(lanes)} {self.mask}, {memory} {value}, {memory} {other}")
 

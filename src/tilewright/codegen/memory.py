@@ -1,8 +1,8 @@
-"""Loads and stores: the address of an element, and vectors that lie contiguously, at a stride, or anywhere.
+"""Loads and stores: the address of an element, and vectors that are contiguous, strided, or gathered.
 
-Under a mask, vectors that are certainly inside their buffer are read whole: what the lanes that do not hold compute is
-used by nobody. (Integers are frozen: a lane that was never written may not decide a division.) Registers are written
-whole, too, so that they stay registers.
+Under a mask, vectors that are certainly inside their buffer are read whole: results in masked-off lanes are ignored.
+(Integers are frozen: a lane that was never written must not decide a division.) Registers are written whole, too, so
+that they stay registers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Memory(Masked):
     origins: dict[Expr, frozenset[Source]]
     readers: dict[str, set[tuple[Expr, Source]]]
     copying: bool = False
-    """Whether what is loaded is stored as it is: then there are registers for two masks where one would do."""
+    """Whether loaded values are stored unchanged: then registers can hold two masks where one would do."""
 
     def emit(self, root: Expr) -> str:
         """The value of an expression (see expressions.py)."""
@@ -50,11 +50,11 @@ class Memory(Masked):
             self.readers.setdefault(source[0], set()).add((e, source))
 
     def forget(self) -> None:
-        """Forgets what came out of memory."""
+        """Forgets all loaded values."""
         self.loaded, self.origins, self.readers = {}, {}, {}
 
     def overwritten(self, place: Source) -> None:
-        """Forgets what came from these elements: something was stored there."""
+        """Forgets values loaded from these elements: they were overwritten."""
         readers = self.readers.get(place[0], set())
         changed = [(e, source) for e, source in readers if source[1] <= place[2] and place[1] <= source[2]]
         readers.difference_update(changed)
@@ -127,21 +127,21 @@ class Memory(Masked):
         return self._from_memory(vector, dtype, lanes)
 
     def _every_second(self, buffer: Buffer, place: Address) -> str:
-        """Lanes two elements apart under a mask: the two contiguous vectors that span them, shuffled. Only the elements
-        are read whose lane holds."""
+        """A masked load with stride 2: the two contiguous vectors that span it, shuffled. Only elements of active lanes
+        are read."""
         lanes, memory = place.lanes, vector_of(memory_type(buffer.dtype), place.lanes)
         places = every_second(lanes)
-        halves = []
+        parts = []
         for begin, at in ((0, place), (lanes, replace(place, offset=place.offset + lanes - 1))):
             wanted = {p - begin: n for n, p in enumerate(places) if begin <= p < begin + lanes}
             held = self.moved([wanted.get(n) for n in range(lanes)])
-            halves.append(self.load_contiguous(buffer.dtype, lanes, self.pointer(buffer, at), held))
+            parts.append(self.load_contiguous(buffer.dtype, lanes, self.pointer(buffer, at), held))
         mask = ", ".join(f"i32 {n}" for n in places)
-        return self.fresh(f"shufflevector {memory} {halves[0]}, {memory} {halves[1]}, <{lanes} x i32> <{mask}>")
+        return self.fresh(f"shufflevector {memory} {parts[0]}, {memory} {parts[1]}, <{lanes} x i32> <{mask}>")
 
     def store(self, buffer: Buffer, place: Address, value: str, whole: bool = False) -> None:
-        """Writes a value of as many lanes as the address has; under a mask, `whole` says that the other lanes of a
-        register need not stay as they are."""
+        """Writes a value of as many lanes as the address has. Under a mask, `whole` says that masked-off lanes of a
+        register may be overwritten."""
         dtype, lanes = buffer.dtype, place.lanes
         if dtype.is_bool:
             value = self.fresh(f"zext {value_type(dtype, lanes)} {value} to {vector_of('i8', lanes)}")
@@ -162,18 +162,18 @@ class Memory(Masked):
             self.lines.append(f"  store {memory_type(dtype)} {one}, ptr {at}, align {dtype.bytes}")
 
     def prefetch(self, buffer: Buffer, place: Address) -> None:
-        """Brings the cache line of an element near, wherever that is."""
+        """Prefetches the cache line of an element; its address may be invalid."""
         self.declarations.add("declare void @llvm.prefetch.p0(ptr, i32, i32, i32)")
         self.lines.append(f"  call void @llvm.prefetch.p0(ptr {self.pointer(buffer, place)}, i32 0, i32 3, i32 1)")
 
     def _whole(self, buffer: Buffer, place: Address) -> str:
-        """What contiguous memory holds, in its own type."""
+        """The contents of contiguous memory, in the type of the memory."""
         at = self.pointer(buffer, place)
         memory = vector_of(memory_type(buffer.dtype), place.lanes)
         return self.fresh(f"load {memory}, ptr {at}, align {buffer.dtype.bytes}")
 
     def _load_lanes(self, buffer: Buffer, place: Address) -> str:
-        """The lanes that hold, in the buffer's own type."""
+        """The active lanes, in the buffer's own type."""
         if self.copying and not place.index and is_number(place.stride, 2):
             return self._every_second(buffer, place)
         if place.index or not is_number(place.stride, 1):
@@ -181,7 +181,7 @@ class Memory(Masked):
         return self.load_contiguous(buffer.dtype, place.lanes, self.pointer(buffer, place))
 
     def _store_lanes(self, buffer: Buffer, place: Address, value: str) -> None:
-        """Writes the lanes that hold."""
+        """Writes the active lanes."""
         if place.index or not is_number(place.stride, 1):
             self.scatter(buffer.dtype, place.lanes, self._pointers(buffer, place), value)
         else:

@@ -17,7 +17,7 @@ A team is { i64 threads, i64 forked, i64 grains, ptr profile }: one call of a pr
 loop worth sharing, 1 behind it, and 2 once a loop had workers. While a call that had workers is under way, they wait
 for its next loop awake, unless callers need all cores; when it has left, a little longer, for the next call; then they
 sleep on a condition variable. Waking one costs its caller a system call, so a call does it when its loops have come to
-WAKE grains of work, or at a loop whose grain is 1: of those nobody knows how long an iteration takes.
+WAKE grains of work, or at a loop whose grain is 1: the time of its iterations is not known.
 
 A worker has a slot with what it shares with callers:
 

@@ -33,8 +33,8 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 """
-"""A slot: state, done and asleep a cache line apart, the thread, its mutex, its condition variable, its range. A job:
-the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile, the
+"""A slot: state, done and asleep on cache lines of their own, the thread, its mutex, its condition variable, its range.
+A job: the share, its environment, the first iteration, how many there are, parts, pieces, the record of a profile, the
 caller's control word."""
 
 WORKER = """

@@ -99,7 +99,7 @@ def find_kind(machine: int, number: int) -> Kind:
 
 
 def relocate(part: bytearray, offset: int, kind: Kind, target: int, place: int) -> None:
-    """Writes the field at `offset` of `part`, which lies at the address `place`, for S + A = `target`. Raises
+    """Writes the field at `offset` of `part`, whose address is `place`, for S + A = `target`. Raises
     InternalError where it does not fit."""
     end = offset + kind.bytes
     value = None

@@ -137,10 +137,11 @@ class Statements(Expressions):
         for e in needed:
             self.emit(e)
         self.store(buffer, place, result, whole)
-        self.overwritten(self.source(buffer, indices))
+        source = self.source(buffer, indices)
+        self.overwritten(source)
         apart = place.lanes == 1 or (isinstance(place.stride, Const) and place.stride.value != 0 and not place.index)
         if self.mask is None and apart and not buffer.dtype.is_bool:
-            self.remember(Load(buffer, indices), result, frozenset((self.source(buffer, indices),)))
+            self.remember(Load(buffer, indices), result, frozenset((source,)))
 
     def _loop(self, loop: For) -> None:
         """A counted loop, tested at the end; guarded at the start unless it is known to run."""

@@ -3,9 +3,9 @@
     main   ─call─▶  dense  ─fork─▶  dense.body0             [main], [dense, dense.body0], [softmax]
            ─call─▶  softmax
 
-A kernel is compiled with what it calls, and apart from other kernels: so it can be done anywhere, at any time. Only the
-program's entry calls functions of other units. The bodies of loops that the entry itself hands to the pool are of its
-unit: the pool is given their address.
+A kernel is compiled with the functions that it calls, separately from other kernels: in any process, at any time. Only
+the program's entry calls functions of other units. The bodies of loops that the entry itself hands to the pool are of
+its unit: the pool is given their address.
 """
 
 from __future__ import annotations

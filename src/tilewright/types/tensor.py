@@ -6,6 +6,7 @@ Two shapes are the same when their simplified dimensions are the same objects: e
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 from tilewright.core.node import Interned, derived
 from tilewright.expr.dtypes import DType
@@ -31,10 +32,7 @@ class TensorType(Interned):
     @property
     def size(self) -> Expr:
         """The number of elements."""
-        total: Expr = const(1)
-        for extent in self.shape:
-            total = total * extent
-        return simplify(total)
+        return _size(self.shape)
 
     def static_shape(self) -> tuple[int, ...] | None:
         """The shape as numbers when every dimension is constant, else None."""
@@ -44,6 +42,14 @@ class TensorType(Interned):
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(str(d) for d in self.shape)}]"
+
+
+@lru_cache(maxsize=1 << 10)
+def _size(shape: tuple[Expr, ...]) -> Expr:
+    total: Expr = const(1)
+    for extent in shape:
+        total = total * extent
+    return simplify(total)
 
 
 def dim(value: Expr | int) -> Expr:

@@ -34,6 +34,6 @@ def _eliminate(module: Module, function: GraphFunction) -> Module:
 
 
 def _key(edit: Edit, node: Node) -> Key:
-    """What nodes that compute the same have in common. Requirements are the same when their conditions are."""
+    """A key that nodes share if they compute the same. Requirements are the same if their conditions are."""
     attrs = node.attrs
     return node.op, edit.inputs(node), attrs.cond if isinstance(attrs, Require) else attrs

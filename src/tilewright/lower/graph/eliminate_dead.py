@@ -1,4 +1,4 @@
-"""Leaves out nodes whose results nobody uses, graph functions that nothing runs, and constants that no node names.
+"""Removes nodes without used results, graph functions that are never run, and constants that no node names.
 
 Nodes that guard stay: `require`, and `size`, whose range is checked when the program runs, with all that it needs.
 Operators that may fail for other reasons (an index out of range) are left out with their results.

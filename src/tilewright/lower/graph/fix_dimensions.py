@@ -1,9 +1,9 @@
-"""Symbolic dimensions that a program is compiled for one size of.
+"""Replaces symbolic dimensions by given sizes.
 
     graph main[n, m](x: f32[n, m]) -> y:            n = 1          graph main[m](x: f32[1, m]) -> y:
       y: f32[m, n] = transpose(x, perm=(1, 0))        =>             y: f32[m, 1] = transpose(x, perm=(1, 0))
 
-Every node is typed again, and a requirement that the sizes decide is gone. Sizes that break one are an error.
+Every node is typed again. A requirement that the sizes fulfil is removed; sizes that break one are an error.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""Computes at compile time what depends on constants alone.
+"""Computes values that depend on constants alone at compile time.
 
     w: f32[2] = constant(name=@w)                     v: f32[2] = constant(name=@v)
     v: f32[2] = mul(w, w)                      =>
 
-A node is computed by its operator's meaning when every input is known and the result is small, or not larger than the
-inputs that are constants of the module: a program never grows by more than `limit` elements a node. What several nodes
-compute of the same constants is one constant: weights that a model uses in many places are packed and kept once.
-Results of a single element become `full`, which later passes see into. What would fail stays: it fails when it is run,
-if it is reached.
+A node is evaluated if every input is known and the result is small, or not larger than the inputs that are constants of
+the module: a program never grows by more than `limit` elements per node. Equal results of several nodes are one
+constant, so weights that a model uses in many places are packed and stored once. Results of a single element become
+`full`, whose value later passes can read. A node that would fail stays, and fails when it is run, if it is reached.
 """
 
 from __future__ import annotations

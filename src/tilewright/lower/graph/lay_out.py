@@ -1,4 +1,4 @@
-"""Images of few positions are stored with channels innermost, where that is cheaper.
+"""Stores images of few positions with channels innermost, where that is cheaper.
 
     h: f32[1, 480, 196] = contract(x, w, spec="n c p, o c -> n o p")          x: f32[1, 80, 196]
     y: f32[1, 480, 196] = relu(h)
@@ -6,10 +6,10 @@
     t: f32[1, 196, 80] = transpose(x, perm=(0, 2, 1))                         where the island of x begins
     i: f32[1, 196, 480] = contract(t, w, spec="n p c, o c -> n p o")
     z: f32[1, 196, 480] = relu(i)
-    y: f32[1, 480, 196] = transpose(z, perm=(0, 2, 1))                        where somebody wants y as it was
+    y: f32[1, 480, 196] = transpose(z, perm=(0, 2, 1))                        where a reader needs the former layout
 
-Which images: plan/rewrite/layout.py; how far a choice reaches: plan/rewrite/islands.py. Operators stay the same, and so
-does every element; only the order of axes is another one.
+plan/rewrite/layout.py chooses the images; plan/rewrite/islands.py finds the values that share their layout. Operators
+and elements stay the same; only the order of axes changes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def store_last(module: Module, function: GraphFunction, images: Images, islands:
 
 class _Layouts(Edit):
     """A function while it is rewritten: `axes` has the axis of channels of each value that is stored with channels
-    innermost, `last` what has become of it so far."""
+    innermost, `last` the value in that layout, once it is made."""
 
     def __init__(self, module: Module, function: GraphFunction, images: Images, axes: dict[Value, int]) -> None:
         super().__init__(module, function)
@@ -75,12 +75,12 @@ class _Layouts(Edit):
         return self.finish()
 
     def _turn(self, old: Value, value: Value) -> None:
-        """A value that is made as it was, stored with channels innermost."""
+        """Transposes a value that is made in its former layout, so that channels are innermost."""
         if old in self.axes:
             self.last[old] = self._moved(value, self.axes[old])
 
     def _as_it_was(self, value: Value) -> None:
-        """Lets a value that is made with channels innermost be read as it was, too."""
+        """Makes a value with channels innermost readable in its former layout, too."""
         maker = self.images.makers.get(value)
         if value not in self.last or maker is None or self.producer(value) is not None:
             return
@@ -95,7 +95,7 @@ class _Layouts(Edit):
         return self.add(node).outputs[0]
 
     def _moved(self, value: Value, axis: int) -> Value:
-        """A value with an axis moved to the end: a view where nothing but units moves."""
+        """A value with an axis moved to the end: a view if only dimensions of size 1 move."""
         perm = order(value.type.rank, axis)
         if is_last(value, axis) or value.type.shape[axis] is ONE:
             shape = tuple([value.type.shape[n] for n in perm])
@@ -103,7 +103,7 @@ class _Layouts(Edit):
         return self._make("transpose", value, perm=perm)
 
     def _relaid(self, node: Node) -> bool:
-        """Adds the node with axes in another order; whether it takes any such value."""
+        """Adds the node with its axes reordered, if it reads or makes such a value; whether it does."""
         made = self._contraction(node) if node in self.images.contractions else self._other(node)
         if made is None:
             return False
@@ -132,7 +132,7 @@ class _Layouts(Edit):
         return self._make("contract", *inputs, spec=str(spec), sizes=node.attrs.sizes, dtype=node.attrs.dtype)
 
     def _other(self, node: Node) -> Value | None:
-        """An operator that hands the axis of channels on; None where the node takes values as they were."""
+        """The node of an operator that passes the axis of channels on; None where it requires the former layout."""
         value = next(v for v in (*node.inputs, *node.outputs) if v in self.axes)
         axis = self.axes[value]
         if self.images.tied(node, value, axis) is None:

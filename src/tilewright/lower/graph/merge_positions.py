@@ -1,4 +1,4 @@
-"""Positions that a contraction never tells apart become one axis, so that kernels run along all of them at once.
+"""Merges axes that a contraction treats alike, such as rows and columns of an image, so that kernels run along all.
 
     y: f32[1, 256, 56, 56] = contract(x, w, spec="n c i+a j+b, c a b o -> n o i j")        a window of one point
     =>
@@ -6,7 +6,7 @@
     t: f32[1, 256, 3136] = contract(s, w, spec="n c p, c o -> n o p")
     y: f32[1, 256, 56, 56] = reshape(t)
 
-The reshape then moves behind the element-wise operators and reductions that follow, so that they share kernels with the
+The reshape then moves behind the following element-wise operators and reductions, so that they share kernels with the
 contraction and with each other.
 """
 
@@ -46,7 +46,7 @@ def read_contraction(node: Node) -> tuple[ContractAttributes, IndexMaps]:
 def _contracted(
     node: Node, inputs: Sequence[Value | None], spec: Spec, attrs: ContractAttributes, graph: Graph
 ) -> Value | None:
-    """What a contraction makes from these inputs by this specification, viewed as it was; None where one is."""
+    """A contraction of these inputs by this specification, reshaped to the former shape; None where one is."""
     given = [v for v in inputs if v is not None]
     made = graph.make("contract", *given, spec=str(spec), dtype=attrs.dtype) if len(given) == len(inputs) else None
     return None if made is None else viewed_as(made, node.outputs[0].type.shape, graph)
@@ -80,7 +80,7 @@ def merge_axes(node: Node, graph: Graph) -> Value | None:
 def drop_one_column(node: Node, graph: Graph) -> Value | None:
     """contract(x: [n, c, 1], w, "n c p, o c -> n o p")  =>  reshape(contract(reshape(x), w, "n c, o c -> n o"))
 
-    so that the columns, which lie in lanes, are the last axis of more than one point."""
+    so that the columns, which are along the lanes, are the last axis of more than one point."""
     attrs, maps = read_contraction(node)
     spec = _without_units(maps)
     if spec is None:

@@ -1,11 +1,11 @@
-"""Quotients by numbers known while compiling become products with their reciprocals.
+"""Quotients by numbers known at compile time become products with their reciprocals.
 
     c: f32[] = full(value=1.4142135)                  r: f32[] = full(value=0.70710677)
     y: f32[m, n] = div(x, c)                =>        y: f32[m, n] = mul(x, r)
 
-A division keeps a core's divider busy for as long as some ten multiply-adds take. The reciprocal is rounded once and
-the product once more, so a result is off by less than one and a half units in the last place in place of a half; by
-powers of two it is exact.
+A division keeps a core's divider busy for the time of about ten multiply-adds. The reciprocal is rounded once and the
+product once more, so a result is off by less than 1.5 units in the last place instead of 0.5. For powers of two it is
+exact.
 """
 
 from __future__ import annotations

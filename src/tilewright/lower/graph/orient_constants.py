@@ -1,13 +1,13 @@
-"""Lays constant operands of contractions so that the output's innermost axis is contiguous in them.
+"""Transposes constant operands of contractions so that the output's innermost axis is contiguous in them.
 
     h: f32[n, 10] = contract(x, w, spec="ik,jk->ij")          w: f32[10, 784], a constant
     =>
     t: f32[784, 10] = transpose(w, perm=(1, 0))               folded into a constant by fold_constants.py
     h: f32[n, 10] = contract(x, t, spec="ik,kj->ij")
 
-Kernels run along that axis. Where the output's innermost axis is not in the operand (the filters of a convolution: it
-is a window's position), the axis that only the operand has takes its place, so that kernels can run along the output
-channels. An operand stays as it is when one of its dimensions is a sum of axes, and when the order in which terms are
+Kernels run along that axis. If the operand does not have the output's innermost axis (as the filters of a convolution,
+where that axis is a position), the axis that only the operand has takes its place, so that kernels can run along the
+output channels. An operand stays as it is if one of its dimensions is a sum of axes, or if the order in which terms are
 added would change.
 """
 
@@ -20,21 +20,21 @@ from tilewright.ops.index_maps import Affine, Spec, parse
 
 
 def orient_constants(module: Module) -> Module:
-    """The module with the constant operands of all contractions turned."""
+    """The module with the constant operands of all contractions transposed."""
     return over_graphs(module, _orient)
 
 
 def _orient(module: Module, function: GraphFunction) -> Module:
     edit = Edit(module, function)
     for node in function.nodes:
-        turned = _turned(edit, node) if isinstance(node.attrs, ContractAttributes) else None
-        if turned is None or not edit.replace(node, edit.add(turned).outputs):
+        oriented = _oriented(edit, node) if isinstance(node.attrs, ContractAttributes) else None
+        if oriented is None or not edit.replace(node, edit.add(oriented).outputs):
             edit.keep(node)
     return edit.finish()
 
 
-def _turned(edit: Edit, node: Node) -> Node | None:
-    """The contraction over turned constants, the transpositions added before it; None when there is none to turn."""
+def _oriented(edit: Edit, node: Node) -> Node | None:
+    """The contraction over transposed constants, with the transposes added before it; None if there are none."""
     attrs = node.attrs
     assert isinstance(attrs, ContractAttributes)
     edit.source = node.source
@@ -44,9 +44,9 @@ def _turned(edit: Edit, node: Node) -> Node | None:
         perm = None if edit.array(value) is None else _permutation(spec, n)
         if perm is None:
             continue
-        turned = _with_operand(spec, n, tuple([spec.operands[n][p] for p in perm]))
-        if turned.reduce == spec.reduce:
-            spec, inputs[n] = turned, _transposed(edit, value, perm)
+        oriented = _with_operand(spec, n, tuple([spec.operands[n][p] for p in perm]))
+        if oriented.reduce == spec.reduce:
+            spec, inputs[n] = oriented, _transposed(edit, value, perm)
     if spec is parse(attrs.spec):
         return None
     fields = {"spec": _text(spec), "sizes": attrs.sizes, "dtype": attrs.dtype}
@@ -54,7 +54,7 @@ def _turned(edit: Edit, node: Node) -> Node | None:
 
 
 def _permutation(spec: Spec, operand: int) -> tuple[int, ...] | None:
-    """The order of an operand's dimensions with the axis that kernels run along at the end; None when it is right
+    """The order of an operand's dimensions with the axis that kernels run along at the end; None if it is there
     already."""
     axes = [index.axis for index in spec.operands[operand]]
     if not spec.output or None in axes or len(set(axes)) != len(axes):
@@ -67,8 +67,8 @@ def _permutation(spec: Spec, operand: int) -> tuple[int, ...] | None:
 
 
 def _inner_axis(spec: Spec, operand: int) -> str | None:
-    """The output's last axis where the operand has it; else, beside a window, the last output axis that no other
-    operand has."""
+    """The output's last axis if the operand has it; else, if the other operand has windows, the last output axis that
+    no other operand has."""
     own = {axis for index in spec.operands[operand] for axis, _ in index.terms}
     if spec.output[-1] in own:
         return spec.output[-1]

@@ -1,8 +1,7 @@
-"""Gives every result memory of its own, and every state of a scan.
+"""Gives every result, and every state of a scan, memory of its own.
 
-A result that is a parameter, a constant, or the memory of another result under another shape becomes a copy. A scan
-keeps each state where its initial value lies: that value becomes a copy, too, unless a kernel makes it for this scan
-alone.
+A result that is a parameter, a constant, or a view of another result becomes a copy. A scan keeps each state in the
+memory of its initial value: that value becomes a copy, too, unless a kernel makes it for this scan alone.
 """
 
 from __future__ import annotations

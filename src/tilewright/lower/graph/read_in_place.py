@@ -1,12 +1,12 @@
-"""Operands that a product uses few times are read where they lie: a copy of them would cost as much as the product.
+"""Operands that a product uses few times are read in place: a transposed copy would cost as much as the product.
 
     t: f32[16, 64, 512] = transpose(k, perm=(0, 2, 1))
     s: f32[16, 1, 512] = contract(q, t, spec="h i d, h d t -> h i t")
     =>
     s: f32[16, 1, 512] = contract(q, k, spec="h i d, h t d -> h i t")
 
-So are keys and values that groups of heads share, which a model repeats for each head: the axis of heads becomes one of
-groups and one of the heads of a group. This is what decoding does: one token meets all that is kept of those before it.
+The same holds for keys and values that groups of heads share, which a model repeats for each head: the axis of heads is
+split into groups and the heads of a group. Decoding does this: one token is multiplied with the cached keys and values.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import TransposeAttributes
 
 FEW_USES = 8
-"""An operand of which each element meets fewer others than this is read where it lies."""
+"""An operand is read in place if each of its elements is used in fewer products than this."""
 
 Pieces = tuple[tuple[str, Expr], ...]
-"""Axes that an axis was parted into, the slowest first, with their extents."""
+"""The axes that an axis was split into, the slowest first, with their extents."""
 
 
 def read_in_place(module: Module) -> Module:
-    """The module with products that read such operands where they lie."""
+    """The module with products that read such operands in place."""
     return simplify_graph(module, ((read_source, ("contract",)), *RULES))
 
 
 @dataclass(slots=True)
 class _Source:
-    """What an operand is made of by movement of data: a value, the axis of each of its dimensions (None where all read
-    its only element), and the axes that were parted."""
+    """The source of an operand that data movement makes: a value, the axis of each of its dimensions (None where all
+    read its only element), and the axes that were split."""
 
     value: Value
     axes: list[str | None]
@@ -47,7 +47,7 @@ class _Source:
     moved: bool = False
 
     def pieces(self, axis: str, extent: Expr) -> Pieces:
-        """What an axis of the product has become."""
+        """The axes that an axis of the product was split into, or itself."""
         return self.parted.get(axis, ((axis, extent),))
 
 
@@ -69,7 +69,7 @@ def read_source(node: Node, graph: Graph) -> Value | None:
 
 
 def _has_few_uses(maps: IndexMaps, axes: list[str | None]) -> bool:
-    """Whether the axes that an operand does not move along are few points."""
+    """Whether the axes that do not index an operand have few points together."""
     uses = product_of([maps.extent(a) for a in maps.spec.axes if a not in axes])
     return isinstance(uses, Const) and uses.value < FEW_USES
 
@@ -134,7 +134,7 @@ def _taken(rest: Iterator[Expr], extent: Expr) -> list[Expr] | None:
 
 
 def _part(parted: dict[str, Pieces], axis: str, extents: list[Expr]) -> list[str]:
-    """Parts an axis, which may be a piece of one that was parted before. Returns the names of its pieces."""
+    """Splits an axis, which may be a piece of one that was split before. Returns the names of its pieces."""
     made = tuple((f"{axis}_{n}", e) for n, e in enumerate(extents))
     whole = next((name for name, pieces in parted.items() if axis in {a for a, _ in pieces}), None)
     if whole is None:
@@ -145,7 +145,7 @@ def _part(parted: dict[str, Pieces], axis: str, extents: list[Expr]) -> list[str
 
 
 def _contract(node: Node, operand: int, source: _Source, graph: Graph) -> Value | None:
-    """The product of the source and the other operands, without output axes of one element, viewed as it was."""
+    """The product of the source and the other operands, without output axes of one element, in the former shape."""
     attrs, maps = read_contraction(node)
     units = {a for a in maps.spec.output if maps.extent(a) is ONE}
     if len(units) == len(maps.spec.output) or any(name in maps.spec.axes for name in _names(source)):

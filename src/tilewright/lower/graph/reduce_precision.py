@@ -1,16 +1,16 @@
-"""Rounds factors of f32 products to bf16 where that is faster; sums, and all else, stay f32.
+"""Rounds factors of f32 products to bf16 where that is faster; sums and everything else stay f32.
 
     y: f32[n, m] = contract(x, w, spec="ik,kj->ij")                      x: f32[n, k], w: f32[k, m] a constant
     =>
     h: bf16[n, k] = cast(x, dtype=bf16)
     y: f32[n, m] = contract(h, v, spec="ik,kj->ij", dtype=f32)           v: bf16[k, m], w rounded
 
-Roundings are ordinary casts, to nearest even, so the graph after the pass says exactly what is computed: products of
-bf16 numbers are exact in f32, and sums are f32's. A cast stands where the factor is computed, ahead of whatever moves
-its elements, unless somebody else reads it on the way: so it can be part of what stores the factor, and half as many
-bytes are moved. Which factors gain is the choice of plan/rewrite/precision.py. Left alone are Winograd's products,
-whose factors have been rounded when tiles were chosen or make too much of errors, and those of attentions, which stay
-in registers and caches.
+Roundings are ordinary casts to nearest even, so the graph after the pass defines the result exactly: products of bf16
+numbers are exact in f32, and sums are in f32. A cast is placed where the factor is computed, before nodes that move its
+elements, unless another node reads these. Then the kernel that stores the factor can round it, and half as many bytes
+are moved. plan/rewrite/precision.py chooses the factors. Winograd's products are excluded: their factors are rounded
+when tiles are chosen, or amplify errors too much. Those of attentions are excluded, for they stay in registers and
+caches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tilewright.plan.rewrite.precision import choose_rounded
 from tilewright.target import Target
 
 MOVES = frozenset({"transpose", "reshape", "slice", "broadcast", "pad"})
-"""Operators that give elements other places: a cast moves through them."""
+"""Operators that only move elements: a cast moves through them."""
 
 
 def reduce_precision(module: Module, target: Target) -> Module:
@@ -58,10 +58,10 @@ def _choose(function: GraphFunction, target: Target) -> dict[Node, tuple[int, ..
     """The contractions whose factors are rounded, and which of these."""
     flow = Dataflow(function)
     model = CostModel(flow, target)
-    apart = {node for nodes in attentions(function) for node in nodes}
+    attended = {node for nodes in attentions(function) for node in nodes}
     chosen: dict[Node, tuple[int, ...]] = {}
     for node in function.nodes:
-        if isinstance(node.attrs, ContractAttributes) and node not in apart and not _is_of_tiles(node, flow):
+        if isinstance(node.attrs, ContractAttributes) and node not in attended and not _is_of_tiles(node, flow):
             places = choose_rounded(node, flow, model, target)
             if places:
                 chosen[node] = places
@@ -101,21 +101,21 @@ class _Rounding(Edit):
     def __init__(self, module: Module, function: GraphFunction, moved: frozenset[Node]) -> None:
         super().__init__(module, function)
         self._moved = {node.outputs[0]: node for node in moved}
-        self._halves: dict[Value, Value] = {}
+        self._rounded: dict[Value, Value] = {}
 
     def rounded(self, node: Node, places: tuple[int, ...]) -> Node | None:
         """The contraction over rounded operands, which are added before it."""
         attrs = node.attrs
         assert isinstance(attrs, ContractAttributes)
         self.source = node.source
-        inputs = [self._half(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
+        inputs = [self._as_bf16(v) if n in places else self.resolve(v) for n, v in enumerate(node.inputs)]
         fields = {"spec": attrs.spec, "sizes": attrs.sizes, "dtype": node.outputs[0].type.dtype}
         return self.typed("contract", tuple(inputs), fields, node.outputs[0].name)
 
-    def _half(self, value: Value) -> Value:
+    def _as_bf16(self, value: Value) -> Value:
         """A value of the old function, rounded."""
         chain: list[Node] = []
-        while value in self._moved and value not in self._halves:
+        while value in self._moved and value not in self._rounded:
             chain.append(self._moved[value])
             value = self._moved[value].inputs[0]
         made = self._cast(value)
@@ -123,29 +123,29 @@ class _Rounding(Edit):
             made = self._move(node, made)
         return made
 
-    def _move(self, node: Node, half: Value) -> Value:
-        """What a node gives over the rounded elements."""
+    def _move(self, node: Node, rounded: Value) -> Value:
+        """The result of a node that moves elements, for the rounded value."""
         (out,) = node.outputs
         fields = dict(zip(type(node.attrs)._fields, node.attrs.field_values(), strict=True))
-        inputs = (half, *(self._cast(v) for v in node.inputs[1:]))
+        inputs = (rounded, *(self._cast(v) for v in node.inputs[1:]))
         made = self.typed(node.op.name, inputs, fields, out.name)
-        self._halves[out] = self._cast(out) if made is None else self.add(made).outputs[0]
-        return self._halves[out]
+        self._rounded[out] = self._cast(out) if made is None else self.add(made).outputs[0]
+        return self._rounded[out]
 
     def _cast(self, old: Value) -> Value:
-        """A value of the old function, rounded where it stands: constants here and now, others by a cast."""
-        if old not in self._halves:
+        """A value of the old function, rounded where it is made: constants at compile time, others by a cast."""
+        if old not in self._rounded:
             value = self.resolve(old)
             array, node = self.array(value), self.producer(value)
             if array is not None:
-                self._halves[old] = self.constant(array.astype(ml_dtypes.bfloat16), old.name)
+                self._rounded[old] = self.constant(array.astype(ml_dtypes.bfloat16), old.name)
             elif node is not None and isinstance(node.attrs, Full):
                 number = ml_dtypes.bfloat16(node.attrs.value.value)
                 fields = {"value": const(float(number), dtypes.bf16), "shape": node.attrs.shape}
-                self._halves[old] = self._made("full", (), fields, old.name)
+                self._rounded[old] = self._made("full", (), fields, old.name)
             else:
-                self._halves[old] = self._made("cast", (value,), {"dtype": dtypes.bf16}, old.name)
-        return self._halves[old]
+                self._rounded[old] = self._made("cast", (value,), {"dtype": dtypes.bf16}, old.name)
+        return self._rounded[old]
 
     def _made(self, op: str, inputs: tuple[Value, ...], fields: dict[str, object], name: str) -> Value:
         node = self.typed(op, inputs, fields, name)

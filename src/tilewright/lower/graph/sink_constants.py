@@ -1,4 +1,4 @@
-"""Constants that every step of a scan reads become constants of its body, where passes see them.
+"""Constants that every step of a scan reads become constants of its body, so that passes can use their values.
 
     w: f32[8, 8] = constant(name=@w)
     h: f32[8] = scan(h0, w, body="cell", …)            =>      h: f32[8] = scan(h0, body="cell", …)

@@ -1,4 +1,4 @@
-"""Large products by constants become seven of half the size in each dimension, where that pays and is accurate enough.
+"""Large products by constants become seven products of half the size in each dimension, if fast and accurate enough.
 
     y: f32[128, 3072] = contract(x, w, spec="mk,kn->mn")                        w: f32[768, 3072], a constant
     =>
@@ -8,9 +8,9 @@
     e: f32[3, 64, 1536] = contract(slice(s, 4..7), v, spec="pmk,pkn->pmn")
     y: f32[128, 3072] = strassen_output(d, e, shape=(128, 3072))
 
-Seven products take the place of eight (see ops/strassen.py). The differences are taken where they are multiplied, so
-that the constants take as much memory as before; small ones are stored. An infinity or NaN of x reaches the results of
-the row that it is paired with, too: 0 and 1, 2 and 3, and so on.
+Seven products replace eight (see ops/strassen.py). The differences are computed when they are packed for a product, so
+that the constants take no more memory than before; small ones are stored. An infinity or NaN of x also reaches the
+results of the row that its row is paired with: 0 and 1, 2 and 3, and so on.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Array = np.ndarray[Any, Any]
 
 
 def strassen(module: Module, target: Target, halves: bool = False) -> Module:
-    """The module with those products rewritten that are faster so; none where TILEWRIGHT_STRASSEN is 0, nor with
-    `halves`, where factors may be rounded: sums would make too much of that."""
+    """The module with those products rewritten that become faster; none if TILEWRIGHT_STRASSEN is 0, or with `halves`
+    (factors may be rounded to bf16): the sums would amplify the rounding errors too much."""
     if not settings.STRASSEN.read() or halves:
         return module
     stored = sum(array.nbytes for array in module.constants.values())
@@ -113,7 +113,7 @@ class _Products(Edit):
         self._sums: dict[Value, Value] = {}
 
     def made(self, found: Product) -> Value | None:
-        """Adds the operators that compute a product; None where they would be off by too much."""
+        """Adds the operators that compute a product; None where their error would be too large."""
         self.source = found.node.source
         factors = self._of_constant(found)
         if factors is None:

@@ -3,10 +3,10 @@
     p: f32[1, 64, 58, 58] = pad(x, 0, low=(0, 0, 1, 1), high=(0, 0, 1, 1))       for 28 positions in vectors of 8:
     y: … = contract(p, w, spec="n c i+a j+b, …", sizes=(("i", 28), ("j", 28)))   the last dimension grows to 8*4 + 2
 
-What the contraction reads stays the same: its sizes are its own. Only constants are changed, and only a padding that
-the contraction alone reads. Windows that move by several elements read a copy anyway (see
-plan/gemm/phases.py): where their operand has no padding, it gets one behind its rows. Products of bf16 pairs
-have channels along the lanes, and need no room.
+The contraction reads the same elements as before: its sizes are its own attributes. Only constant sizes are changed,
+and only a padding that the contraction alone reads. Windows with a stride read a copy anyway (see plan/gemm/phases.py):
+if their operand has no padding, it gets one after its rows. Products of bf16 pairs have channels along the lanes, and
+need no room.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
         have = value.type.shape[-1]
         if not isinstance(have, Const) or not all(isinstance(e, Const) for e in extents):
             continue
-        positions, taps = (int(e.value) for e in extents if isinstance(e, Const))
+        positions, kernel = (int(e.value) for e in extents if isinstance(e, Const))
         lanes = max(target.vector_bits // value.type.dtype.bits, 1)
         steps = [factor for _, factor in indices[-1].terms]
-        need = (-(-positions // lanes) * lanes - 1) * steps[0] + (taps - 1) * steps[1] + 1
+        need = (-(-positions // lanes) * lanes - 1) * steps[0] + (kernel - 1) * steps[1] + 1
         if need <= have.value or (pad is None and steps[0] == 1):
             continue
         wide = _padded(edit, node, n, need) if pad is None else _wider(edit, pad, need - int(have.value))
@@ -101,7 +101,7 @@ def _wider(edit: Edit, pad: Node, more: int) -> Value | None:
 
 
 def _padded(edit: Edit, node: Node, operand: int, need: int) -> Value | None:
-    """An operand with zeros behind its rows, up to `need` elements."""
+    """An operand with zeros after its rows, up to `need` elements."""
     value = edit.inputs(node)[operand]
     edit.source = node.source
     zero = edit.typed("full", (), {"value": const(0, value.type.dtype), "shape": ()}, "zero")

@@ -1,4 +1,4 @@
-"""Convolutions by windows of 3x3 become Winograd's products of tiles, where that pays and is accurate enough.
+"""Convolutions with 3x3 kernels become Winograd's products of tiles, if that is fast and accurate enough.
 
     y: f32[1, 32, 56, 56] = contract(pad(x), w, spec="n c i+a j+b, o c a b -> n o i j")        w: f32[32, 64, 3, 3]
     =>
@@ -6,11 +6,11 @@
     m: f32[1, 36, 196, 32] = contract(v, u, spec="n x c t, x c o -> n x t o")                  u = G w Gᵀ, a constant
     y: f32[1, 32, 56, 56] = winograd_output(m, size=4, tiles=(14, 14), shape=(56, 56))
 
-36 products take the place of 16 * 9; with a stride of two, 25 take that of 4 * 9 (see ops/winograd.py). The zeros
-around x move into the transform of the input. An infinity or NaN of x reaches every output of its tiles, not only those
-whose window holds it.
+36 products replace 16 * 9; with a stride of two, 25 replace 4 * 9 (see ops/winograd.py). The padding of x moves into
+the transform of the input. An infinity or NaN of x reaches every output of its tiles, not only those whose window holds
+it.
 
-Where factors may be rounded to bf16, those of the products of small tiles are, too, if that is faster than all else:
+If factors may be rounded to bf16, those of the products of small tiles are, too, if that is the fastest choice:
 
     v: bf16[1, 16, 32, 784, 2] = winograd_input(x, size=2, tiles=(28, 28), low=(1, 1), depth=2, dtype=bf16)
     m: f32[1, 16, 784, 32] = contract(v, u, spec="n x c t p, x c p o -> n x t o", dtype=f32)     u: bf16[16, 32, 2, 32]
@@ -42,9 +42,9 @@ Array = np.ndarray[Any, Any]
 
 
 def winograd(module: Module, target: Target, halves: bool = False) -> Module:
-    """The module with those convolutions rewritten that are faster so; none where TILEWRIGHT_WINOGRAD is 0. With
-    `halves`, factors of products may be rounded to bf16: those of tiles, and those of the convolution itself, than
-    which tiles then have to be faster."""
+    """The module with those convolutions rewritten that become faster; none if TILEWRIGHT_WINOGRAD is 0. With `halves`,
+    factors may be rounded to bf16: those of tiles, and those of the direct convolution, which tiles are then compared
+    with."""
     if not settings.WINOGRAD.read():
         return module
     pairs = pairs_of(target) if halves else None
@@ -62,8 +62,8 @@ def _rewrite(module: Module, function: GraphFunction, target: Target, pairs: Dot
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """y[n, o, i, j] = the sum of x[n, c, i*s + a, j*s + b] * w[o, c, a, b] over c and 3 x 3 taps a, b, where x is the
-    image with zeros around it, `low` of them before height and width, and s the stride that `sizes` has."""
+    """y[n, o, i, j] = the sum of x[n, c, i*s + a, j*s + b] * w[o, c, a, b] over c and 3 x 3 positions a, b. x is the
+    padded image, with `low` zeros before height and width; s is the stride in `sizes`."""
 
     image: Value
     low: tuple[int, int]
@@ -98,22 +98,22 @@ def _number(extent: Expr) -> int:
 
 
 def _stride(spec: Spec) -> int | None:
-    """s where a specification is "n c i*s+a j*s+b, o c a b -> n o i j", the second operand in any order, and there are
-    tiles for windows that move by s."""
+    """The stride s of a specification "n c i*s+a j*s+b, o c a b -> n o i j", the second operand in any order; None for
+    others, and if there are no tiles for s."""
     x, w = spec.operands
     if [len(x), len(w), len(spec.output)] != [4, 4, 4]:
         return None
     n, o, i, j = spec.output
     c = x[1].axis
-    taps = _taps(spec)
-    if x[0].axis != n or c is None or taps is None:
+    kernel = _kernel_axes(spec)
+    if x[0].axis != n or c is None or kernel is None:
         return None
-    whole = {index.axis for index in w} == {o, c, *taps} and len({n, o, i, j, c, *taps}) == 7
+    whole = {index.axis for index in w} == {o, c, *kernel} and len({n, o, i, j, c, *kernel}) == 7
     strides = {dict(index.terms)[place] for index, place in zip(x[2:], (i, j), strict=True)}
     return strides.pop() if whole and strides in ({1}, {2}) else None
 
 
-def _taps(spec: Spec) -> tuple[str, str] | None:
+def _kernel_axes(spec: Spec) -> tuple[str, str] | None:
     """The axes a, b of the indices i*s+a and j*s+b, where the output has i and j."""
     found: list[str] = []
     for index, place in zip(spec.operands[0][2:], spec.output[2:], strict=True):
@@ -127,12 +127,12 @@ def _taps(spec: Spec) -> tuple[str, str] | None:
 def _filters(spec: Spec, w: Array) -> Array:
     """The filters as [o, c, a, b]."""
     axes = [index.axis for index in spec.operands[1]]
-    wanted = (spec.output[1], spec.operands[0][1].axis, *(_taps(spec) or ()))
+    wanted = (spec.output[1], spec.operands[0][1].axis, *(_kernel_axes(spec) or ()))
     return w.transpose([axes.index(axis) for axis in wanted])
 
 
 def _unpadded(edit: Edit, x: Value) -> tuple[Value, tuple[int, int]]:
-    """The image without the zeros around it, and how many of them there are before height and width."""
+    """The image without its padding, and how many zeros that has before height and width."""
     pad = edit.made_by(x, "pad")
     if pad is None or not isinstance(pad.attrs, PadAttributes) or pad.attrs.mode is not PadMode.CONSTANT:
         return x, (0, 0)
@@ -153,7 +153,7 @@ def _is_zero(edit: Edit, value: Value) -> bool:
 
 
 def _transformed(edit: Edit, node: Node, target: Target, pairs: Dot | None) -> Value | None:
-    """The convolution by tiles; None where the node is none, or is better left alone."""
+    """The convolution by tiles; None where the node is no convolution, or the direct one is better."""
     found = find_convolution(edit, node)
     tiles = None if found is None else choose_tiles(found.sizes, found.filters, target, pairs)
     return None if found is None or tiles is None else by_tiles(edit, node, found, tiles)

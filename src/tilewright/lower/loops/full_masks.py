@@ -1,4 +1,4 @@
-"""Gives vectors under masks a plain version for where all lanes hold.
+"""Gives masked vectors an unmasked version for the case that all lanes are active.
 
     unroll v in 0..3:                                  if 0 <= n - jo*24 - 24:
       if MASK(n - jo*24 - v*8):                          unroll v in 0..3:
@@ -8,10 +8,10 @@
                                                            if MASK(n - jo*24 - v*8):
                                                              y[jo*24 + v*8 …] = t[v*8 …]
 
-Most tiles of a loop lie inside, where their masks hold in all lanes, and some machines take ten times as long for a
-masked store as for a plain one. A branch is made only where memory is stored to under masks that compare the numbers of
-lanes. It stands around all neighbours that have such masks, outside the `unroll` loops that their masks depend on and
-the other loops that they do not depend on, so that a tile has one at most. No statement is written more than twice.
+Most tiles of a loop are inside the bounds, so that all their lanes are active, and a masked store takes some machines
+ten times as long as a plain one. A branch is made only around stores to memory whose masks compare lane numbers. It is
+placed around all neighbours with such masks, outside the `unroll` loops that their masks depend on and the other loops
+that they do not depend on, so that a tile has at most one branch. No statement is copied more than once.
 """
 
 from __future__ import annotations

@@ -1,24 +1,24 @@
-"""Lanes that lie apart in memory become whole vectors and shuffles, where that takes a core less than single elements.
+"""Strided loads and stores become whole vectors and shuffles, where that takes a core less than single elements.
 
     a = x[ramp(i, 4, 8)]           memory     0 1 2 3  4 5 6 7  …  28 29 30 31        a: 0 4 8 … 28
     b = x[ramp(i + 1, 4, 8)]                                                          b: 1 5 9 … 29
     c = x[ramp(i + 2, 4, 8)]
     d = x[ramp(i + 3, 4, 8)]
 
-Four such vectors are the columns of matrices of 4 x 4 elements, a matrix to each 128 bits of a register, of which
-memory holds the rows: one after the other here, anywhere apart where a larger array is transposed. Loads are looked for
-in stores that follow each other; four stores must be neighbours. No element is touched that the four do not touch.
-Where lanes are four apart, a vector four elements further is the same one moved by a lane.
+Four such vectors are the columns of 4 x 4 matrices, one in each 128 bits of a register. Memory holds the rows of these
+matrices: one after the other here, at any distance if a larger array is transposed. Loads are searched in consecutive
+stores; stores must be four neighbours. No element is touched that the four accesses do not touch. With a stride of
+four, the vector four elements further on is the same one shifted by a lane.
 
-    x[ramp(i, 2, 16)] = a          Vectors that are stored into each other's gaps, as many as their lanes are apart, are
-    x[ramp(i + 1, 2, 16)] = b      woven: they fill one piece of memory.
+    x[ramp(i, 2, 16)] = a          As many strided stores as their stride, each into the gaps of the others: the vectors
+    x[ramp(i + 1, 2, 16)] = b      are interleaved and stored contiguously.
 
-    x[ramp(i, 2, 16)]              Two vectors that span it, and no element beyond.
-    t[ramp(3, 1, 16)]              Lanes of registers that lie across the vectors that were written whole, out of these:
-                                   read as they lie, they would have to go through memory.
+    x[ramp(i, 2, 16)]              The two vectors that span it, and no element beyond.
+    t[ramp(3, 1, 16)]              Lanes of registers across vectors that were written whole are shuffled out of these:
+                                   an unaligned load would send the registers through memory.
     x[j + ramp(0, 1, 16) % 4]      The same few neighbours again and again: one short vector.
 
-Under a mask, only what is certainly inside its buffer is read whole.
+Under a mask, only data that is certainly inside its buffer is read whole.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 Moves = dict[Node, Node]
-"""What becomes of loads, and of expressions with them."""
+"""The replacements of loads, and of expressions that contain them."""
 
 
 def move_lanes(function: Function, target: Target) -> Function:
@@ -58,7 +58,7 @@ def _runs(body: Sequence[Stmt]) -> Iterator[tuple[Stmt, ...]]:
 
 
 def _suits(buffer: Buffer, place: Address) -> bool:
-    """Whether an access is one of whole registers' worth of elements, four or more apart."""
+    """Whether an access fills whole registers with elements at a stride of four or more."""
     stride = isinstance(place.stride, Const) and place.stride.value >= 4
     plain = not place.index and len(buffer.shape) == 1 and not loads_of(place.base)
     return stride and plain and place.lanes in (4, 8, 16) and buffer.dtype.bits == 32
@@ -70,8 +70,8 @@ def _stride(place: Address) -> int:
     return int(place.stride.value)
 
 
-def _woven(place: Address) -> int:
-    """How many vectors at this distance fill one piece of memory; 0 where others do."""
+def _interleaved(place: Address) -> int:
+    """How many vectors at this stride fill contiguous memory; 0 where they cannot."""
     plain = isinstance(place.stride, Const) and place.stride.value in (2, 4) and not place.index
     return _stride(place) if plain and place.lanes > 1 and not loads_of(place.base) else 0
 
@@ -213,7 +213,7 @@ class _Mover:
         place = address(buffer.shape, stores[0].indices)
         columns = [s.value for s in stores]
         if not _suits(buffer, place):
-            whole = _weave(columns)
+            whole = _interleave(columns)
             return [Store(buffer, _neighbours(place, place.offset, whole.lanes), whole)]
         rows = _transposed(columns)
         made: list[Stmt] = []
@@ -230,13 +230,13 @@ def _reads_nothing(node: Node) -> bool:
 
 def _stored_together(run: Sequence[Stmt], start: int) -> list[Store] | None:
     """The stores at a place of a run that fill each other's gaps, in order, none of which reads what they write: four
-    whose lanes are any distance apart, or as many as that. None for others."""
+    of any stride, or as many as their stride. None for others."""
     first = run[start]
     if not isinstance(first, Store) or first.value.lanes == 1 or first.buffer.dtype.is_bool:
         return None
     buffer = first.buffer
     place = address(buffer.shape, first.indices)
-    number = 4 if _suits(buffer, place) else _woven(place)
+    number = 4 if _suits(buffer, place) else _interleaved(place)
     stores = [s for s in run[start : start + number] if isinstance(s, Store) and s.buffer is buffer]
     if not number or len(stores) != number or len(buffer.shape) != 1:
         return None
@@ -247,8 +247,8 @@ def _stored_together(run: Sequence[Stmt], start: int) -> list[Store] | None:
 
 
 def _across(buffer: Buffer, place: Address) -> tuple[int, ...]:
-    """The elements of an access to a register whose lanes lie in several vectors of as many lanes, counted from its
-    start, all of them inside, or in another order in one; nothing for any other access."""
+    """The numbers of the elements of an access to a register whose lanes are spread over several vectors of as many
+    lanes, all inside the buffer, or permuted within one vector; empty for any other access."""
     lanes, found = place.lanes, tuple(place.offset + n for n in steps_of(place))
     if buffer.scope is not Scope.REGISTER or not isinstance(place.base, Const):
         return ()
@@ -265,7 +265,7 @@ def _vector(number: int, lanes: int) -> Address:
 
 
 def _shuffled_out(buffer: Buffer, place: Address, across: tuple[int, ...]) -> Expr:
-    """The elements of these numbers, out of the vectors that they lie in."""
+    """The elements with these numbers, shuffled out of the vectors that hold them."""
     lanes = place.lanes
     numbers = sorted({p // lanes for p in across})
     vectors = [Load(buffer, _neighbours(place, n * lanes, lanes)) for n in numbers]
@@ -282,7 +282,7 @@ def _shuffled_out(buffer: Buffer, place: Address, across: tuple[int, ...]) -> Ex
     return result
 
 
-def _weave(columns: Sequence[Expr]) -> Expr:
+def _interleave(columns: Sequence[Expr]) -> Expr:
     """The first lanes of vectors, then their second ones, and so on."""
     while len(columns) > 1:
         half, lanes = len(columns) // 2, columns[0].lanes
@@ -316,13 +316,13 @@ def _transposed(rows: Sequence[Expr]) -> list[Expr]:
     lanes = rows[0].lanes
     groups = range(0, lanes, 4)
     a, b, c, d = rows
-    halves: list[Expr] = []
+    pairs: list[Expr] = []
     for first, second in ((a, b), (c, d)):
         for start in (0, 2):
             picked = tuple(g + start + n // 2 + (n % 2) * lanes for g in groups for n in range(4))
-            halves.append(Shuffle(first, second, picked))
+            pairs.append(Shuffle(first, second, picked))
     columns: list[Expr] = []
-    for low, high in ((halves[0], halves[2]), (halves[1], halves[3])):
+    for low, high in ((pairs[0], pairs[2]), (pairs[1], pairs[3])):
         for start in (0, 2):
             picked = tuple(g + start + n % 2 + (n // 2) * lanes for g in groups for n in range(4))
             columns.append(Shuffle(low, high, picked))

@@ -1,4 +1,4 @@
-"""The bodies of parallel loops become functions of their own, which the thread pool can be given.
+"""The bodies of parallel loops become functions of their own, for the thread pool to call.
 
     parallel i in 0..n grain 4:              =>      parallel i in 0..n grain 4:
       for j in 0..m:                                   call f.body0[m, i](x, y)

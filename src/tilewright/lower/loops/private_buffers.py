@@ -7,8 +7,8 @@
                                                            t[part, j] = …
 
 with parts = max(min(n // 2, 16), 1). The arena is laid out before the loop runs, so that a buffer in it is there once
-for all iterations; on the stack each has its own. A loop whose buffers cannot be told apart becomes serial: one
-that passes them to a call, gives them another name, or lets their shapes vary.
+for all iterations; on the stack each has its own. A loop whose buffers cannot be separated becomes serial: one that
+passes them to a call, makes views of them, or lets their shapes vary.
 """
 
 from __future__ import annotations

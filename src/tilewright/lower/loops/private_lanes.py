@@ -1,4 +1,4 @@
-"""Buffers that each iteration of a `vectorize` loop has for itself: one with a place for every lane.
+"""Private buffers of the iterations of a `vectorize` loop become one buffer with an element for every lane.
 
     vectorize j in 0..8:                         vectorize j in 0..8:
       alloc t: f32[1] in register                  alloc t: f32[8] in register

@@ -6,7 +6,7 @@
                                                                call softmax(h, y)
 
 A scan becomes a loop around the calls of its body. Slices are views at the place of the step, of the operand that is
-scanned or of the output that is stacked; the next state is written where the state before it lies (see own_states.py).
+scanned or of the output that is stacked; the next state overwrites the state before it (see own_states.py).
 
 Afterwards the module is made of loops functions alone, and its entry is all that code generation sees of the model.
 """

@@ -1,10 +1,10 @@
-"""Where buffers of known sizes lie: a search for a small arena, guided by a bound.
+"""Offsets of buffers of known sizes: a search for a small arena, guided by a lower bound.
 
-Buffers are placed one after the other, each at the lowest offset where nothing alive at the same time lies; some order
-of the buffers gives the smallest arena there is. The search begins with orders that are good for most programs (large
-ones first, long lives first, …). As long as the best arena is larger than the bound, the buffer that lies at the top of
-the last one moves ahead in its order. Buffers that are in each other's way come to be placed early, while there is room
-to choose, and large programs reach the bound in a few moves.
+Buffers are placed one after the other, each at the lowest offset that is free while it is alive; some order of the
+buffers gives the smallest possible arena. The search begins with orders that are good for most programs (large buffers
+first, long lives first, …). As long as the best arena is larger than the bound, the buffer at the top of the last arena
+moves forward in the order. Buffers in conflict are then placed early, while there is room to choose, and large programs
+reach the bound in a few moves.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def most_alive(spans: Sequence[Span]) -> int:
 
 
 def place_buffers(spans: Sequence[Span], placed: Sequence[tuple[Span, int]] = ()) -> list[int]:
-    """An offset for each buffer: those alive at the same time lie apart, and above those `placed` before, with their
-    offsets, that are alive with them."""
+    """An offset for each buffer. Buffers alive at the same time do not overlap, and are above the buffers in `placed`,
+    given with their offsets, that are alive with them."""
     numbers = range(len(spans))
     beside = _Beside(
         [[m for m in numbers if m != n and _meet(spans[n], spans[m])] for n in numbers],

@@ -1,8 +1,7 @@
-"""Where each buffer of a call lies in the arena: buffers that are not alive at the same time share memory.
+"""The offset of each buffer of a call in the arena: buffers that are not alive at the same time share memory.
 
-Sizes may be expressions. Of each two buffers that are alive at the same time one lies above the other; which, a search
-decides for sizes as they may usually be (place_buffers.py). A buffer then begins where the highest of those below it
-ends, whatever the sizes are:
+Sizes may be expressions. Of two buffers that are alive at the same time, one is above the other; a search decides which
+one, for usual sizes (place_buffers.py). A buffer begins where the highest buffer below it ends, for all sizes:
 
     a: 0                        a and b are alive together, b and c, and d with both of these
     b: size(a)
@@ -77,7 +76,7 @@ def plan_memory(lives: Sequence[Life], bound_at: Mapping[Var, int]) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a buffer lies: for any sizes, and for usual ones. `under` are all that it lies above for certain."""
+    """The offset of a buffer: for all sizes, and for usual ones. `under` are the buffers that are surely below it."""
 
     life: Life
     begin: Expr

@@ -1,4 +1,4 @@
-"""compute_at: a producer's points are computed in a consumer's loop, as far as each of its iterations reads them.
+"""compute_at: each iteration of a consumer's loop computes the producer's points that it reads.
 
 for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
 for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       for k: block s(vi = i, …): s[vi] += x[vi, vk]
@@ -38,12 +38,12 @@ TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 
 def compute_at(function: Function, block: str, loop: Var) -> Step:
     """The block runs at the beginning of each iteration of the loop, on a box of points that holds all that the
-    iteration reads. Its loops are made anew: one for each spatial axis, called like it, and inside them those of its
-    reduce axes. Points that several iterations read are computed by each of them.
+    iteration reads. It gets new loops: one for each spatial axis, called like it, and inside them those of its reduce
+    axes. Points that several iterations read are computed by each of them.
 
-    Legal where everything that reads the block's buffer is in the loop, or comes after it and reads what its iterations
-    have computed, and nothing in between changes what the block reads. The buffer stays as it is: compact makes it as
-    small as the box.
+    Legal if all readers of the block's buffer are in the loop, or come after it and read elements that its iterations
+    have computed, and if nothing in between changes what the block reads. The buffer keeps its size: compact shrinks it
+    to the box.
     """
     return computed_at(function, find_block(function, block), find_loop(function, loop))
 

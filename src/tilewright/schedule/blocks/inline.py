@@ -59,10 +59,10 @@ class Definition:
 
 
 def inline(function: Function, block: str) -> Step:
-    """Whatever reads the block's buffer computes the element it reads itself; block and buffer disappear.
+    """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
 
-    Legal where the block computes one expression for each element, nothing else stores to its buffer, and what the
-    expression reads is the same wherever the buffer is read.
+    Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
+    the expression reads are unchanged at all readers.
     """
     found = find_block(function, block)
     readers = [s for s in statements(function.body) if any(x.buffer in stored_buffers(found) for x in own_loads(s))]
@@ -110,11 +110,11 @@ def _definition(function: Function, block: Block, what: str) -> Definition:
 
 
 Place = tuple[int, Expr] | Expr
-"""The value of an axis: that of the index of a dimension less an offset, or one value for all."""
+"""The value of an axis: the index of a dimension minus an offset, or one value for all elements."""
 
 
 def _inverse(function: Function, found: Definition, what: str) -> dict[Var, Place]:
-    """What the axes of the block are for an element of the buffer."""
+    """The values of the block's axes for an element of the buffer."""
     box = found.domain.box
     result: dict[Var, Place] = {v: r.begin for v, r in box.items() if is_one(r.extent)}
     for dim, index in enumerate(found.store.indices):
@@ -168,7 +168,7 @@ def _fills(found: Definition) -> bool:
 
 
 def _require_lasting(function: Function, found: Definition, readers: Sequence[Stmt], what: str) -> None:
-    """What the expression uses means the same to each reader."""
+    """Requires that the values the expression uses are the same at each reader."""
     memory, order = Memory(function), list(statements(function.body))
     reads, place = memory.loaded(found.store), order.index(found.block)
     axes = {a.var for a in found.block.axes}
@@ -201,8 +201,8 @@ def _require_lasting(function: Function, found: Definition, readers: Sequence[St
 
 
 def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
-    """The statement inside which each of these variables and local buffers, which are known at the end of a path from
-    the body down, is known."""
+    """For each of these variables and local buffers, the statement of a path from the body down that defines its
+    scope."""
     result: dict[Var | Buffer, Stmt] = {}
     for s in path:
         if isinstance(s, For) and s.var in names:
@@ -216,9 +216,9 @@ def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer
 
 
 def inline_all(function: Function, *, once: bool = False) -> Step:
-    """Every local buffer that is defined point by point disappears into its readers, but those that several nests read
-    and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
-    element of them several times: what rows come to, at each point of a row.
+    """Inlines every local buffer that is defined point by point into its readers. Buffers that cost more to compute
+    than to load stay if several nests read them. With `once`, they stay also if a nest reads an element of them several
+    times, such as a value per row at each point of the row.
 
     block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
               =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
@@ -235,10 +235,7 @@ def inlined_step(function: Function, made: Function) -> Step:
 
 @lru_cache(maxsize=1 << 4)
 def all_inlined(function: Function, *, once: bool = False) -> Function:
-    """The function with local buffers that are defined point by point inlined: all but those that several nests read
-    and that cost more to compute than to load. With `once`, those that cost more stay also where a nest reads an
-    element of them several times: what rows come to, at each point of a row. The answer is kept: each template for a
-    kernel begins with it."""
+    """The function that `inline_all` makes. It is cached: several templates for a kernel begin with it."""
     for buffer in [s.buffer for s in nests(function) if isinstance(s, Alloc)]:
         block = _point_block(function, buffer)
         if block is None or not isinstance(block.body, Store):

@@ -1,13 +1,13 @@
-"""pad: a block runs at points beyond the end as well, where what it computes goes nowhere.
+"""pad: a block runs at points beyond the end, too, if the results there are ignored.
 
 for ii, ji: block dot where io*6 + ii < m:                    for ii, ji: block dot:
   t[ii, ji] += x[io*6 + ii, k] * w[k, ji]              =>       t[ii, ji] += x[min(io*6 + ii, m - 1), k] * w[k, ji]
 for ii, ji: block y where io*6 + ii < m:                      for ii, ji: block y where io*6 + ii < m:
   y[io*6 + ii, ji] = t[ii, ji]                                  y[io*6 + ii, ji] = t[ii, ji]
 
-A condition `c` of the block may be dropped when it is a condition on the element that is stored: then an element is
-written either where `c` holds or where it does not, never both, and those of the second kind lie *beyond*. Nobody may
-read them but a block that only writes them back to where they are; every other reader's own condition must imply `c`.
+A condition `c` of the block may be dropped if it is a condition on the stored element. Then each element is written
+either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block that writes
+them back to where they are may read them; the condition of every other reader must imply `c`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from tilewright.schedule.step import Step, refusal
 
 
 def pad(function: Function, block: str, loop: Var | None = None) -> Step:
-    """The block runs beyond the end as well: conditions of its `where` are dropped, as far as what it computes where
-    they do not hold goes nowhere; only those on `loop`, where it is given. Loads that could leave their buffer there
-    are clamped to its last element.
+    """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
+    With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
+    element.
 
     block dot where vi < m: t[vi%6] += x[vi]        =>        block dot: t[vi%6] += x[min(vi, m - 1)]
     """
@@ -78,7 +78,7 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
 
 
 def run_beyond(place: PlaceBeyond, dropped: list[Expr], evidence: list[str], what: str) -> Step:
-    """The step that drops these conditions of a block; refused where what it loads beyond is not known to be there."""
+    """The step that drops these conditions of a block; refused if a load beyond may be outside its buffer."""
     function, block = place.function, place.block
     kept = [c for c in conjuncts(block.where) if c not in dropped]
     loaded = LoadsBeyond(place, dropped, kept)
@@ -185,8 +185,8 @@ class PlaceBeyond:
         return None
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
-        """The fewest loops, innermost first, of which some iterations lie beyond: at their first one, need >= 0 is
-        proved, whatever the others do. None where it is not proved."""
+        """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is
+        proved for all iterations of the others. None if that is not proved."""
         about = variables_of(expression(need))
         found: set[Var] = set()
         for loop in reversed([loop for loop in self.loops if loop.var in about]):
@@ -233,8 +233,8 @@ class PlaceBeyond:
 def _of_element(
     need: Polynomial, indices: Sequence[Polynomial], elements: Sequence[Var], own: Sequence[For]
 ) -> Polynomial | None:
-    """The condition over the element stored instead of the loops that the element goes through: in each dimension a
-    variable is solved for. None where something of those loops is left."""
+    """The condition in terms of the stored element's indices instead of loops: each dimension is solved for a variable.
+    None if a loop remains."""
     variables = {loop.var for loop in own}
     system = list(zip(indices, elements, strict=True))
     while system:
@@ -264,13 +264,13 @@ def _buffers_of(s: View | CallFunction | Publish) -> tuple[Buffer, ...]:
 
 
 def _loops_of_life(function: Function, buffer: Buffer) -> list[For]:
-    """The loops of which each iteration has a buffer of its own."""
+    """The loops each iteration of which has a buffer of its own."""
     alloc = allocation_of(function, buffer)
     return loops_around(function.body, alloc) if alloc is not None else []
 
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
-    """Whether all that a block does with a buffer is to write elements of it back to where they are."""
+    """Whether a block only writes elements of a buffer back to where they are."""
     for part in (block.body, block.init):
         for s in statements(part) if part is not None else ():
             if not isinstance(s, Store):
@@ -301,7 +301,8 @@ def _conditions(function: Function, block: Block | None, statement: Stmt) -> lis
 
 @dataclass(slots=True)
 class LoadsBeyond:
-    """The loads of a block that runs beyond: each is inside its buffer, or is clamped, or is why it may not."""
+    """The loads of a block that runs beyond. Each is inside its buffer or clamped; otherwise it is the reason (`why`)
+    against the step."""
 
     place: PlaceBeyond
     dropped: list[Expr]
@@ -327,8 +328,8 @@ class LoadsBeyond:
         return made
 
     def _loops_beyond(self) -> set[Var] | None:
-        """The loops of which some iterations lie beyond. Each time the block runs there, it runs as well at the first
-        iterations of these loops, with the same iterations of the others: so a buffer that it loads from has elements,
+        """The loops some of whose iterations are beyond. Whenever the block runs there, it also runs at the first
+        iterations of these loops, with the same iterations of the others. So a buffer that it loads from is not empty,
         and an index that does not depend on these loops is inside."""
         place = self.place
         needs = [n for c in self.dropped if (n := bound(resolved(place.block, c))) is not None]

@@ -2,7 +2,7 @@
 
     s = q · k; p = softmax(s); o = p · v        =>      [s = q · k] [p = softmax(s)] [o = p · v]
 
-What several pieces touch is an argument of each, and lies in memory between them.
+Buffers that several pieces touch are arguments of each, and are kept in memory between them.
 """
 
 from __future__ import annotations

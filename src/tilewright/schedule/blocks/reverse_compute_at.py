@@ -1,4 +1,4 @@
-"""reverse_compute_at: a consumer's points are computed in a producer's loop, as soon as what they read is complete.
+"""reverse_compute_at: a consumer's points are computed in a producer's loop, as soon as their inputs are complete.
 
 for io, k, ii: block h(vi = io*4 + ii, …): h[vi] += …          for io:
 for i: block y(vi = i): y[vi] = max(h[vi], 0)             =>     for k, ii: block h(vi = io*4 + ii, …): h[vi] += …
@@ -50,8 +50,8 @@ Box = tuple[Range, ...]
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """What one iteration of `loops` (some of those around and including the one that is moved to, outermost first)
-    leaves in a buffer for good: `box`. All their iterations together leave `whole`."""
+    """The final elements of a buffer after one iteration of `loops`: `box`. After all iterations: `whole`. `loops` are
+    some of the target loop and those around it, outermost first."""
 
     buffer: Buffer
     loops: tuple[For, ...]
@@ -60,11 +60,11 @@ class Completed:
 
 
 def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
-    """The block runs at the end of each iteration of the loop, on the points whose inputs that iteration completes. Its
-    loops are made anew: one for each spatial axis, called like it, and inside them those of its reduce axes.
+    """The block runs at the end of each iteration of the loop, on the points whose inputs that iteration completes. It
+    gets new loops: one for each spatial axis, called like it, and inside them those of its reduce axes.
 
-    Legal where every point runs exactly once, after all that it reads is complete: loops that add up what the block
-    reads must be inside the loop, and nothing in between may touch what the block touches.
+    Legal if every point runs exactly once, after all its inputs are complete: loops that sum up its inputs must be
+    inside the loop, and nothing in between may touch what the block touches.
     """
     consumer, target = find_block(function, block), find_loop(function, loop)
     what = f"cannot compute {block} at the end of loop {target.var.name}"
@@ -113,7 +113,7 @@ def _require_path(function: Function, found: Place, what: str) -> None:
 def _completed(
     function: Function, found: Place, buffer: Buffer, inside: Sequence[Access], memory: Memory, what: str
 ) -> Completed:
-    """What one iteration of the loop leaves in a buffer for good."""
+    """The elements of a buffer that are final after one iteration of the loop."""
     require_plain(function, memory, buffer, found.loop, what)
     around = found.around_loop()
     order = list(statements(found.other))
@@ -147,7 +147,7 @@ def _holds(outer: Box, inner: Box) -> bool:
 
 
 def _require_inner_sum(function: Function, found: Place, access: Access, loops: Sequence[For], what: str) -> None:
-    """The loops that add up what an access stores are inside."""
+    """Requires that the loops which sum up what an access stores are inside the loop."""
     sums = [(s, a) for s in path_to(found.other, access.statement) if isinstance(s, Block) for a in s.reduce]
     for block, axis in sums:
         for n, loop in enumerate(loops):

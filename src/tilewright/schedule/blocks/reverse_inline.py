@@ -32,8 +32,8 @@ from tilewright.schedule.step import Step, refusal
 
 
 def reverse_inline(function: Function, block: str) -> Step:
-    """The block's expression is applied to what its producer computes, which is stored in the block's buffer at once.
-    The block, its loops and the producer's buffer disappear.
+    """The producer applies the block's expression to its result, and stores directly to the block's buffer. The block,
+    its loops and the producer's buffer disappear.
 
     Legal where the block alone reads the producer's buffer, each element once, and the producer does not accumulate.
     """

@@ -1,4 +1,4 @@
-"""unite, guard: a buffer filled piece by piece is filled by one block, which chooses; and a choice becomes a condition.
+"""unite, guard: one block that selects fills a buffer in place of several blocks; and a selection becomes a condition.
 
 for i in 0..1: block before(vi = i): p[vi] = 0.0
 for i in 0..8: block copy(vi = i): p[vi + 1] = x[vi]
@@ -11,7 +11,7 @@ guard("copy")    =>   for i in 0..10:
                         block copy.else(vi = i): p[vi] = 0.0
                         block copy(vi = i) where 1 <= vi and vi < 9: p[vi] = x[vi - 1]
 
-One block can be moved and shrunk as pieces cannot; the condition of a vector is a mask, and reads no more than it must.
+One block can be moved and shrunk, several cannot. The condition of a vector is a mask, which reads no more than needed.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from tilewright.types.scopes import Scope
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A block that stores one value to each element of a box: `value` over the variables `axes`, one a dimension, which
-    an element's index less `offsets` gives. A dimension without an axis has one index."""
+    """A block that stores one value to each element of a box: `value` over the variables `axes`, one per dimension. An
+    axis is the element's index minus its offset in `offsets`. A dimension without an axis has one index."""
 
     block: Block
     nest: Stmt
@@ -60,15 +60,15 @@ class _Piece:
 
 
 def unite(function: Function, buffer: str) -> Step:
-    """One block fills the local buffer that several fill piece by piece: it chooses by the place of an element. What
-    none of them stores is filled, too. Returns the block's name, that of the last piece which is no plain fill.
+    """One block fills the local buffer that several blocks fill piece by piece: it selects by the element's indices.
+    Elements that none of them stores are filled, too. Returns the block's name, that of the last piece that is no fill.
 
     for i in 0..1: block zero(vi = i): p[vi] = 0.0
     for i in 0..8: block copy(vi = i): p[vi + 1] = x[vi]
               =>      for i in 0..9: block copy(vi = i): p[vi] = select(1 <= vi, x[max(vi, 1) - 1], 0.0)
 
-    Legal where the pieces are boxes in nests one after the other, those that fill agree on the value, and nothing reads
-    the buffer, or changes what the pieces read, before the last of them has run.
+    Legal if the pieces are boxes in consecutive nests, all fills store the same value, and nothing reads the buffer, or
+    changes what the pieces read, before the last of them has run.
     """
     found = find_buffer(function, buffer)
     what = f"cannot unite what fills {buffer}"
@@ -164,7 +164,7 @@ def _require_unread(function: Function, parent: Seq, pieces: Sequence[_Piece], b
 
 
 def _in_order(function: Function, pieces: Sequence[_Piece], what: str) -> list[_Piece]:
-    """The fill, of which all others that fill are part, and what is put over it, one after the other."""
+    """The fill that contains all other fills, and the pieces that overwrite it, in order."""
     base = next((p for p in pieces if p.is_fill), pieces[0])
     if not base.is_fill:
         raise refusal(function, what, base.block, why="no piece stores one value for all of its elements")
@@ -210,7 +210,7 @@ def _united(buffer: Buffer, name: str, chosen: Sequence[_Piece]) -> Stmt:
 
 
 def _chosen(piece: _Piece, buffer: Buffer, at: Sequence[Expr], otherwise: Expr) -> Expr:
-    """The piece's value inside its box; elsewhere another, and what it reads there is the nearest of what it would."""
+    """The piece's value inside its box, `otherwise` elsewhere; loads of the piece's value are clamped to its box."""
     conditions: list[Expr] = []
     values: dict[Expr, Expr] = {}
     for index, axis, box, offset, extent in zip(at, piece.axes, piece.box, piece.offsets, buffer.shape, strict=True):
@@ -236,8 +236,8 @@ def _simple(value: Expr) -> Expr:
 
 
 def guard(function: Function, block: str) -> Step:
-    """The block stores select(CONDITION, A, B): it stores B everywhere first, in a block of its own, and then A where
-    the condition holds. Returns the names of the two blocks, first that of B.
+    """A block that stores select(CONDITION, A, B) becomes two: one stores B everywhere, then one stores A where the
+    condition holds. Returns the names of the two blocks, first that of B.
 
     block p(vi = i): p[vi] = select(vi < 9, x[min(vi, 8)], 0.0)
               =>      block p.else(vi = i): p[vi] = 0.0

@@ -36,9 +36,9 @@ Box = tuple[Range, ...]
 
 def compact(function: Function, buffer: str) -> Step:
     """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
-    allocated inside that loop. What conditions leave out counts as touched, so the shape is that of a whole tile.
+    allocated inside that loop. Masked elements count as touched, so the shape is that of a whole tile.
 
-    Legal where no value survives from one iteration to another: whatever an iteration reads it has stored before.
+    Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
     """
     return compacted(function, find_buffer(function, buffer))[0]
 
@@ -118,8 +118,8 @@ def _touches(stmt: Stmt, buffer: Buffer) -> bool:
 
 
 def _box(loop: For, buffer: Buffer, inside: Sequence[Access], around: Sequence[For]) -> Box:
-    """The box of a buffer that one iteration touches; `around` are the loops around it. A dimension of which no smaller
-    part is known stays as it is."""
+    """The box of a buffer that one iteration touches; `around` are the loops around it. A dimension for which no
+    smaller range is known keeps its extent."""
     moving = {each.var for each in around} | {loop.var}
     box = touched_box(loop, buffer, inside)
     return tuple(_part(r, extent, moving) for r, extent in zip(box, buffer.shape, strict=True))
@@ -135,8 +135,8 @@ def _part(found: Range, extent: Expr, moving: set[Var]) -> Range:
 
 
 def touched_box(loop: For, buffer: Buffer, found: Sequence[Access]) -> Box:
-    """The box of a buffer that accesses touch in one iteration of a loop: of a dimension of which that is known inside
-    the loop only, all."""
+    """The box of a buffer that accesses touch in one iteration of a loop. A dimension whose range is known only inside
+    the loop is taken whole."""
     regions = [touched(access.indices, buffer.shape, access.loops) for access in found]
     box = reduce(cover, regions).ranges if regions else [Range(const(0), extent) for extent in buffer.shape]
     hidden: set[Var] = set()

@@ -1,4 +1,4 @@
-"""Index maps: how the elements of a buffer lie in another layout, `k, j -> j // 16, k, j % 16`.
+"""Index maps: where another layout stores the elements of a buffer, `k, j -> j // 16, k, j % 16`.
 
     map      := NAME, …  ->  piece, …              a name for each dimension of the buffer
     piece    := NAME | piece // NUMBER | piece % NUMBER

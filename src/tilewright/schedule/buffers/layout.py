@@ -1,4 +1,4 @@
-"""Layouts: where the elements of a local buffer lie in memory, and places beyond its end.
+"""Layouts: where the elements of a local buffer are stored in memory, and padding beyond its end.
 
 for k, j: block w.cache: w.cache[k, j] = w[k, j]                      for jo, k, ji: block w.cache:
 for …: block dot: y[i, j] += x[i, k] * w.cache[k, j]           =>       w.cache[jo, k, ji] = w[k, jo*16 + ji]
@@ -53,12 +53,12 @@ from tilewright.schedule.step import Step, refusal
 def transform_layout(
     function: Function, buffer: str, map: str | Callable[..., object], *, pad: float | None = None
 ) -> Step:
-    """A local buffer lies in another layout: every access goes to the place that `map` gives its indices (see
-    index_map.py for what may be in it). Where one block fills the buffer point by point, its nest runs over the layout
-    in order instead, with a loop for each of its dimensions: j becomes jo and ji where the map cuts it.
+    """Stores a local buffer in another layout: `map` gives the new indices of each access (index_map.py has its
+    grammar). If one block fills the buffer point by point, its nest runs over the new layout in order, with a loop for
+    each dimension: j becomes jo and ji where the map cuts it.
 
-    A layout may have places beyond the end of the buffer. They hold `pad`; without it nobody writes them. (After
-    a partition of the loop over panels, the full ones are filled without a condition.)
+    A layout may have elements beyond the end of the buffer. They hold `pad`; without it they are never written. (After
+    a partition of the loop over panels, full panels are filled without a condition.)
 
     block w.cache(vk = k, vj = j): w.cache[vk, vj] = w[vk, vj]                for w: f32[77, 45]
               =>      for jo in 0..3, k in 0..77, ji in 0..16:                pad=0.0
@@ -91,10 +91,10 @@ def _allocation(function: Function, buffer: Buffer) -> Stmt:
 
 
 def require_local(function: Function, buffer: Buffer, what: str) -> None:
-    """Refuses a buffer that somebody else knows the layout of."""
+    """Refuses a buffer whose layout others rely on."""
     if buffer in function.params:
         fix = f'cache_read(block, "{buffer.name}") and change the layout of the copy'
-        raise refusal(function, what, function, why="the caller decides how it lies", fix=fix, part=buffer.name)
+        raise refusal(function, what, function, why="the caller decides its layout", fix=fix, part=buffer.name)
     for s in statements(function.body):
         why = _known_elsewhere(s, buffer)
         if why is not None:

@@ -1,4 +1,4 @@
-"""Where a local buffer lives, and how far its rows are apart: set_scope, storage_align.
+"""The scope of a local buffer, and the strides of its dimensions: set_scope, storage_align.
 
 alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
 alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
@@ -79,7 +79,7 @@ def _check_size(function: Function, alloc: Alloc, scope: Scope, what: str) -> tu
 
 
 def require_no_prefetch(function: Function, place: Stmt, buffer: Buffer, what: str, fix: str) -> None:
-    """Refuses to put in registers what a statement prefetches: they have no memory that could be brought near."""
+    """Refuses to put in registers what a statement prefetches: registers have no memory to prefetch."""
     for s in statements(place):
         if isinstance(s, Prefetch) and s.place.buffer is buffer:
             raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", fix=fix)
@@ -123,7 +123,7 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     grown = _grown(found.shape[dim + 1], inner, factor, offset)
     if grown is None:
         common = math.gcd(inner, factor)
-        why = f"rows of {inner} elements lie inside: strides are multiples of {common} apart, {offset} is none"
+        why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
         raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
     shape = (*found.shape[: dim + 1], grown, *found.shape[dim + 2 :])
     made = found.replace(shape=shape)

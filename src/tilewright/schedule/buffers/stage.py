@@ -47,10 +47,10 @@ from tilewright.types.scopes import Scope
 
 
 def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -> Step:
-    """An iteration of the loop works on a local copy of what it touches of a buffer: a box of the same shape in all
-    iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of the body,
-    unless the iteration stores whatever it reads before; BUFFER.store copies what it stored back at the end. Where
-    conditions leave elements out, or the box reaches over the end of the buffer, the copies do, too.
+    """Each iteration of the loop works on a local copy of the part of a buffer that it touches: a box of the same shape
+    in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
+    the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
+    back at the end. Elements that conditions mask, or that are beyond the end of the buffer, are not copied.
     """
     found = find_loop(function, loop)
     what = f"cannot stage {buffer} in loop {found.var.name}"
@@ -72,7 +72,7 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What an iteration touches of a buffer, what of it must be loaded first, and what is to be stored at the end."""
+    """The elements of a buffer that an iteration touches, that it must load first, and that it stores at the end."""
 
     touched: Elements
     loaded: Elements | None
@@ -94,7 +94,7 @@ def _source(function: Function, loop: For, name: str, what: str) -> Buffer:
 
 
 def _require_plain(function: Function, loop: For, source: Buffer, what: str) -> None:
-    """Refuses where others get at the memory, and where a copy would not live as long as what is in it."""
+    """Refuses if the memory is accessed under another name, or if a copy would not live as long as its contents."""
     obstacle = shared_inside(function, loop, source)
     if obstacle is not None:
         raise refusal(function, what, obstacle.at, why=obstacle.why, fix=obstacle.fix)

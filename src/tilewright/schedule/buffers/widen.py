@@ -21,8 +21,8 @@ from tilewright.schedule.step import Step, refusal
 
 
 def widen(function: Function, buffer: str, dtype: str) -> Step:
-    """The local buffer holds its elements in a type that has every value of its own: what is stored is converted, and
-    what is loaded is converted back, or straight on to what the reader converts it to.
+    """The local buffer holds its elements in a type that has all values of its own type. Stored values are converted.
+    Loaded values are converted back, or directly to the type that the reader converts them to.
 
     x.cache[i] = x[i]; y[i] = i32(x.cache[i])     =>     x.cache[i] = i16(x[i]); y[i] = i32(x.cache[i])
     """

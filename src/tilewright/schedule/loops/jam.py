@@ -1,4 +1,4 @@
-"""jam: a loop moves inward, over sequences and other loops, to where the work is: unroll-and-jam without the unrolling.
+"""jam: moves a loop inward, over sequences and other loops, to where the work is: unroll-and-jam without unrolling.
 
 for j in 0..4:                                   alloc t: f32[4] in register
   alloc t: f32[] in register                     for j in 0..4: block t.init: t[j] = 0
@@ -7,7 +7,7 @@ for j in 0..4:                                   alloc t: f32[4] in register
     block t: t[] += x[k] * w[k, j]                   block t: t[j2] += x[k] * w[k, j2]
   block y: y[j] = t[]                            for j3 in 0..4: block y: y[j3] = t[j3]
 
-Unrolled or vectorized, the copies are a tile of registers: what does not depend on j is loaded once for all of them.
+Unrolled or vectorized, the copies are a register tile: values that do not depend on j are loaded once for all of them.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ BOUND = Let | View | Reserve | CallFunction | Publish | Prefetch
 
 
 def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
-    """A loop moves inward as far as it goes: into each statement of a sequence, and into loops whose bounds it does not
-    decide. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers that
-    an iteration allocates get a further dimension, a place for each iteration: their last, or with `front` their first.
+    """Moves a loop inward as far as possible: into each statement of a sequence, and into loops whose bounds do not
+    depend on it. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers
+    allocated by an iteration get one more dimension, indexed by the loop: the last, or with `front` the first.
 
     for j: alloc t; block a: t[] = …; for k: block b: t[] += …
               =>      alloc t[…]; for j: block a: t[j] = …; for k: for j2: block b: t[j2] += …
 
-    Legal where no iteration touches what another one stores, and nothing names a value or memory between.
+    Legal if no iteration touches what another one stores, and no statement in between names a value or memory.
     """
     found = find_loop(function, loop)
     what = f"cannot jam loop {found.var.name}"
@@ -68,21 +68,21 @@ def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
 
 
 def _require_parts(function: Function, loop: For, what: str) -> None:
-    """The error `what` where the loop would part a statement from what it belongs to, or memory has no fixed size."""
+    """Raises the error `what` if the loop would separate a statement from its scope, or if memory has no fixed size."""
     dynamic = not isinstance(extent_of(loop), Const)
     for s in statements(loop.body):
         if isinstance(s, BOUND) or (isinstance(s, Alloc) and s.offset is not None):
             why = f"a statement {type(s).__name__.lower()} inside it belongs to all that stands around it"
             raise refusal(function, what, s, why=why, fix="take this step before memory is planned and calls are made")
         if isinstance(s, Alloc) and dynamic:
-            why = f"{s.buffer.name} would get a dimension of {extent_of(loop)}, which only a call knows"
+            why = f"{s.buffer.name} would get a dimension of {extent_of(loop)}, which is dynamic"
             raise refusal(
                 function, what, s, why=why, fix=f'split({loop.var.name}, 8, tail="peel"), and jam the inner one'
             )
 
 
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
-    """What becomes of a loop around `body`; the copies of the loop are appended."""
+    """The statement that replaces a loop around `body`; appends the loop's copies to `copies`."""
     if isinstance(body, For) and _lets_in(body, loop.var):
         return body.replace(body=_jammed(loop, body.body, front, copies))
     if not isinstance(body, Seq):

@@ -18,7 +18,7 @@ from tilewright.schedule.step import Step, refusal
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
 
 MOST_UNROLLED = 1024
-"""The most iterations that unroll writes out."""
+"""The most iterations that unroll takes."""
 
 
 def parallel(function: Function, loop: Var) -> Step:
@@ -39,12 +39,12 @@ def vectorize(function: Function, loop: Var) -> Step:
 
 
 def unroll(function: Function, loop: Var) -> Step:
-    """The iterations are written out one after the other. The extent must be a constant."""
+    """The loop is unrolled. The extent must be a constant."""
     found = find_loop(function, loop)
     what = f"cannot unroll loop {found.var.name}"
     extent = _require_constant(function, found, what)
     if extent > MOST_UNROLLED:
-        why = f"it has {extent} iterations; at most {MOST_UNROLLED} are written out"
+        why = f"it has {extent} iterations; at most {MOST_UNROLLED} are unrolled"
         raise refusal(function, what, found, why=why, fix=f"split({found.var.name}, 8) and unroll the inner loop")
     return _with_kind(function, found, LoopKind.UNROLL, ("the iterations keep their order",))
 
@@ -77,8 +77,8 @@ def _with_kind(function: Function, loop: For, kind: LoopKind, evidence: tuple[st
 
 
 def annotate(function: Function, loop: Var, key: str, value: int) -> Step:
-    """Notes something on a loop that what runs it honours. There is "grain": how many iterations of a parallel loop a
-    thread runs at least.
+    """Annotates a loop for the runtime. The only key is "grain": the fewest iterations of a parallel loop that a
+    thread is given.
 
     parallel i in 0..n: …       annotate(i, "grain", 4)  =>       parallel i in 0..n grain 4: …
     """

@@ -1,4 +1,4 @@
-"""prefetch: asks for data before it is touched. It changes no result.
+"""prefetch: fetches data into cache before it is used. It changes no result.
 
 for k in 0..n: … b[k, 0] …                 prefetch("b", k, 2)     =>   for k in 0..n: prefetch b[k + 2, 0]; …
 
@@ -29,15 +29,15 @@ from tilewright.types.scopes import Scope
 def prefetch(
     function: Function, buffer: str, loop: Var, distance: int = 1, inner: Var | None = None, *, apart: int | None = None
 ) -> Step:
-    """Each iteration of the loop begins by asking for the first element of the buffer that the iteration `distance`
-    after it touches. The place may lie beyond the buffer's end: nothing is read there.
+    """Each iteration of the loop begins by prefetching the first element of the buffer that the iteration `distance`
+    later touches. The element may be beyond the buffer's end: nothing is read there.
 
-    With a loop inside it, `inner`, it asks for all that the later iteration touches. What lies in one piece is shared
-    by the iterations of the inner loop, each asks for one element, as far apart as they need; of what lies apart each
-    asks for the first element that it touches then itself.
+    With `inner`, a loop inside it, all that the later iteration touches is prefetched. If that is contiguous, the
+    iterations of the inner loop share it evenly, and each prefetches one element. Otherwise each iteration of the inner
+    loop prefetches the first element that it will touch itself in the later iteration.
 
-    With `apart` it asks for an element in so many of all that is touched, which must lie in one piece, or in one for
-    each place that touches it: as many as a cache line holds bring all of it.
+    With `apart`, every `apart`-th element of the touched data is prefetched. The data must be contiguous, at least for
+    each access by itself. As many elements as a cache line holds fetch all of it.
 
     for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
     """
@@ -67,13 +67,13 @@ def prefetch(
 
 
 Elements = tuple[Sequence[Expr], Sequence[Expr]]
-"""The indices of an element, and how far behind it in its row the elements lie that are asked for."""
+"""The indices of an element, and the offsets from it, within its row, of the elements to prefetch."""
 
 
 def _elements(
     function: Function, loop: For, inside: Sequence[For], buffer: Buffer, box: Region, apart: int | None, what: str
 ) -> list[Elements]:
-    """Which elements of what an iteration touches are asked for in an iteration of the innermost loop."""
+    """The elements that an iteration of the innermost loop prefetches."""
     pieces = [box] if _is_one_piece(box, buffer) else _pieces(function, loop, buffer)
     if (inside or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
         moving = [piece for piece in pieces if any(mentions(r.begin, (loop.var,)) for r in piece.ranges)]
@@ -100,8 +100,7 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
 
 
 def _inside(box: Region, buffer: Buffer) -> Region:
-    """The part of a box that lies inside the buffer, where both are known numbers: conditions of blocks keep them from
-    what is beyond."""
+    """The part of a box inside the buffer, where both are known numbers; conditions exclude what is beyond."""
     ranges = [_clip(r, extent) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
     return Region(tuple(ranges), box.exact)
 
@@ -115,21 +114,21 @@ def _clip(r: Range, extent: Expr) -> Range:
 
 
 def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
-    """The boxes that the places which load or store the buffer touch in one iteration, each once."""
+    """The boxes that the accesses of the buffer touch in one iteration, without duplicates."""
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
     boxes = [_inside(access_region(a, fixed), buffer) for a in accesses(loop.body) if a.buffer is buffer]
     return list({box.ranges: box for box in boxes}.values())
 
 
 def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
-    """The loops inside one down to another, which must be inside it."""
+    """The loops inside `loop`, down to `inner`, which must be inside it."""
     if inner is loop or loop not in (around := loops_around(function.body, inner)):
         raise refusal(function, what, inner, why=f"it is not inside loop {loop.var.name}", fix="take a loop inside")
     return [*around[around.index(loop) + 1 :], inner]
 
 
 def _own_begins(function: Function, inner: For, buffer: Buffer, box: Region, what: str) -> list[Expr]:
-    """Where an iteration of the inner loop begins to touch the buffer, which differs from one iteration to the next."""
+    """The first indices of the buffer that an iteration of the inner loop touches; they must vary with that loop."""
     own = _touched(function, inner, buffer)
     if own is None or not any(mentions(r.begin, (inner.var,)) for r in own.ranges):
         raise _no_piece(function, inner, buffer, box, what, f", and loop {inner.var.name} does not go through it")
@@ -137,22 +136,22 @@ def _own_begins(function: Function, inner: For, buffer: Buffer, box: Region, wha
 
 
 def _no_piece(function: Function, loop: For, buffer: Buffer, box: Region, what: str, further: str = "") -> UserError:
-    why = f"what an iteration touches of {buffer.name}, {box}, is no piece of known size{further}"
-    fix = f"pack {buffer.name} first, so that it lies in one piece, or take a loop that goes through it"
+    why = f"what an iteration touches of {buffer.name}, {box}, is not contiguous with a known size{further}"
+    fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
     return refusal(function, what, loop, why=why, fix=fix)
 
 
 def _parts(
     function: Function, loop: For, inside: Sequence[For], box: Region, apart: int | None, what: str
 ) -> list[Expr]:
-    """Which elements of its piece an iteration of the innermost loop asks for, counted from the first."""
+    """The offsets in a contiguous box of the elements that an iteration of the innermost loop prefetches."""
     around = [*loops_around(function.body, loop), loop]
     counts = []
     for n, each in enumerate(inside):
         _require_iterations(function, each, what, LoopKind.UNROLL)
         most = _most(each, [*around, *inside[:n]])
         if most is None:
-            raise refusal(function, what, each, why="nobody knows how often it runs", fix="split it by a number first")
+            raise refusal(function, what, each, why="its extent has no known bound", fix="split it by a number first")
         counts.append(most)
     turn: Expr = const(0)
     for each, most in zip(inside, counts, strict=True):
@@ -163,7 +162,7 @@ def _parts(
 
 
 def _most(loop: For, around: Sequence[For]) -> int | None:
-    """How often a loop runs at most, as a number."""
+    """The most iterations of a loop, as a number; None where no bound is known."""
     bounds = interval(simplify(loop.end - loop.begin), ranges_of(around))
     if bounds is None:
         return None
@@ -173,8 +172,8 @@ def _most(loop: For, around: Sequence[For]) -> int | None:
 
 
 def _is_one_piece(box: Region, buffer: Buffer) -> bool:
-    """Whether the box is of known size and lies row-major without a gap: single places, then a part of one dimension,
-    then whole ones."""
+    """Whether the box is contiguous in row-major order and of known size: extents of 1, then a part of one dimension,
+    then whole dimensions."""
     whole = [simplify(r.extent - extent) is const(0) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
     first = next((n for n, r in enumerate(box.ranges) if r.extent is not const(1)), len(whole))
     return isinstance(box.size, Const) and all(whole[first + 1 :])

@@ -1,4 +1,4 @@
-"""Loop primitives: split, fuse, reorder, tile, partition. They change which loops there are, never a block.
+"""Loop primitives: split, fuse, reorder, tile, partition. They change loops, never a block.
 
 for j in 0..10:          split(j, 4, tail="mask")      for jo in 0..3, ji in 0..4:
   block b(vj = j):                =>                     block b(vj = jo*4 + ji) where jo*4 + ji < 10:
@@ -38,13 +38,13 @@ TAILS = ("exact", "mask", "clip", "peel", "shift")
 
 
 def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") -> Step:
-    """One loop as two, the inner of `factor` iterations. Returns the two variables, outer first.
+    """Splits a loop into two, the inner of `factor` iterations. Returns the two variables, outer first.
 
-    `tail` says what becomes of iterations that do not fill the inner loop: "exact" refuses them; "mask" runs the inner
-    loop over the end and lets blocks run only `where` they have a place; "clip" ends the inner loop where the whole
-    ends, so that its extent is no constant; "peel" gives the rest a loop of its own, which
-    is returned, too (None where nothing is left), and whose blocks are called NAME.tail; "shift" moves the last inner
-    loop back until it ends where the whole ends, so that some iterations run twice.
+    `tail` says what happens if `factor` does not divide the extent. "exact": the step is refused. "mask": the inner
+    loop runs beyond the end, and the `where` of blocks masks the iterations that do not exist. "clip": the inner loop
+    ends where the whole loop ends, so its extent is no constant. "peel": the remaining iterations get a loop of their
+    own, which is returned, too (None if nothing remains); its blocks are called NAME.tail. "shift": the last inner loop
+    is moved back to end where the whole loop ends, so that some iterations run twice.
     """
     found = find_loop(function, loop)
     what = f"cannot split loop {found.var.name} by {factor}"
@@ -86,7 +86,7 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
 
 
 def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr, what: str) -> None:
-    """Running an iteration once more changes nothing, and there is room to."""
+    """Requires that running an iteration twice changes nothing, and that the last inner loop can be moved back."""
     if not isinstance(extent, Const) or extent.value < factor:
         why = f"the inner loop of {factor} iterations cannot be moved back into {extent}"
         raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, {factor}, tail="mask")')
@@ -144,8 +144,8 @@ def _peel(function: Function, loop: For, factor: int, extent: Expr, divides: boo
 
 
 def guarded(stmt: Stmt, cond: Expr) -> Stmt:
-    """The statement with its blocks run only where `cond` holds; all of it is put under an `if` where it does anything
-    outside blocks."""
+    """The statement with its blocks run only where `cond` holds. If it does anything outside blocks, all of it is put
+    under an `if`."""
     return _in_blocks(stmt, cond) if blocks(stmt) and _acts_in_blocks(stmt) else If(cond, stmt)
 
 
@@ -171,7 +171,7 @@ def _acts_in_blocks(stmt: Stmt) -> bool:
 
 
 def require_starts_inside(function: Function, loop: For, body: Stmt, what: str) -> None:
-    """Refuses to put a block under an `if` that its init, outside the loops it sums over, would not stand under."""
+    """Refuses to put a block under an `if` if its init, which runs outside the loops it sums over, would not be."""
     inner = {s.var for s in statements(body) if isinstance(s, For)}
     for block in blocks(body) if isinstance(body, If) else ():
         outside = summed_loops(block) - inner
@@ -182,7 +182,7 @@ def require_starts_inside(function: Function, loop: For, body: Stmt, what: str) 
 
 
 def fuse(function: Function, outer: Var, inner: Var) -> Step:
-    """Two loops, one directly inside the other, as one. Returns its variable.
+    """Fuses two loops, one directly inside the other, into one. Returns its variable.
 
     for i in 0..n, j in 0..4: b(i, j)      =>      for ij in 0..n*4: b(ij // 4, ij % 4)
     """
@@ -222,7 +222,7 @@ def fused(first: For, second: For) -> For:
 
 
 def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stmt, what: str) -> None:
-    """Refuses where a condition on what is summed over, which inits do not know, becomes one that they do."""
+    """Refuses if a condition on reduce axes, which does not apply to inits, would become one that does."""
     for one, other in zip(blocks(before), blocks(after), strict=True):
         if one.init is not None and _start_conditions(one) != _start_conditions(other):
             why = f"a condition of {one.name} on what it sums over would keep its init from running, too"
@@ -230,7 +230,7 @@ def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stm
 
 
 def _start_conditions(block: Block) -> int:
-    """How many conditions an init has."""
+    """The number of conditions that apply to an init."""
     summed = summed_loops(block) | {a.var for a in block.reduce}
     return sum(not variables_of(part) & summed for part in conjuncts(block.where))
 
@@ -245,8 +245,8 @@ def _mixes(block: Block, one: Var, other: Var) -> bool:
 
 
 def reorder(function: Function, *loops: Var) -> Step:
-    """The loops change places among themselves, so that they come in the order given, outermost first. Loops between
-    them stay where they are; all must be nested with nothing else between them.
+    """Permutes loops into the order given, outermost first. Other loops between them stay where they are. All must be
+    nested with nothing else between them.
 
     for i, j: b(i, j)      =>      for j, i: b(i, j)                                          reorder(j, i)
     """
@@ -304,7 +304,7 @@ def _check_bounds(function: Function, target: Sequence[For], what: str) -> None:
 
 
 def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *, tail: str = "exact") -> Step:
-    """Two nested loops in tiles of height x width. Returns the loops over tiles and inside them: io, jo, ii, ji."""
+    """Tiles two nested loops by height x width. Returns the loops over tiles and those inside them: io, jo, ii, ji."""
     one = split(function, rows, height, tail=tail)
     two = split(one.function, columns, width, tail=tail)
     (io, ii), (jo, ji) = _variables(one), _variables(two)
@@ -321,10 +321,10 @@ def _variables(step: Step) -> tuple[Var, Var]:
 
 
 def partition(function: Function, loop: Var, at: int | None = None) -> Step:
-    """A loop in two, one after the other: the iterations below `at`, and those from it on. Returns both variables;
-    blocks of the second are called NAME.tail. Conditions that hold throughout a part vanish in it. Without `at` the
-    place is where the first condition on the loop inside it stops to hold, or, where no iteration is before that, where
-    it cannot hold any more. A part in which no block runs is left out, and None returned for it.
+    """Cuts a loop into two that run one after the other: the iterations below `at`, and those from it on. Returns both
+    variables; blocks of the second are called NAME.tail. Conditions that hold throughout a part are removed there.
+    Without `at`, the cut is where the first condition on the loop stops holding; or, if that is its first iteration,
+    where the condition can no longer hold. A part in which no block runs is left out, and None returned for it.
 
     for i in 0..5, j in 0..4: b where i*4 + j < 18     =>     for i in 0..4, j in 0..4: b
                                                               for i in 4..5, j in 0..4: b where i*4 + j < 18
@@ -349,7 +349,7 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
 
 
 def _require_steady_starts(function: Function, loop: For, cut: Expr, what: str) -> None:
-    """Refuses a cut that moves with a loop that a block sums over: its init runs outside that loop."""
+    """Refuses a cut that depends on a loop that a block sums over: its init runs outside that loop."""
     for block in blocks(loop):
         moved = variables_of(cut) & summed_loops(block)
         if block.init is not None and moved:
@@ -361,7 +361,7 @@ def _require_steady_starts(function: Function, loop: For, cut: Expr, what: str) 
 
 
 def _require_one_start(function: Function, loop: For, what: str) -> None:
-    """Refuses to put iterations of a sum into loops of their own while its init runs before each of them."""
+    """Refuses to cut a loop that a block sums over while the block has an init, which would run before each part."""
     for block in blocks(loop):
         if block.init is not None and any(loop.var in variables_of(a.binding) for a in block.reduce):
             name = loop.var.name

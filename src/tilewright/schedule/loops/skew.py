@@ -1,4 +1,5 @@
-"""skew: two loops run along the sum of their places, so that what depends on that sum alone is met once.
+"""skew: two loops become one over the weighted sum of their variables, and one over the iterations of each sum, so that
+values that depend on the sum alone are loaded once.
 
 for m in 0..4:                               skew(m, a, 2)     for ma in 0..9:             ma = m*2 + a
   for a in 0..3:                                  =>             for at in 0..2:
@@ -6,8 +7,8 @@ for m in 0..4:                               skew(m, a, 2)     for ma in 0..9:  
       y[vm] += x[vm*2 + va] * w[va]                                        reduce va = ma % 2 + (1 - at) * 2) where …:
                                                                      y[vm] += x[vm*2 + va] * w[va]
 
-Loop skewing is Wolfe's ("Loop skewing: the wavefront method revisited", 1986); here an iteration holds the places of
-one sum that exist, the first of the outer loop first.
+Loop skewing is Wolfe's ("Loop skewing: the wavefront method revisited", 1986). Here an iteration of the outer loop runs
+the existing iterations of one sum, in the order of the former outer loop.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from tilewright.schedule.step import Step, refusal
 
 
 def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
-    """A loop, and the one directly inside it, along `loop*step + inner`, counted from the begin of both: the outer of
-    the two loops made runs over these sums, the inner over the places that have one, of which blocks run where they
-    exist. Returns both variables. The inner loop's extent must be a constant.
+    """Skews a loop and the one directly inside it along `loop*step + inner`, both counted from their begin. The new
+    outer loop runs over these sums, the new inner one over the candidates for each sum; blocks run where the candidate
+    exists. Returns both variables. The inner loop's extent must be a constant.
 
     for m in 0..4, a in 0..3: b(m, a)      =>      for ma in 0..9, at in 0..2: b(ma//2 + at - 1, …)       skew(m, a, 2)
     """
@@ -37,30 +38,30 @@ def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
     if type(step) is not int or step < 1:
         raise refusal(function, what, first, why=f"{step!r} is no number of places", fix="give it 1 or more")
     _require_pair(function, first, second, what)
-    rows, taps = extent_of(first), extent_of(second)
-    if not isinstance(taps, Const) or taps.value < 1:
-        why = f"{second.var.name} has {taps} iterations, which is no number of one or more"
+    rows, width = extent_of(first), extent_of(second)
+    if not isinstance(width, Const) or width.value < 1:
+        why = f"{second.var.name} has {width} iterations, which is no number of one or more"
         raise refusal(function, what, second, why=why, fix=f'split({second.var.name}, 8, tail="mask") first')
     evidence = _require_order(function, first, second, step, what)
-    turns = -(-int(taps.value) // step)
+    turns = -(-int(width.value) // step)
     total, turn = Var(first.var.name + second.var.name), Var(second.var.name + "t")
     place = simplify(FloorDiv(total, const(step)) + turn - (turns - 1))
-    tap = simplify(Mod(total, const(step)) + (const(turns - 1) - turn) * step)
+    column = simplify(Mod(total, const(step)) + (const(turns - 1) - turn) * step)
     body = second.body
     if turns > 1:
         body = guarded(guarded(body, Le(const(0), place)), Lt(place, rows))
-    if taps.value % step:
-        body = guarded(body, Lt(tap, taps))
+    if width.value % step:
+        body = guarded(body, Lt(column, width))
     require_starts_inside(function, first, body, what)
-    values: dict[Expr, Expr] = {first.var: simplify(first.begin + place), second.var: simplify(second.begin + tap)}
+    values: dict[Expr, Expr] = {first.var: simplify(first.begin + place), second.var: simplify(second.begin + column)}
     inside = second.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
-    count = simplify((rows - 1) * step + taps)
+    count = simplify((rows - 1) * step + width)
     made = first.replace(var=total, begin=const(0), end=count, body=inside)
     return Step(function.replace(body=replace(function.body, first, made)), (total, turn), evidence)
 
 
 def _require_pair(function: Function, first: For, second: For, what: str) -> None:
-    """One loop directly inside the other, of the same length in each iteration, and no init between them."""
+    """Requires one loop directly inside the other, of the same extent in each iteration, and no init between them."""
     if first.body is not second:
         why = f"{second.var.name} is not directly inside {first.var.name}, alone"
         raise refusal(function, what, second, why=why, fix="reorder the loops first")
@@ -87,7 +88,7 @@ def _require_order(function: Function, first: For, second: For, step: int, what:
 
 
 def _stays_forward(distances: Vector, step: int) -> bool:
-    """Whether iterations so far apart keep their order: those of one place of the outer loop always do."""
+    """Whether iterations at these distances keep their order. Those of one iteration of the outer loop always do."""
     outer, inner = distances
     if outer == 0 or inner == 0:
         return True

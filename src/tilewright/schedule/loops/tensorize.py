@@ -1,4 +1,4 @@
-"""blockize, tensorize: a nest as one unit, and a nest as one instruction of the machine.
+"""blockize, tensorize: a nest becomes one block, or one instruction of the machine.
 
 for i, jo, k: for l in 0..8, q in 0..2: block dot:              tensorize(l, "x86.avx2.dot_i16")
   y[i, jo*8 + l] += i32(x[i, k*2 + q]) * i32(w[jo, k, l, q])
@@ -22,7 +22,7 @@ from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 
 def blockize(function: Function, loop: Var) -> Step:
-    """The nest from the loop down as one block, whose axes are bound to the loops around it that it uses. What starts
+    """The nest from the loop down becomes one block, whose axes are bound to the outer loops that it uses. The init of
     a sum over those loops becomes the block's own init. Returns its name: BLOCK.nest, after the last block in it.
 
     for io, ko, ii, ki: block dot(vi = io*4 + ii, reduce vk = ko*8 + ki): init: y[vi] = 0; y[vi] += x[vi, vk]
@@ -56,12 +56,12 @@ def _require_blocks(function: Function, nest: For, inside: list[Block], what: st
         raise refusal(function, what, nest, why="it holds no block", fix="take a loop around a block")
     for s in statements(nest):
         if isinstance(s, Store) and s not in within:
-            why = f"a store to {s.buffer.name} in it belongs to no block, so that nobody knows what it is over"
+            why = f"a store to {s.buffer.name} in it belongs to no block, so its axes are not known"
             raise refusal(function, what, s, why=why, fix="take a loop inside it")
 
 
 def _without_init(function: Function, nest: For, reduced: list[For], what: str) -> tuple[Stmt | None, Stmt]:
-    """(what starts the sums that go on over the loops in `reduced`, the nest without it)."""
+    """(the init of the sums over the loops in `reduced`, the nest without it)."""
     variables = {s.var for s in reduced}
     found = [b for b in blocks(nest) if b.init is not None and any(_bound(a, variables) for a in b.reduce)]
     if not found:
@@ -83,7 +83,7 @@ def _bound(axis: Axis, variables: set[Var]) -> bool:
 
 def tensorize(function: Function, loop: Var, instruction: str) -> Step:
     """The nest from the loop down runs as an instruction of the machine, which must do the same as the nest, up to
-    names (target/instructions.py says what there is). Whether the target has it shows when the program is built.
+    names (target/instructions.py lists them). Whether the target has it is checked when the program is built.
 
     for l in 0..8, q in 0..2: block dot(vj = j*8 + l, reduce vk = k*2 + q): y[vj] += i32(x[vk]) * i32(w[j, k, l, q])
               =>      instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot(…): …
@@ -118,7 +118,7 @@ def _text(tile: Tile, instruction: Instruction) -> str:
 
 
 def _require_apart(function: Function, nest: For, tiles: dict[str, Tile], row: Instruction, what: str) -> None:
-    """No register is filled from the memory of the accumulator under another name."""
+    """Refuses if another operand is a view of the accumulator's memory."""
     memory, own = Memory(function), tiles[row.accumulator.name].buffer
     for b in [t.buffer for name, t in tiles.items() if name != row.accumulator.name]:
         if memory.of(b) is memory.of(own):

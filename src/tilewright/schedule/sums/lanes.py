@@ -12,7 +12,7 @@
                                               t += p
                                             for k in n//4*4..n: t += f(k)
 
-They change the order of a sum, as any vector code does; of minima, maxima and integers the result is the same. Several
+They change the order of a sum, as any vector code does; for minima, maxima and integers the result is the same. Several
 accumulations in one loop stay in one loop, each with partial sums of its own.
 """
 
@@ -35,9 +35,9 @@ from tilewright.schedule.step import Step, refusal
 
 
 def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
-    """The sums of a loop run in `lanes` partial sums side by side, which are registers, and are then added up in
-    halves; what does not fill the lanes is added one by one. Returns the loop over vectors and that over what is left,
-    None where nothing is.
+    """The sums of a loop run in `lanes` partial sums, which are the lanes of registers. At the end the upper half of
+    the lanes is added to the lower half, and so on; the tail is added term by term. Returns the loop over vectors, and
+    that over the tail, None if there is none.
 
     for k in 0..n: block s(reduce vk = k): t[] += x[vk]
               =>      for ko in 0..n//8: vectorize l in 0..8: block s.lanes: t.lanes[l] += x[ko*8 + l]
@@ -65,9 +65,8 @@ def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
 
 
 def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
-    """The sums of a loop are added up in blocks of `size` terms, each from the neutral element on, and what does not
-    fill a block one by one. Returns the loop over blocks, that inside it, and that over what is left, None where
-    nothing is.
+    """The sums of a loop run in blocks of `size` terms, each with a partial sum of its own; the tail is added term by
+    term. Returns the loop over blocks, that inside it, and that over the tail, None if there is none.
 
     for k in 0..n: block s(reduce vk = k): t[] += x[vk]
               =>      for ko in 0..n//32: block s.start: p[] = 0; for ki in 0..32: block s.terms: p[] += x[ko*32 + ki]
@@ -98,7 +97,7 @@ def in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]
 
 
 def _require_sums(function: Function, loop: For, least: int, what: str) -> tuple[Summed, ...]:
-    """The accumulations of a loop that may run in so many parts; else the error `what`."""
+    """The accumulations of a loop of at least `least` terms; else the error `what`."""
     if isinstance(least, bool) or not isinstance(least, int) or least < 2:
         raise refusal(function, what, loop, why="a sum has two partial sums or more", fix="take 8")
     extent = extent_of(loop)
@@ -123,7 +122,7 @@ def _whole(loop: For, size: int) -> Expr:
 
 
 def left_over(loop: For, size: int) -> For | None:
-    """The loop over what does not fill parts of so many iterations; None where nothing is left."""
+    """The loop over the tail beyond whole parts of `size` iterations; None if there is none."""
     extent = extent_of(loop)
     if isinstance(extent, Const) and extent.value % size == 0:
         return None
@@ -140,7 +139,7 @@ def _start(s: Summed, partial: Buffer, at: tuple[Expr, ...]) -> Block:
 
 
 def _joined(s: Summed, partial: Buffer, lanes: int) -> list[Stmt]:
-    """The lanes of a sum added up, and added to it: the upper half to the lower one while their number is even."""
+    """Adds the lanes to the sum: the upper half to the lower half while their number is even, then one by one."""
     loops: list[Stmt] = []
     while lanes % 2 == 0:
         half = lanes = lanes // 2
@@ -156,7 +155,7 @@ def _joined(s: Summed, partial: Buffer, lanes: int) -> list[Stmt]:
 
 
 def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
-    """The step that puts statements in the place of a loop, and a loop over what they leave behind them."""
+    """The step that replaces a loop by statements, with a loop over the tail after them."""
     rest = left_over(loop, size)
     if rest is not None:
         tail = fresh_blocks(function, fresh_copy(rest), ".tail")

@@ -1,4 +1,4 @@
-"""decompose_reduction, decompose_reductions: the init of a block, or of each, gets a place of its own.
+"""decompose_reduction, decompose_reductions: the init of a block, or of each block, becomes a block of its own.
 
 for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
   init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
@@ -44,8 +44,9 @@ from tilewright.schedule.step import Step, refusal
 
 
 def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
-    """The init of a block becomes a block right before `loop`, which is the outermost of its reduce loops or around it,
-    under copies of the loops inside that spatial axes are bound to. Returns its name: BLOCK.init.
+    """The init of a block becomes a block right before `loop`, which is the outermost of its reduce loops or a loop
+    around that. It runs under copies of the loops inside `loop` that spatial axes are bound to. Returns its name:
+    BLOCK.init.
 
     for k, i: block sum: init: y[vi] = 0; y[vi] += x[vi, vk]
               =>      for i2: block sum.init: y[vi] = 0
@@ -67,8 +68,8 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
 
 
 def decompose_reductions(function: Function) -> Step:
-    """The init of every block becomes a block, BLOCK.init, right before the outermost loop that the block sums over:
-    what `init` means.
+    """The init of every block becomes a block, BLOCK.init, right before the outermost loop that the block sums over.
+    That is the meaning of `init`.
 
     for i, k: block sum: init: y[vi] = 0; y[vi] += x[vi, vk]
               =>      for i: block sum.init: y[vi] = 0; for k: block sum: y[vi] += x[vi, vk]
@@ -103,7 +104,7 @@ def _require_place(function: Function, block: Block, target: For, around: Sequen
 
 
 def _require_visible(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
-    """What the init needs is known before the loop."""
+    """Requires that all the init uses is known before the loop."""
     for s in path_to(target, block)[:-1]:
         if not isinstance(s, For | Seq):
             why = f"a statement {type(s).__name__.lower()} stands between {target.var.name} and {block.name}"
@@ -121,7 +122,7 @@ def _require_visible(function: Function, block: Block, target: For, inner: Seque
 
 
 def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
-    """The init may run before everything in the loop that ran before it."""
+    """Requires that the init may run before all that ran before it in the loop."""
     assert block.init is not None
     summed = summed_loops(block)
     between = inner[: next((n for n, loop in enumerate(inner) if loop.var in summed), len(inner))]

@@ -1,4 +1,4 @@
-"""rfactor: the iterations of a reduce loop accumulate apart, into partial results, which are put together at the end.
+"""rfactor: each iteration of a reduce loop accumulates into a partial result of its own; at the end these are combined.
 
 for k: block sum(reduce vk = k):              alloc y.partial: f32[n] in arena
   y[] += x[vk]                        =>      for k: block sum.partial(vk = k): y.partial[vk] = x[vk]
@@ -52,9 +52,9 @@ from tilewright.types.scopes import Scope
 
 
 def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step:
-    """Each iteration of a reduce loop accumulates apart, in a place of its own in a local buffer, BUFFER.partial, along
-    dimension `axis` of it. The block, in a nest right after its former one, then accumulates these partial results.
-    Returns the names of the two blocks, BLOCK.partial and BLOCK.
+    """Each iteration of a reduce loop accumulates into an element of its own of a local buffer, BUFFER.partial, which
+    the loop indexes in dimension `axis`. The block then accumulates these partial results, in a nest right after its
+    former one. Returns the names of the two blocks, BLOCK.partial and BLOCK.
 
     for ko, ki: block sum(reduce vk = ko*8 + ki):           alloc y.partial: f32[8] in arena
       init: y[] = 0                                         for ko, ki: block sum.partial(vki = ki, reduce vko = ko):
@@ -99,7 +99,7 @@ def _nest_of(function: Function, block: Block, target: For, what: str) -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class _Factored:
-    """An accumulation, and what its two halves need."""
+    """An accumulation, and what its two stages need."""
 
     function: Function
     nest: Stmt
@@ -152,7 +152,7 @@ class _Factored:
         return Store(buffer, indices, self.op(Load(buffer, indices), term))  # type: ignore[call-arg]
 
     def partial(self) -> Stmt:
-        """The former nest, with a block that accumulates for each iteration of the loop apart."""
+        """The former nest, with a block that accumulates separately for each iteration of the loop."""
         values, reduce = self._reduce_axes()
         here = self.place([a.var for a in self.block.spatial], self.lane)
         lane = Axis(self.lane, AxisKind.SPATIAL, simplify(self.loop.var - self.loop.begin))
@@ -240,7 +240,7 @@ def _require_own(function: Function, block: Block, store: Store, what: str) -> N
 
 
 def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, what: str) -> None:
-    """The loop is one that the block sums over, of as many iterations whatever the other loops do."""
+    """Requires that the block sums over the loop, and that its extent does not depend on the other loops."""
     if loop.var not in summed_loops(block):
         names = ", ".join(each.var.name for each in loops_around(nest, block) if each.var in summed_loops(block))
         raise refusal(

@@ -1,4 +1,4 @@
-"""pad_sum, trim_sum: a block adds up terms that are zero as well, or leaves them out.
+"""pad_sum, trim_sum: a block adds terms that are zero, too, or skips them.
 
 for ko in 0..39, ki in 0..2:                                       for ko in 0..39, ki in 0..2:
   block dot(…, reduce vk = ko*2 + ki) where ko*2 + ki < 77:   =>     block dot(…, reduce vk = ko*2 + ki):
@@ -43,9 +43,9 @@ from tilewright.schedule.step import Step, refusal
 
 
 def pad_sum(function: Function, block: str, loop: Var) -> Step:
-    """The block adds up terms beyond the end as well: conditions of its `where` on the loop are dropped. Legal where
-    the terms are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. Of
-    floats both factors must be zero, since zero times infinity is not.
+    """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
+    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
+    factors must be zero, since zero times infinity is NaN.
 
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
@@ -65,10 +65,10 @@ def pad_sum(function: Function, block: str, loop: Var) -> Step:
 
 
 def trim_sum(function: Function, block: str, loop: Var) -> Step:
-    """The block runs only where its terms are not zero, as far as that is a condition on `loop`, one of those it sums
-    over. Legal where the terms are products of a factor that is loaded from a local buffer, filled with zeros where the
-    condition does not hold, and one that is finite: an integer, or of a parameter that is declared so. The sum begins
-    with zero.
+    """The block runs only where its terms are not zero, as far as that is a condition on `loop`, which it sums over.
+    Legal if each term is a product of two factors: one is loaded from a local buffer that is filled with zeros where
+    the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
+    must begin with zero.
 
     block sum(reduce va = a): t[] += q[vi + va] * w[va]
               =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
@@ -119,7 +119,7 @@ def _require_zero_start(function: Function, block: Block, what: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Zeros:
-    """What a factor is where: loaded from a local buffer that holds zeros where one of the conditions fails."""
+    """A factor loaded from a local buffer that holds zeros where one of the conditions fails."""
 
     buffer: Buffer
     conditions: list[Expr]
@@ -169,9 +169,9 @@ def _zero_where(function: Function, place: PlaceBeyond, product: Mul, cond: Expr
 
 
 def _is_finite(function: Function, value: Expr) -> bool:
-    """Whether a value is a finite number: an integer, or loaded from where only finite ones are, as such or through a
-    copy that is filled up with some. Conversions between floats may overflow; those to wider ones do not. Floats as
-    wide as f32 hold every integer, if rounded."""
+    """Whether a value is a finite number: an integer, or loaded from a buffer of finite numbers, directly or through a
+    copy that is padded with finite ones. Conversions to narrower floats may overflow; those to wider ones do not.
+    Floats at least as wide as f32 hold every integer, if rounded."""
     if not value.dtype.is_float:
         return True
     match value:
