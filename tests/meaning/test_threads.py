@@ -33,7 +33,7 @@ from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.private_buffers import give_private_buffers
 from tilewright.lower.loops.wrap import wrap
 from tilewright.plan.choose import default_schedule
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]

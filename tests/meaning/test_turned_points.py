@@ -14,7 +14,7 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target
 
 V3 = Target.parse("x86-64-v3")

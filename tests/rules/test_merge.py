@@ -10,7 +10,7 @@ from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.schedule.find import nests
-from tilewright.schedule.merge import merge_neighbours
+from tilewright.schedule.loops.merge import merge_neighbours
 
 PROGRAM = """
 func f(x: f32[4, 6], a: f32[4, 6], b: f32[4, 6]):

@@ -24,8 +24,8 @@ from tilewright.plan.price.contraction import Sums, seconds, tiles
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile.registers import RegisterTile
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

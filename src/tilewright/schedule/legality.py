@@ -17,8 +17,8 @@ from tilewright.loops.edit import allocations, blocks, loads_of, loops_around, l
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.nests import coefficient_of
-from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.iterations import coefficient_of
 from tilewright.schedule.step import refusal
 
 KEPT = "every two accesses that meet keep their order"

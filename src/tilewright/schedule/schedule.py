@@ -25,16 +25,10 @@ from tilewright.loops.verify import verify
 from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
-from tilewright.schedule import (
-    find,
-    joint_sums,
-    local_buffers,
-    merge,
-    partial_sums,
-)
+from tilewright.schedule import find
 from tilewright.schedule.blocks import compute_at as producers
 from tilewright.schedule.blocks import inline as inlining
-from tilewright.schedule.blocks import padding
+from tilewright.schedule.blocks import local_buffers, padding
 from tilewright.schedule.blocks import reverse_compute_at as consumers
 from tilewright.schedule.blocks import reverse_inline as consumers_inline
 from tilewright.schedule.blocks import unite as pieces
@@ -46,12 +40,12 @@ from tilewright.schedule.buffers import stage as staging
 from tilewright.schedule.buffers import widen as widening
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import jam as jamming
-from tilewright.schedule.loops import kinds, rearrange
+from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.loops import skew as skewing
 from tilewright.schedule.loops import tensorize as tensors
 from tilewright.schedule.step import Made, Refused, Step
-from tilewright.schedule.sums import lanes, zero_terms
+from tilewright.schedule.sums import joint_sums, lanes, partial_sums, zero_terms
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.sums import rfactor as factors
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for

@@ -69,24 +69,24 @@ def _asin_tail(m: Real, z: Expr) -> Expr:
     return m.polynomial(z, ASIN_64) * z
 
 
-def expand_asin(m: Real, x: Expr) -> Expr:
-    size = call("abs", x)
+def _asin_of_half(m: Real, size: Expr, near: Expr) -> tuple[Expr, Expr]:
+    """(whether |x| = `size` is at most 1/2, asin(near) if so and asin(sqrt((1 - size) / 2)) otherwise)."""
     small = less_equal(size, 0.5)
     far = (1.0 - size) * 0.5
     z = select(small, size * size, far)
-    s = select(small, size, call("sqrt", far))
-    value = m.fma(s, _asin_tail(m, z), s)
+    s = select(small, near, call("sqrt", far))
+    return small, m.fma(s, _asin_tail(m, z), s)
+
+
+def expand_asin(m: Real, x: Expr) -> Expr:
+    size = call("abs", x)
+    small, value = _asin_of_half(m, size, size)
     beyond = HALF_PI - m.fma(value, 2.0, -HALF_PI_LOW)
     return select(less(size, 2.0**-30), x, call("copysign", select(small, value, beyond), x))
 
 
 def expand_acos(m: Real, x: Expr) -> Expr:
-    size = call("abs", x)
-    small = less_equal(size, 0.5)
-    far = (1.0 - size) * 0.5
-    z = select(small, size * size, far)
-    s = select(small, x, call("sqrt", far))
-    value = m.fma(s, _asin_tail(m, z), s)
+    small, value = _asin_of_half(m, call("abs", x), x)
     middle = HALF_PI - (value - HALF_PI_LOW)
     turned = pi - m.fma(value, 2.0, -2 * HALF_PI_LOW)
     return select(small, middle, select(less(x, 0.0), turned, value * 2.0))

@@ -38,8 +38,8 @@ from tilewright.loops.nodes import (
 )
 from tilewright.plan.nests.partial_sums import FEW
 from tilewright.plan.price.sizes import Sizes
+from tilewright.schedule.facts.iterations import extent_of, is_spatial
 from tilewright.schedule.loops.rearrange import fused
-from tilewright.schedule.nests import extent_of, is_spatial
 
 SHARE = 60_000
 """The least work of a share, in units that take about 1/30 of a nanosecond: two microseconds, twice what a fork and a

@@ -15,9 +15,9 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind
 from tilewright.plan.price.sizes import known
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.predicates import conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 
 

@@ -25,8 +25,8 @@ from tilewright.plan.tile.edges import panel_over_the_edge
 from tilewright.plan.tile.nest import MANY, write_out, write_out_terms
 from tilewright.plan.tile.packing import only_store, panels_of
 from tilewright.plan.tile.registers import RegisterTile
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
 

@@ -20,8 +20,8 @@ from tilewright.plan.price import attention as price
 from tilewright.plan.price.attention import Size
 from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.template import Template
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -20,7 +20,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.price.sizes import known
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.types.scopes import Scope
 
 ENOUGH_ROWS = 32

@@ -23,9 +23,9 @@ from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
 from tilewright.plan.price.sizes import USUAL, known
+from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import stored_buffers
-from tilewright.schedule.nests import extent_of
-from tilewright.schedule.reduce import accumulation
 from tilewright.types.scopes import Scope
 
 Extents = Mapping[Var, Expr]

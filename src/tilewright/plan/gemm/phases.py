@@ -13,8 +13,8 @@ from tilewright.expr.nodes import Const
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, find_contraction
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 

@@ -39,8 +39,8 @@ from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, 
 from tilewright.plan.tile.packing import Together, copy_vectors, pack
 from tilewright.plan.tile.prefetch import prefetch_constant
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest, tile_registers
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES

@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Alloc, For, LoopKind
 from tilewright.plan.nests.points import apply_points, choose_points, holds_points
 from tilewright.report.errors import UserError
 from tilewright.schedule.find import nests
-from tilewright.schedule.merge import merge_neighbours
+from tilewright.schedule.loops.merge import merge_neighbours
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

@@ -20,8 +20,8 @@ from tilewright.plan.nests.rows import (
     reduces_contiguously,
 )
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_tile
-from tilewright.schedule.nests import has_branches
-from tilewright.schedule.reduce import accumulation
+from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.iterations import has_branches
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES

@@ -13,7 +13,7 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import For
 from tilewright.plan.price.sizes import USUAL
-from tilewright.schedule.nests import extent_of
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.schedule import Schedule
 
 PART = 1 << 14

@@ -23,8 +23,8 @@ from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Call, Const, Expr, Var
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Stmt, Store
+from tilewright.schedule.facts.iterations import extent_of, is_spatial
 from tilewright.schedule.find import find_loop, perfect_nest
-from tilewright.schedule.nests import extent_of, is_spatial
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES

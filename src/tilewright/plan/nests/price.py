@@ -13,8 +13,8 @@ from tilewright.plan.nests.nest import Nest
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import perfect_nest
-from tilewright.schedule.nests import extent_of
 from tilewright.target import Target
 
 

@@ -18,10 +18,10 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads, loops_inside, replace
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.nests.points import Points, apply_points, choose_points, has, holds_points
+from tilewright.schedule.facts.accumulations import Summed, summed_in
+from tilewright.schedule.facts.iterations import extent_of, is_spatial
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.loops.rearrange import fused
-from tilewright.schedule.nests import extent_of, is_spatial
-from tilewright.schedule.reduce import Summed, summed_in
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.sums.lanes import in_blocks, left_over
 from tilewright.target import Target

@@ -24,10 +24,10 @@ from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
 from tilewright.plan.facts.windows import calls_functions
 from tilewright.plan.nests.points import fuse_pieces, has, pieces_of, size_of
 from tilewright.plan.nests.rows import Region, chains, reduces_contiguously
+from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.iterations import extent_of, is_spatial
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.loops.rearrange import fused
-from tilewright.schedule.nests import extent_of, is_spatial
-from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES

@@ -9,9 +9,9 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.nodes import Block
 from tilewright.plan.price.sizes import LARGE, known
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.predicates import bound, conjuncts
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
 from tilewright.plan.tile.registers import RegisterTile
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 
 MANY = 8

@@ -34,9 +34,9 @@ from tilewright.plan.price.transforms import Tiling, winograd_input_seconds, win
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import cut_at, extent
 from tilewright.plan.tile.nest import MANY
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.predicates import conjuncts
 from tilewright.schedule.find import find_block
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope

@@ -1,0 +1,3 @@
+"""What a step asks of a program before it changes anything."""
+
+from __future__ import annotations

@@ -23,10 +23,10 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.predicates import conjunction, conjuncts, resolved
 from tilewright.schedule.find import nested
-from tilewright.schedule.nests import extent_of
 
 Part = Mapping[Var, Range]
 """A range for some axes of a block."""

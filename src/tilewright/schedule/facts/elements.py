@@ -28,9 +28,9 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads_of
 from tilewright.loops.nodes import Block, Buffer, For, If, Let, Seq, Stmt, While
 from tilewright.schedule.facts.domain import covered, exchanged, known_in, unclipped
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.predicates import conjuncts
-from tilewright.schedule.nests import extent_of
 
 
 @cache

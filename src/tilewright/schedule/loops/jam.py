@@ -37,9 +37,9 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
 BOUND = Let | View | Reserve | CallFunction | Publish | Prefetch

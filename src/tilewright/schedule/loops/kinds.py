@@ -10,9 +10,9 @@ from collections.abc import Callable
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.edit import path_to, replace
 from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")

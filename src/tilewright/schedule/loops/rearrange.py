@@ -27,11 +27,11 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import InternalError
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.predicates import boundary, conjuncts, settle
 from tilewright.schedule.find import find_loop, nested
 from tilewright.schedule.legality import require_reorder
 from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")

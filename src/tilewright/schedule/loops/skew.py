@@ -19,10 +19,10 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import blocks, loops_around, replace, substitute_expressions
 from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import KEPT, turned_around
 from tilewright.schedule.loops.rearrange import guarded, require_starts_inside
-from tilewright.schedule.nests import extent_of
 from tilewright.schedule.step import Step, refusal
 
 

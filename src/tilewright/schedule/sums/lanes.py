@@ -27,10 +27,10 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, replace
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.schedule.facts.accumulations import Summed, summed_in
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.nests import extent_of
-from tilewright.schedule.reduce import Summed, summed_in
 from tilewright.schedule.step import Step, refusal
 
 

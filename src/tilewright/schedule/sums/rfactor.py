@@ -40,13 +40,13 @@ from tilewright.loops.nodes import (
     Store,
     seq,
 )
+from tilewright.schedule.facts.accumulations import accumulation, neutral
 from tilewright.schedule.facts.domain import Domain
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.place import Memory, alone_in
 from tilewright.schedule.facts.predicates import conjunction
 from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.nests import extent_of
-from tilewright.schedule.reduce import accumulation, neutral
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import Scope
 

@@ -36,9 +36,9 @@ from tilewright.loops.edit import replace
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond
 from tilewright.schedule.buffers.layout import filling_of
+from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.reduce import accumulation
 from tilewright.schedule.step import Step, refusal
 
 

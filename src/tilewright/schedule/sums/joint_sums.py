@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from tilewright.loops.edit import blocks, loads, statements
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Seq, Stmt, seq
 from tilewright.schedule.find import nests, stored_buffers
-from tilewright.schedule.merge import merge_neighbours
+from tilewright.schedule.loops.merge import merge_neighbours
 from tilewright.schedule.step import Step
 
 
