@@ -64,10 +64,11 @@ class Facts:
     @cached_property
     def windows(self) -> Windows | None:
         """The only reduction, where windows slide over each channel of an image by itself. It is found in `inlined` if
-        it sums products, else in `inlined_once`."""
+        it sums products, else in `inlined_once`, which takes time to make."""
         if len(self.sums) != 1:
             return None
-        return find_windows(self.inlined, self.contraction) or find_pool(self.inlined_once)
+        found = find_windows(self.inlined, self.contraction)
+        return found if found is not None or self.contraction is not None else find_pool(self.inlined_once)
 
     @cached_property
     def attention(self) -> Attention | None:
