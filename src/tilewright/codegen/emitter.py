@@ -1,15 +1,14 @@
-"""The base of all parts of the emitter: fresh names, vectors, selections, calls of intrinsics."""
+"""What all parts of code generation write to: fresh names, vectors, selections, calls of intrinsics."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
 
 from tilewright.codegen.types import literal, suffix, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.report.errors import InternalError
 
 
@@ -22,18 +21,23 @@ class OpenLoop:
 
 
 class Emitter:
-    """Emits instructions into `lines`, and remembers the value of each expression. `scopes` has values that are valid
-    while a scope is open, also the results of some instructions by their text; `loaded` has values loaded from memory;
-    `loops` has the loops around the emitted code, outermost first."""
+    """Takes the instructions of a function into `lines`, and remembers the value of each expression.
 
-    def __init__(self, names: Callable[[], int] | None = None) -> None:
+    `scopes` has values that are valid while a scope is open, also the results of some instructions by their text;
+    `loaded` has values loaded from memory; `loops` has the loops around the emitted code, outermost first; `allocas`
+    are the instructions at the start of the function. `converts_f16` says whether any cast is between f16 and f32, for
+    which a target needs instructions."""
+
+    def __init__(self) -> None:
         self.lines: list[str] = []
-        self.names = names or count().__next__
+        self.allocas: list[str] = []
+        self.names = count().__next__
         self.scopes: list[dict[Expr | str, str]] = [{}]
         self.loaded: dict[Expr, str] = {}
         self.loops: list[OpenLoop] = []
         self.declarations: set[str] = set()
         self.label = "entry"
+        self.converts_f16 = False
 
     def start(self, label: str) -> None:
         """Begins a basic block."""
@@ -79,6 +83,15 @@ class Emitter:
         if name is None:
             raise InternalError(f"{e} is used before it is computed")
         return name
+
+    def define(self, var: Var, value: str) -> None:
+        """Gives a variable its value for the rest of the scope."""
+        self.scopes[-1][var] = value
+
+    def element(self, type_: str, table: str, n: int) -> str:
+        """An element of an array of pointers or sizes that the caller gives."""
+        place = self.fresh(f"getelementptr inbounds {type_}, ptr {table}, i64 {n}")
+        return self.fresh(f"load {type_}, ptr {place}, align 8")
 
     def splat(self, scalar: str, element: str, lanes: int) -> str:
         """A scalar in every lane."""

@@ -6,12 +6,14 @@ until a store may have changed the memory or the basic block ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from tilewright.codegen.arithmetic import Arithmetic
-from tilewright.codegen.conversions import Conversions
-from tilewright.codegen.functions import Functions
-from tilewright.codegen.instructions import Instructions
+from tilewright.codegen.arithmetic import binary, compare
+from tilewright.codegen.conversions import convert
+from tilewright.codegen.emitter import Emitter
+from tilewright.codegen.functions import function
+from tilewright.codegen.instructions import instruct
+from tilewright.codegen.masked import first_lanes
 from tilewright.codegen.memory import Memory, Source
 from tilewright.codegen.types import element_type, value_type, vector_of
 from tilewright.expr.nodes import (
@@ -33,31 +35,17 @@ from tilewright.expr.nodes import (
     Var,
 )
 from tilewright.expr.variables import bits_of, variables_of
-from tilewright.loops.nodes import Buffer, Instruct, Load
+from tilewright.loops.nodes import Instruct, Load
 from tilewright.report.errors import InternalError
 
 _NOT_PURE = bits_of(Load, Instruct)
 
 
-class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
-    """Emits expressions into `lines`."""
+class Expressions:
+    """Emits expressions into `out`, and their loads through `memory`."""
 
-    def __init__(self, names: Callable[[], int] | None = None) -> None:
-        super().__init__(names)
-        self.pointers: dict[Buffer, str] = {}
-        self.tables: dict[Buffer, tuple[str, int]] = {}
-        self.parts: dict[Buffer, str] = {}
-        self.allocas: list[str] = []
-        self.forget()
-
-    def element(self, type_: str, table: str, n: int) -> str:
-        """An element of an array of pointers or sizes that the caller gives."""
-        place = self.fresh(f"getelementptr inbounds {type_}, ptr {table}, i64 {n}")
-        return self.fresh(f"load {type_}, ptr {place}, align 8")
-
-    def define(self, var: Var, value: str) -> None:
-        """Gives a variable its value for the rest of the scope."""
-        self.scopes[-1][var] = value
+    def __init__(self, out: Emitter, memory: Memory) -> None:
+        self.out, self.memory = out, memory
 
     def emit(self, root: Expr) -> str:
         """The SSA name or literal of the value of `root`."""
@@ -65,10 +53,10 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
         while stack:
             node, operands = stack.pop()
             if operands is None:  # else they have been emitted since
-                if self.known(node) is not None or self._before_its_loop(node):
+                if self.out.known(node) is not None or self._before_its_loop(node):
                     continue
                 operands = self._operands(node)
-                waiting = [c for c in operands if type(c) is not Const and self.known(c) is None]
+                waiting = [c for c in operands if type(c) is not Const and self.out.known(c) is None]
                 if waiting:
                     stack.append((node, operands))
                     stack += [(c, None) for c in reversed(waiting)]
@@ -76,71 +64,75 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
             value = self._instruction(node)
             sources = self._sources(node, operands)
             if sources:
-                self.remember(node, value, sources)
+                self.memory.remember(node, value, sources)
             else:
-                self.scopes[-1][node] = value
-        return self.value(root)
+                self.out.scopes[-1][node] = value
+        return self.out.value(root)
 
     def _before_its_loop(self, node: Expr) -> bool:
         """Emits a quotient or remainder by a constant before the outermost loop that does not change it. LLVM may leave
         a part of it, a multiplication, inside the innermost loop."""
         if not isinstance(node, FloorDiv | Mod) or node.lanes != 1 or type(node.b) is not Const or node.b.value == 0:
             return False
-        if not self.loops or not node.dtype.is_int or node.kinds & _NOT_PURE:
+        if not self.out.loops or not node.dtype.is_int or node.kinds & _NOT_PURE:
             return False
         depth = max(map(self._scope, variables_of(node)), default=0)
-        loop = next((loop for loop in self.loops if loop.scopes > depth), None)
+        loop = next((loop for loop in self.out.loops if loop.scopes > depth), None)
         if loop is None:
             return False
-        inside = self.scopes, self.loops, self.lines
-        self.scopes, self.loops, self.lines = self.scopes[: loop.scopes], [], loop.before
+        inside = self.out.scopes, self.out.loops, self.out.lines
+        self.out.scopes, self.out.loops, self.out.lines = self.out.scopes[: loop.scopes], [], loop.before
         self.emit(node)
-        self.scopes, self.loops, self.lines = inside
+        self.out.scopes, self.out.loops, self.out.lines = inside
         return True
 
     def _scope(self, var: Var) -> int:
         """The innermost scope that gives a variable its value."""
-        return next((n for n in reversed(range(len(self.scopes))) if var in self.scopes[n]), len(self.scopes))
+        return next(
+            (n for n in reversed(range(len(self.out.scopes))) if var in self.out.scopes[n]), len(self.out.scopes)
+        )
 
     def _sources(self, node: Expr, operands: Sequence[Expr]) -> frozenset[Source]:
         """The memory that a value comes from."""
-        found = [self.origins[c] for c in operands if c in self.loaded]
+        found = [self.memory.origins[c] for c in operands if c in self.out.loaded]
         if isinstance(node, Load):
-            found.append(frozenset((self.source(node.buffer, node.indices),)))
+            found.append(frozenset((self.memory.source(node.buffer, node.indices),)))
         return frozenset().union(*found) if found else frozenset()
 
     def _operands(self, node: Expr) -> Sequence[Expr]:
         """What must be computed before a node: of a load, the parts of its address."""
         if isinstance(node, Load):
-            return self.prepare(node.buffer.shape, node.indices)[1]
+            return self.memory.prepare(node.buffer.shape, node.indices)[1]
         return node.children()
 
     def _instruction(self, node: Expr) -> str:
         match node:
             case Load(buffer, indices):
-                return self.load(buffer, self.prepare(buffer.shape, indices)[0])
+                return self.memory.load(buffer, self.memory.prepare(buffer.shape, indices)[0])
             case Binary(a, b):
-                return self.binary(node, a, b)
+                return binary(self.out, node, a, b)
             case Compare(a, b):
-                return self.first_lanes(node) or self.compare(node, a, b)
+                return first_lanes(self.out, node) or compare(self.out, node, a, b)
             case And(a, b):
-                return self.fresh(f"and {_type(node)} {self.value(a)}, {self.value(b)}")
+                return self.out.fresh(f"and {_type(node)} {self.out.value(a)}, {self.out.value(b)}")
             case Or(a, b):
-                return self.fresh(f"or {_type(node)} {self.value(a)}, {self.value(b)}")
+                return self.out.fresh(f"or {_type(node)} {self.out.value(a)}, {self.out.value(b)}")
             case Not(a):
-                return self.fresh(f"xor {_type(node)} {self.value(a)}, {self.splat_literal('true', 'i1', node.lanes)}")
+                return self.out.fresh(
+                    f"xor {_type(node)} {self.out.value(a)}, {self.out.splat_literal('true', 'i1', node.lanes)}"
+                )
             case Select(c, a, b):
-                return self.select(self.value(c), self.value(a), self.value(b), node.dtype, node.lanes)
+                return self.out.select(self.out.value(c), self.out.value(a), self.out.value(b), node.dtype, node.lanes)
             case Cast(a, to):
-                return self.convert(self.value(a), a.dtype, to, node.lanes)
+                return convert(self.out, self.out.value(a), a.dtype, to, node.lanes)
             case Call():
-                return self.function(node)
+                return function(self.out, node)
             case Broadcast(a, n):
-                return self.splat(self.value(a), element_type(a.dtype), n)
+                return self.out.splat(self.out.value(a), element_type(a.dtype), n)
             case Shuffle(a, b, picked):
                 return self._shuffle(a, b, picked)
             case Instruct():
-                return self.instruct(node)
+                return instruct(self.out, node)
             case Ramp(base, stride, n):
                 return self._ramp(base, stride, n)
             case Var(name, _, _):
@@ -149,17 +141,17 @@ class Expressions(Arithmetic, Conversions, Functions, Instructions, Memory):
 
     def _shuffle(self, a: Expr, b: Expr, picked: tuple[int, ...]) -> str:
         vector, places = value_type(a.dtype, a.lanes), ", ".join(f"i32 {n}" for n in picked)
-        second = "poison" if a is b and max(picked) < a.lanes else self.value(b)
-        return self.fresh(
-            f"shufflevector {vector} {self.value(a)}, {vector} {second}, <{len(picked)} x i32> <{places}>"
+        second = "poison" if a is b and max(picked) < a.lanes else self.out.value(b)
+        return self.out.fresh(
+            f"shufflevector {vector} {self.out.value(a)}, {vector} {second}, <{len(picked)} x i32> <{places}>"
         )
 
     def _ramp(self, base: Expr, stride: Expr, lanes: int) -> str:
         element = element_type(base.dtype)
         vector = vector_of(element, lanes)
         steps = "<" + ", ".join(f"{element} {n}" for n in range(lanes)) + ">"
-        scaled = self.fresh(f"mul {vector} {steps}, {self.splat(self.value(stride), element, lanes)}")
-        return self.fresh(f"add {vector} {scaled}, {self.splat(self.value(base), element, lanes)}")
+        scaled = self.out.fresh(f"mul {vector} {steps}, {self.out.splat(self.out.value(stride), element, lanes)}")
+        return self.out.fresh(f"add {vector} {scaled}, {self.out.splat(self.out.value(base), element, lanes)}")
 
 
 def _type(node: Expr) -> str:

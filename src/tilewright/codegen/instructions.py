@@ -13,35 +13,33 @@ _CALL = re.compile(r"call (?P<result><[^>]*>|\w+) (?P<symbol>@[\w.]+)\((?P<argum
 _PLACE = re.compile(r" \{\w+\}")
 
 
-class Instructions(Emitter):
-    """Instructions over vectors."""
+def instruct(out: Emitter, node: Instruct) -> str:
+    """The accumulator after an instruction whose registers have been computed."""
+    names: dict[str, str] = {}
+    for register, arg in zip(node.instruction.registers, node.args, strict=True):
+        names[register.name] = _filled(out, register, out.value(arg), arg.lanes)
+    results: list[str] = []
+    for line in node.instruction.llvm:
+        call = _CALL.match(line)
+        if call is not None:
+            types = _PLACE.sub("", call["arguments"])
+            out.declarations.add(f"declare {call['result']} {call['symbol']}({types})")
+        results.append(out.fresh(line.format(*results, **names)))
+    return results[-1]
 
-    def instruct(self, node: Instruct) -> str:
-        """The accumulator after an instruction whose registers have been computed."""
-        names: dict[str, str] = {}
-        for register, arg in zip(node.instruction.registers, node.args, strict=True):
-            names[register.name] = self._filled(register, self.value(arg), arg.lanes)
-        results: list[str] = []
-        for line in node.instruction.llvm:
-            call = _CALL.match(line)
-            if call is not None:
-                types = _PLACE.sub("", call["arguments"])
-                self.declarations.add(f"declare {call['result']} {call['symbol']}({types})")
-            results.append(self.fresh(line.format(*results, **names)))
-        return results[-1]
 
-    def _filled(self, register: Register, value: str, lanes: int) -> str:
-        """The register with these lanes repeated until it is full; repeated as one integer where they are as wide as
-        one, so that a single instruction does it."""
-        element, whole = element_type(register.dtype), register.lanes
-        if lanes == whole:
-            return value
-        if lanes == 1:
-            return self.splat(value, element, whole)
-        bits, few, many = lanes * register.dtype.bits, vector_of(element, lanes), vector_of(element, whole)
-        if bits in (16, 32, 64):
-            one = self.fresh(f"bitcast {few} {value} to i{bits}")
-            copies = self.splat(one, f"i{bits}", whole // lanes)
-            return self.fresh(f"bitcast {vector_of(f'i{bits}', whole // lanes)} {copies} to {many}")
-        places = ", ".join(f"i32 {n % lanes}" for n in range(whole))
-        return self.fresh(f"shufflevector {few} {value}, {few} poison, <{whole} x i32> <{places}>")
+def _filled(out: Emitter, register: Register, value: str, lanes: int) -> str:
+    """The register with these lanes repeated until it is full; repeated as one integer where they are as wide as
+    one, so that a single instruction does it."""
+    element, whole = element_type(register.dtype), register.lanes
+    if lanes == whole:
+        return value
+    if lanes == 1:
+        return out.splat(value, element, whole)
+    bits, few, many = lanes * register.dtype.bits, vector_of(element, lanes), vector_of(element, whole)
+    if bits in (16, 32, 64):
+        one = out.fresh(f"bitcast {few} {value} to i{bits}")
+        copies = out.splat(one, f"i{bits}", whole // lanes)
+        return out.fresh(f"bitcast {vector_of(f'i{bits}', whole // lanes)} {copies} to {many}")
+    places = ", ".join(f"i32 {n % lanes}" for n in range(whole))
+    return out.fresh(f"shufflevector {few} {value}, {few} poison, <{whole} x i32> <{places}>")

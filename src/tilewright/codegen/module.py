@@ -123,9 +123,9 @@ def _unit(
             parts += [emit_range(function, body, turns), emit_share(function, turns)]
         else:
             parts.append(_kernel(function, body))
-        declarations |= body.declarations
+        declarations |= body.out.declarations
         others |= body.others
-        if body.converts_f16 and not target.has_f16c:
+        if body.out.converts_f16 and not target.has_f16c:
             raise _no_f16(function, target)
     if entry is not None:
         parts += [sites_text(target.triple), _call_in(forks, control)]
@@ -151,12 +151,12 @@ def _no_f16(function: Function, target: Target) -> UserError:
 
 def _kernel(function: Function, body: Statements) -> str:
     for n, buffer in enumerate(function.params):
-        body.pointers[buffer] = f"%b{n}"
+        body.memory.pointers[buffer] = f"%b{n}"
     for n, symbol in enumerate(function.symbols):
-        body.define(symbol, f"%s{n}")
+        body.out.define(symbol, f"%s{n}")
     body.statement(function.body)
     signature = f"define i64 @{kernel_symbol(function.name)}({', '.join(parameters(function))}) #0"
-    return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
+    return "\n".join([f"{signature} {{", "entry:", *body.out.allocas, *body.out.lines, "  ret i64 0", "}", ""])
 
 
 def _call_in(forks: bool, control: Control | None) -> str:
@@ -218,15 +218,15 @@ def _entry(function: Function, body: Statements) -> str:
     body.tables = {buffer: ("%arguments", next(free)) for buffer in function.params}
     body.tables |= {buffer: ("%constants", n) for n, buffer in enumerate(constants_of(function))}
     for buffer, place in body.tables.items():
-        body.pointers[buffer] = body.element("ptr", *place)
+        body.memory.pointers[buffer] = body.out.element("ptr", *place)
     for n, symbol in enumerate(function.symbols):
-        body.define(symbol, body.element("i64", "%symbols", n))
+        body.out.define(symbol, body.out.element("i64", "%symbols", n))
     body.statement(function.body)
     signature = (
         f"define internal i64 @{PROGRAM}(ptr noalias %arguments, ptr noalias %constants, ptr noalias %symbols, "
         "ptr noalias %arena, i64 %arena_bytes, ptr noalias %fault, ptr noalias %team, ptr %profile) #0"
     )
-    return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
+    return "\n".join([f"{signature} {{", "entry:", *body.out.allocas, *body.out.lines, "  ret i64 0", "}", ""])
 
 
 def _footer(target: Target) -> str:

@@ -27,17 +27,17 @@ def emit_range(function: Function, body: Statements, turns: bool) -> str:
     Where its loop `turns`, it may run them from the last to the first."""
     *symbols, var = function.symbols
     for n, buffer in enumerate(function.params):
-        body.pointers[buffer] = f"%b{n}"
+        body.memory.pointers[buffer] = f"%b{n}"
     for n, symbol in enumerate(symbols):
-        body.define(symbol, f"%s{n}")
+        body.out.define(symbol, f"%s{n}")
     begin, end = Var("begin"), Var("end")
-    body.define(begin, _known_positive(var, body, "%begin"))
-    body.define(end, "%end")
+    body.out.define(begin, _known_positive(var, body, "%begin"))
+    body.out.define(end, "%end")
     body.statement(_turning(var, begin, end, function.body, body) if turns else serial(var, begin, end, function.body))
     given = [*pointers(function), *(f"i64 %s{n}" for n in range(len(symbols))), *["i64 %backward"] * turns]
     given += ["i64 %begin", "i64 %end", "ptr %fault", "ptr %team"]
     signature = f"define internal i64 @{range_symbol(function.name)}({', '.join(given)}) #0"
-    return "\n".join([f"{signature} {{", "entry:", *body.allocas, *body.lines, "  ret i64 0", "}", ""])
+    return "\n".join([f"{signature} {{", "entry:", *body.out.allocas, *body.out.lines, "  ret i64 0", "}", ""])
 
 
 def _known_positive(var: Var, body: Statements, bound: str) -> str:
@@ -45,7 +45,7 @@ def _known_positive(var: Var, body: Statements, bound: str) -> str:
     loop does not run, the begin may be anything that is not before the end."""
     if var.least is None or var.least < 0:
         return bound
-    return body.fresh(f"and i64 {bound}, {dtypes.i64.max}")
+    return body.out.fresh(f"and i64 {bound}, {dtypes.i64.max}")
 
 
 def serial(var: Var, begin: Expr, end: Expr, body: Stmt) -> For:
@@ -55,7 +55,7 @@ def serial(var: Var, begin: Expr, end: Expr, body: Stmt) -> For:
 def _turning(var: Var, begin: Expr, end: Expr, body: Stmt, state: Statements) -> For:
     """The loop over a body in either order."""
     backward, count = Var("backward"), Var(var.name, least=var.least)
-    state.define(backward, "%backward")
+    state.out.define(backward, "%backward")
     place = select(equal(backward, 1), begin + end - 1 - count, count)
     return serial(count, begin, end, seq(Let(var, place), body))
 

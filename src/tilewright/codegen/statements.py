@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from itertools import count
 
 from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, FaultMessage
-from tilewright.codegen.emitter import OpenLoop
+from tilewright.codegen.emitter import Emitter, OpenLoop
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.idle_loops import acts
+from tilewright.codegen.memory import Memory
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
 from tilewright.codegen.pool import DECLARE_PARALLEL
 from tilewright.codegen.profile import BEGIN, END
@@ -53,13 +54,17 @@ INSTANT = (Let, Seq, Alloc, View, CallFunction)
 """Statements that take no time themselves, as far as a profile goes."""
 
 
-class Statements(Expressions):
+class Statements:
     """Emits the body of one function. `faults` collects the messages of all functions of a unit. Of functions of other
     units, `before` knows how many messages come before theirs; `others` collects the declarations of those called;
     `sites`, which a program has, the functions it calls, each timed where somebody asks (profile.py)."""
 
     def __init__(self, faults: list[FaultMessage], before: Mapping[str, int] | None = None) -> None:
-        super().__init__(count().__next__)
+        self.out = Emitter()
+        self.memory = Memory(self.out)
+        self.lanes = self.memory.lanes
+        self.emit = Expressions(self.out, self.memory).emit
+        self.tables: dict[Buffer, tuple[str, int]] = {}
         self.faults = faults
         self.before: Mapping[str, int] = before or {}
         self.others: set[str] = set()
@@ -70,24 +75,24 @@ class Statements(Expressions):
         self._innermost = False
 
     def branch(self, label: str) -> None:
-        self.lines.append(f"  br label %{label}")
+        self.out.lines.append(f"  br label %{label}")
 
     def statement(self, stmt: Stmt) -> None:
         """Emits one statement."""
         straight, instant = isinstance(stmt, STRAIGHT), isinstance(stmt, INSTANT)
         if not straight:
-            self.forget()
+            self.memory.forget()
         if not instant:
             self._ended = None
         self._statement(stmt)
         if not straight:
-            self.forget()
+            self.memory.forget()
         if not instant:
             self._ended = None
 
     def body(self, stmt: Stmt) -> None:
         """Emits what begins a basic block."""
-        self.forget()
+        self.memory.forget()
         self._ended = None
         self.statement(stmt)
 
@@ -95,17 +100,17 @@ class Statements(Expressions):
         match stmt:
             case Seq(body):
                 self.whole |= written_whole(body)
-                self.scopes.append({})
+                self.out.scopes.append({})
                 for part in body:
                     self.statement(part)
-                self.scopes.pop()
+                self.out.scopes.pop()
             case For():
                 call = forked_call(stmt)
                 self._loop(stmt) if call is None else self._fork(stmt, call)
             case Store(buffer, indices, value):
                 self._store(buffer, indices, value, stmt in self.whole)
             case Let(var, value):
-                self.scopes[-1][var] = self.emit(value)
+                self.out.scopes[-1][var] = self.emit(value)
             case Alloc():
                 self._alloc(stmt)
             case If() if stmt.cond.lanes > 1:
@@ -130,18 +135,18 @@ class Statements(Expressions):
                 raise InternalError(f"code generation does not know the statement {type(stmt).__name__}")
 
     def _store(self, buffer: Buffer, indices: tuple[Expr, ...], value: Expr, whole: bool) -> None:
-        place, needed = self.prepare(buffer.shape, indices)
-        self.copying = isinstance(value, Load)
+        place, needed = self.memory.prepare(buffer.shape, indices)
+        self.memory.copying = isinstance(value, Load)
         result = self.emit(value)
-        self.copying = False
+        self.memory.copying = False
         for e in needed:
             self.emit(e)
-        self.store(buffer, place, result, whole)
-        source = self.source(buffer, indices)
-        self.overwritten(source)
+        self.memory.store(buffer, place, result, whole)
+        source = self.memory.source(buffer, indices)
+        self.memory.overwritten(source)
         apart = place.lanes == 1 or (isinstance(place.stride, Const) and place.stride.value != 0 and not place.index)
-        if self.mask is None and apart and not buffer.dtype.is_bool:
-            self.remember(Load(buffer, indices), result, frozenset((source,)))
+        if self.lanes.mask is None and apart and not buffer.dtype.is_bool:
+            self.memory.remember(Load(buffer, indices), result, frozenset((source,)))
 
     def _loop(self, loop: For) -> None:
         """A counted loop, tested at the end; guarded at the start unless it is known to run."""
@@ -153,31 +158,33 @@ class Statements(Expressions):
         n = next(self.labels)
         head, done = f"loop{n}", f"done{n}"
         runs = isinstance(loop.begin, Const) and isinstance(loop.end, Const) and loop.begin.value < loop.end.value
-        needed = None if self.loops else acts(loop)
+        needed = None if self.out.loops else acts(loop)
         guard = None if needed is None else self.emit(needed)
-        before, start = self.label, len(self.lines)
+        before, start = self.out.label, len(self.out.lines)
         if guard is not None:
-            self.lines.append(f"  br i1 {guard}, label %{head}, label %{done}")
+            self.out.lines.append(f"  br i1 {guard}, label %{head}, label %{done}")
         elif runs:
             self.branch(head)
         else:
-            self.lines.append(f"  br i1 {self.fresh(f'icmp slt i64 {begin}, {end}')}, label %{head}, label %{done}")
+            self.out.lines.append(
+                f"  br i1 {self.out.fresh(f'icmp slt i64 {begin}, {end}')}, label %{head}, label %{done}"
+            )
         index = f"%i{n}"
-        self.start(head)
-        place = len(self.lines)
-        self.loops.append(OpenLoop(len(self.scopes)))
-        self.scopes.append({loop.var: index})
+        self.out.start(head)
+        place = len(self.out.lines)
+        self.out.loops.append(OpenLoop(len(self.out.scopes)))
+        self.out.scopes.append({loop.var: index})
         self._innermost = True
         self.body(loop.body)
-        self.scopes.pop()
+        self.out.scopes.pop()
         metadata = INNERMOST if self._innermost else OUTER
         self._innermost = False
-        following = self.fresh(f"add nuw nsw i64 {index}, 1")
-        again = self.fresh(f"icmp slt i64 {following}, {end}")
-        self.lines.insert(place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.label} ]")
-        self.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {metadata}")
-        self.lines[start:start] = self.loops.pop().before
-        self.start(done)
+        following = self.out.fresh(f"add nuw nsw i64 {index}, 1")
+        again = self.out.fresh(f"icmp slt i64 {following}, {end}")
+        self.out.lines.insert(place, f"  {index} = phi i64 [ {begin}, %{before} ], [ {following}, %{self.out.label} ]")
+        self.out.lines.append(f"  br i1 {again}, label %{head}, label %{done}, !llvm.loop {metadata}")
+        self.out.lines[start:start] = self.out.loops.pop().before
+        self.out.start(done)
 
     def _fork(self, loop: For, call: CallFunction) -> None:
         """A loop for the pool: what its body needs goes into a record on the stack."""
@@ -186,13 +193,13 @@ class Statements(Expressions):
         if loop.backward is not None:
             given.append(f"i64 {self.emit(select(loop.backward, 1, 0))}")
         begin, end = self.emit(loop.begin), self.emit(loop.end)
-        record = f"%a{self.names()}"
-        self.allocas.append(f"  {record} = alloca [{max(len(given), 1)} x i64], align 64")
+        record = f"%a{self.out.names()}"
+        self.out.allocas.append(f"  {record} = alloca [{max(len(given), 1)} x i64], align 64")
         for n, value in enumerate(given):
-            place = self.fresh(f"getelementptr inbounds i64, ptr {record}, i64 {n}")
-            self.lines.append(f"  store {value}, ptr {place}, align 8")
-        self.declarations.add(DECLARE_PARALLEL)
-        self.lines.append(
+            place = self.out.fresh(f"getelementptr inbounds i64, ptr {record}, i64 {n}")
+            self.out.lines.append(f"  store {value}, ptr {place}, align 8")
+        self.out.declarations.add(DECLARE_PARALLEL)
+        self.out.lines.append(
             f"  call void @{PARALLEL}(ptr @{share_symbol(call.callee)}, ptr {record}, i64 {begin}, i64 {end}, "
             f"i64 {loop.grain}, ptr %team)"
         )
@@ -200,15 +207,15 @@ class Statements(Expressions):
     def _if(self, cond: str, then: Stmt, otherwise: Stmt | None) -> None:
         n = next(self.labels)
         no = f"else{n}" if otherwise is not None else f"end{n}"
-        self.lines.append(f"  br i1 {cond}, label %then{n}, label %{no}")
+        self.out.lines.append(f"  br i1 {cond}, label %then{n}, label %{no}")
         for label, body in ((f"then{n}", then), (f"else{n}", otherwise)):
             if body is not None:
-                self.start(label)
-                self.scopes.append({})
+                self.out.start(label)
+                self.out.scopes.append({})
                 self.body(body)
-                self.scopes.pop()
+                self.out.scopes.pop()
                 self.branch(f"end{n}")
-        self.start(f"end{n}")
+        self.out.start(f"end{n}")
 
     def _lanes(self, stmt: If) -> None:
         """A branch in lanes: both sides run, each under its mask; not at all where the mask holds in no lane, as far as
@@ -217,25 +224,25 @@ class Statements(Expressions):
         held = self.emit(stmt.cond)
         sides = [(held, stmt.then)]
         if stmt.otherwise is not None:
-            sides.append((self.complement(held, count), stmt.otherwise))
+            sides.append((self.lanes.complement(held, count), stmt.otherwise))
         for mask, body in sides:
-            with self.lanes(mask, count):
+            with self.lanes.only(mask, count):
                 if any(isinstance(n, For) or (isinstance(n, Load) and reads_one(n)) for n in preorder(body)):
-                    self._if(self.any_lane(count), body, None)
+                    self._if(self.lanes.any_lane(count), body, None)
                     continue
                 self.body(body)
 
     def _while(self, cond: Expr, body: Stmt) -> None:
         n = next(self.labels)
         self.branch(f"test{n}")
-        self.start(f"test{n}")
-        self.scopes.append({})
-        self.lines.append(f"  br i1 {self.emit(cond)}, label %turn{n}, label %end{n}")
-        self.start(f"turn{n}")
+        self.out.start(f"test{n}")
+        self.out.scopes.append({})
+        self.out.lines.append(f"  br i1 {self.emit(cond)}, label %turn{n}, label %end{n}")
+        self.out.start(f"turn{n}")
         self.body(body)
-        self.scopes.pop()
+        self.out.scopes.pop()
         self.branch(f"test{n}")
-        self.start(f"end{n}")
+        self.out.start(f"end{n}")
 
     def _alloc(self, alloc: Alloc) -> None:
         """Arena buffers are an offset into the arena; stack and register buffers are allocated once, on entry."""
@@ -243,39 +250,39 @@ class Statements(Expressions):
         if buffer.scope is Scope.ARENA:
             if alloc.offset is None:
                 raise InternalError(f"the arena buffer {buffer.name} has no place in the arena")
-            name = self.fresh(f"getelementptr inbounds i8, ptr %arena, i64 {self.emit(alloc.offset)}")
+            name = self.out.fresh(f"getelementptr inbounds i8, ptr %arena, i64 {self.emit(alloc.offset)}")
         else:
             elements = 1
             for extent in buffer.shape:
                 if not isinstance(extent, Const):
                     raise InternalError(f"the {buffer.scope.value} buffer {buffer.name} has a size that is no constant")
                 elements *= int(extent.value)
-            name = f"%a{self.names()}"
-            self.allocas.append(f"  {name} = alloca [{max(elements, 1)} x {memory_type(buffer.dtype)}], align 64")
-        self.pointers[buffer] = name
+            name = f"%a{self.out.names()}"
+            self.out.allocas.append(f"  {name} = alloca [{max(elements, 1)} x {memory_type(buffer.dtype)}], align 64")
+        self.memory.pointers[buffer] = name
 
     def _assert(self, cond: Expr, message: str, values: tuple[Expr, ...]) -> None:
         n = next(self.labels)
-        self.lines.append(f"  br i1 {self.emit(cond)}, label %holds{n}, label %fails{n}")
-        self.start(f"fails{n}")
-        self.scopes.append({})
+        self.out.lines.append(f"  br i1 {self.emit(cond)}, label %holds{n}, label %fails{n}")
+        self.out.start(f"fails{n}")
+        self.out.scopes.append({})
         shown = values[:FAULT_VALUES]
         for slot, value in enumerate(shown, 1):
             wide = cast(value, dtypes.f64 if value.dtype.is_float else dtypes.i64)
-            self.lines.append(
+            self.out.lines.append(
                 f"  store {value_type(wide.dtype, 1)} {self.emit(wide)}, ptr "
-                f"{self.fresh(f'getelementptr inbounds i64, ptr %fault, i64 {slot}')}, align 8"
+                f"{self.out.fresh(f'getelementptr inbounds i64, ptr %fault, i64 {slot}')}, align 8"
             )
-        self.scopes.pop()
+        self.out.scopes.pop()
         self.faults.append(FaultMessage(message, tuple(v.dtype for v in shown)))
-        self.lines.append(f"  ret i64 {len(self.faults)}")
-        self.start(f"holds{n}")
+        self.out.lines.append(f"  ret i64 {len(self.faults)}")
+        self.out.start(f"holds{n}")
 
     def _handed(self, buffer: Buffer) -> str:
         """The pointer of a buffer that is handed on. One out of a table is read there once more: held from the start of
         a program to its call, thousands of them take LLVM time that grows with their square."""
         table = self.tables.get(buffer)
-        return self.pointers[buffer] if table is None else self.element("ptr", *table)
+        return self.memory.pointers[buffer] if table is None else self.out.element("ptr", *table)
 
     def _call(self, call: CallFunction) -> None:
         arguments = [f"ptr {self._handed(b)}" for b in call.arguments]
@@ -286,60 +293,60 @@ class Statements(Expressions):
             self.others.add(f"declare i64 @{symbol}({', '.join(a.split()[0] for a in arguments)})")
         status = self._timed(call.callee, f"call i64 @{symbol}({', '.join(arguments)})")
         n = next(self.labels)
-        self.lines.append(f"  br i1 {self.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
-        self.start(f"failed{n}")
-        number = self.fresh(f"add i64 {status}, {before}") if before else status
-        self.lines.append(f"  ret i64 {number}")
-        self.start(f"went{n}")
+        self.out.lines.append(f"  br i1 {self.out.fresh(f'icmp eq i64 {status}, 0')}, label %went{n}, label %failed{n}")
+        self.out.start(f"failed{n}")
+        number = self.out.fresh(f"add i64 {status}, {before}") if before else status
+        self.out.lines.append(f"  ret i64 {number}")
+        self.out.start(f"went{n}")
 
     def _timed(self, callee: str, call: str) -> str:
         """The status of a call, between its notes where it stands in a program."""
         if self.sites is None:
-            return self.fresh(call)
+            return self.out.fresh(call)
         site = len(self.sites)
         self.sites.append(callee)
-        began = self._ended or self.fresh(f"call i64 @{BEGIN}(ptr %profile)")
-        status = self.fresh(call)
-        self._ended = self.fresh(f"call i64 @{END}(ptr %profile, i64 {site}, i64 {began})")
+        began = self._ended or self.out.fresh(f"call i64 @{BEGIN}(ptr %profile)")
+        status = self.out.fresh(call)
+        self._ended = self.out.fresh(f"call i64 @{END}(ptr %profile, i64 {site}, i64 {began})")
         return status
 
     def _reserve(self, size: Expr) -> None:
         """Asks for arena memory: for more than any machine has where the size wraps around."""
         need = self.emit(size)
         exact = self.emit(fits(size))
-        capped = self.fresh(f"select i1 {exact}, i64 {need}, i64 {dtypes.i64.max}") if exact != "true" else need
+        capped = self.out.fresh(f"select i1 {exact}, i64 {need}, i64 {dtypes.i64.max}") if exact != "true" else need
         n = next(self.labels)
-        enough = self.fresh(f"icmp ule i64 {capped}, %arena_bytes")
-        self.lines.append(f"  br i1 {enough}, label %fits{n}, label %more{n}")
-        self.start(f"more{n}")
-        self.lines += [f"  store i64 {capped}, ptr %fault, align 8", f"  ret i64 {ARENA_TOO_SMALL}"]
-        self.start(f"fits{n}")
+        enough = self.out.fresh(f"icmp ule i64 {capped}, %arena_bytes")
+        self.out.lines.append(f"  br i1 {enough}, label %fits{n}, label %more{n}")
+        self.out.start(f"more{n}")
+        self.out.lines += [f"  store i64 {capped}, ptr %fault, align 8", f"  ret i64 {ARENA_TOO_SMALL}"]
+        self.out.start(f"fits{n}")
 
     def _prefetch(self, load: Load) -> None:
         """Into all caches, for reading; the address may be anything."""
-        place, needed = self.prepare(load.buffer.shape, load.indices)
+        place, needed = self.memory.prepare(load.buffer.shape, load.indices)
         for e in needed:
             self.emit(e)
-        self.prefetch(load.buffer, place)
+        self.memory.prefetch(load.buffer, place)
 
     def _view(self, buffer: Buffer, source: Buffer, offset: Expr | None) -> None:
-        start = self.pointers[source]
+        start = self.memory.pointers[source]
         if offset is not None:
-            self.parts[buffer] = self.parts.get(source, start)
-            start = self.fresh(
+            self.memory.parts[buffer] = self.memory.parts.get(source, start)
+            start = self.out.fresh(
                 f"getelementptr inbounds {memory_type(buffer.dtype)}, ptr {start}, i64 {self.emit(offset)}"
             )
-        elif source in self.parts:
-            self.parts[buffer] = self.parts[source]
-        self.pointers[buffer] = start
+        elif source in self.memory.parts:
+            self.memory.parts[buffer] = self.memory.parts[source]
+        self.memory.pointers[buffer] = start
 
     def _publish(self, stmt: Publish) -> None:
         """The address and the dimensions of a result whose size only the call knows."""
-        slot = self.fresh(f"getelementptr inbounds ptr, ptr %arguments, i64 {stmt.argument}")
-        self.lines.append(f"  store ptr {self.pointers[stmt.buffer]}, ptr {slot}, align 8")
+        slot = self.out.fresh(f"getelementptr inbounds ptr, ptr %arguments, i64 {stmt.argument}")
+        self.out.lines.append(f"  store ptr {self.memory.pointers[stmt.buffer]}, ptr {slot}, align 8")
         for n, extent in enumerate(stmt.buffer.shape):
-            at = self.fresh(f"getelementptr inbounds i64, ptr %symbols, i64 {stmt.symbol + n}")
-            self.lines.append(f"  store i64 {self.emit(extent)}, ptr {at}, align 8")
+            at = self.out.fresh(f"getelementptr inbounds i64, ptr %symbols, i64 {stmt.symbol + n}")
+            self.out.lines.append(f"  store i64 {self.emit(extent)}, ptr {at}, align 8")
 
 
 def parameters(function: Function) -> list[str]:

@@ -48,6 +48,3 @@ LIBRARY = {
 
 FAR = {"sin_far": "sin", "cos_far": "cos", "tan_far": "tan"}
 """Functions that replace a value where the argument is far from zero: the row of INTRINSICS that they take it from."""
-
-COMPOSED = frozenset({"neg", "abs", "sign", "invert", "popcount", "isnan", "isinf", "bits", "from_bits"})
-"""Functions that functions.py writes as a few instructions."""
