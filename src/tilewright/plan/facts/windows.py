@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.core.walk import preorder
-from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Call, Const, Expr, Max, Min, Var
+from tilewright.expr.nodes import Const, Expr, Max, Min, Var
 from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
@@ -297,11 +295,6 @@ def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
     if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
         return None
     return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is out) else None
-
-
-def calls_functions(block: Block) -> bool:
-    """Whether a block calls functions that take many instructions."""
-    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
 
 
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:

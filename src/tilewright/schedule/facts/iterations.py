@@ -55,6 +55,12 @@ def extent_of(loop: For) -> Expr:
     return simplify(loop.end - loop.begin)
 
 
+def size_of(loop: For) -> int | None:
+    """The iterations of a loop; None where they are dynamic."""
+    extent = extent_of(loop)
+    return int(extent.value) if isinstance(extent, Const) else None
+
+
 def coefficient_of(index: Expr, var: Var) -> Expr | None:
     """The factor of `var` in an index that is linear in it; None when it is not."""
     if var not in variables_of(index):
