@@ -38,11 +38,8 @@ from tilewright.schedule.buffers import compact as compaction
 from tilewright.schedule.buffers import index_map, layout
 from tilewright.schedule.buffers import stage as staging
 from tilewright.schedule.legality import require_instructions
-from tilewright.schedule.loops import jam as jamming
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
-from tilewright.schedule.loops import skew as skewing
-from tilewright.schedule.loops import tensorize as tensors
 from tilewright.schedule.step import Made, Refused, Step
 from tilewright.schedule.sums import joint_sums, lanes, partial_sums, zero_terms
 from tilewright.schedule.sums import reduction as reductions
@@ -183,15 +180,15 @@ class Schedule:
     fuse = primitive(rearrange.fuse)
     reorder = primitive(rearrange.reorder)
     tile = primitive(rearrange.tile)
-    skew = primitive(skewing.skew)
-    jam = primitive(jamming.jam)
+    skew = primitive(rearrange.skew)
+    jam = primitive(merge.jam)
     partition = primitive(rearrange.partition)
     parallel = primitive(kinds.parallel)
     vectorize = primitive(kinds.vectorize)
     unroll = primitive(kinds.unroll)
     bind = primitive(kinds.bind)
-    blockize = primitive(tensors.blockize)
-    tensorize = primitive(tensors.tensorize)
+    blockize = primitive(kinds.blockize)
+    tensorize = primitive(kinds.tensorize)
     annotate = primitive(kinds.annotate)
     prefetch = primitive(prefetching.prefetch)
     cache_read = primitive(caches.cache_read)
