@@ -77,7 +77,7 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     require_apart(function, found, memory, what)
     read = memory.loaded(consumer) & memory.stored(found.other)
     inside = accesses(found.other)
-    complete = {b: _completed(function, found, b, inside, memory, what) for b in _read_order(found, read)}
+    complete = {b: _completed(function, found, b, inside, what) for b in _read_order(found, read)}
     part = _tile(function, found, complete, what)
     made = nest_over(found.domain, part, found.around_loop())
     moved = replace(found.other, target, target.replace(body=seq(target.body, made)))
@@ -110,11 +110,9 @@ def _require_path(function: Function, found: Place, what: str) -> None:
             raise refusal(function, what, s, why=why, fix=f"move {found.block.name} before that step")
 
 
-def _completed(
-    function: Function, found: Place, buffer: Buffer, inside: Sequence[Access], memory: Memory, what: str
-) -> Completed:
+def _completed(function: Function, found: Place, buffer: Buffer, inside: Sequence[Access], what: str) -> Completed:
     """The elements of a buffer that are final after one iteration of the loop."""
-    require_plain(function, memory, buffer, found.loop, what)
+    require_plain(function, buffer, what)
     around = found.around_loop()
     order = list(statements(found.other))
     stores = [a for a in inside if a.is_store and a.buffer is buffer]

@@ -35,9 +35,8 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.schedule.buffers.cache import shared_inside
 from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
 from tilewright.schedule.step import Step, refusal
@@ -128,9 +127,7 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     between = inner[: next((n for n, loop in enumerate(inner) if loop.var in summed), len(inner))]
     stored = stored_buffers(block.init)
     for buffer in stored:
-        obstacle = shared_inside(function, target, buffer)
-        if obstacle is not None:
-            raise refusal(function, what, obstacle.at, why=obstacle.why)
+        require_plain(function, buffer, what, target)
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
     touched, written = {memory.of(b) for b in stored}, memory.loaded(block.init)
