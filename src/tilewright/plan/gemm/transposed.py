@@ -33,7 +33,7 @@ from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
-from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
 from tilewright.plan.tile.packing import Together, copy_vectors, pack
@@ -80,7 +80,7 @@ def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
     if size.rows < lanes:
         return
     line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
-    most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
+    most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
     for tile in tiles(
         size.turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most
     ):
