@@ -23,6 +23,7 @@ from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.graph.orient_constants import orient_constants
 from tilewright.lower.graph.read_in_place import read_in_place
+from tilewright.target import native
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.types.tensor import TensorType
 
@@ -48,7 +49,7 @@ def test_orientation_keeps_results_up_to_rounding(program: Program) -> None:
 @given(program=programs())
 @ordinary
 def test_reading_in_place_keeps_results_up_to_rounding(program: Program) -> None:
-    agree(program, read_in_place(program.module), tolerance=1e-12)
+    agree(program, read_in_place(program.module, native()), tolerance=1e-12)
 
 
 @given(program=programs())
