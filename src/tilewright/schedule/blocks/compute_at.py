@@ -183,7 +183,7 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     require_apart(function, found, memory, what)
     read = memory.loaded(consumer) & memory.stored(found.other)
     order = [a.buffer for a in own_accesses(found.domain) if not a.is_store and a.buffer in read]
-    complete = {b: _completed(function, found, b, memory, what) for b in dict.fromkeys([*order, *read])}
+    complete = {b: _completed(function, found, b, what) for b in dict.fromkeys([*order, *read])}
     part = _tile(function, found, complete, what)
     made = nest_over(found.domain, part, found.around_loop())
     other = replace(found.other, target, target.replace(body=seq(target.body, made)))
@@ -195,9 +195,9 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     return Step(moved_into(function, found, other, what), None, evidence)
 
 
-def _completed(function: Function, found: Place, buffer: Buffer, memory: Memory, what: str) -> _Completed:
+def _completed(function: Function, found: Place, buffer: Buffer, what: str) -> _Completed:
     """The elements of a buffer that are final after one iteration of the loop."""
-    require_plain(function, memory, buffer, found.loop, what)
+    require_plain(function, buffer, what)
     around, order = found.around_loop(), list(statements(found.other))
     done: list[_Completed] = []
     for access in accesses(found.other):

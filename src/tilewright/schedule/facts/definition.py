@@ -39,7 +39,7 @@ def filled_by(function: Function, block: Block, what: str, fix: str) -> Store:
     if allocation_of(function, buffer) is None:
         why = f"{buffer.name} is an argument: all of it must be there at the end"
         raise refusal(function, what, store, why=why, fix=fix)
-    require_plain(function, Memory(function), buffer, store, what)
+    require_plain(function, buffer, what)
     writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
     other = next((s for s in writers if s.buffer is buffer and s not in (store, block.init)), None)
     if other is not None:

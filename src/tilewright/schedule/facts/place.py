@@ -13,6 +13,7 @@ from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replac
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
+    Axis,
     Block,
     Buffer,
     CallFunction,
@@ -71,6 +72,20 @@ class Memory:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
         return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
 
+    def other_use(self, s: Stmt, buffer: Buffer) -> str | None:
+        """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""
+        own = self.of(buffer)
+        match s:
+            case View(made, source) if self.of(made) is own:
+                return f"{source.name} and {made.name} are names of the same memory"
+            case CallFunction(callee, _, arguments) if any(self.of(b) is own for b in arguments):
+                return f"the call of {callee} may touch {buffer.name}"
+            case Publish(b) if self.of(b) is own:
+                return f"{buffer.name} is handed to the caller"
+        reached = [load.buffer for load in own_loads(s)] + ([s.buffer] if isinstance(s, Store) else [])
+        other = next((b for b in reached if b is not buffer and self.of(b) is own), None)
+        return None if other is None else f"{other.name} is another name for the memory of {buffer.name}"
+
 
 @lru_cache(maxsize=1 << 11)
 def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer, ...]]:
@@ -81,11 +96,24 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
     return tuple([(s.buffer, s.source) for s in inside if isinstance(s, View)]), tuple(given)
 
 
-def require_plain(function: Function, memory: Memory, buffer: Buffer, at: Stmt, what: str) -> None:
-    """Raises the error `what` for a buffer that more than loads and stores touches."""
-    if not memory.is_plain(buffer):
-        why = f"{buffer.name} shares its memory with a view, or is passed to a call"
-        raise refusal(function, what, at, why=why)
+@lru_cache(maxsize=1 << 11)
+def defined_in(nest: Stmt) -> frozenset[Buffer]:
+    """The buffers, views among them, that begin to live in a statement."""
+    return frozenset([s.buffer for s in statements(nest) if isinstance(s, Alloc | View)])
+
+
+def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | None = None) -> None:
+    """Raises the error `what` where more than loads and stores of a buffer reach its memory: in the function, or in the
+    statement `root`, where the buffer must not begin to live, either."""
+    memory = Memory(function)
+    names = (buffer, memory.of(buffer))
+    if root is not None and not defined_in(root).isdisjoint(names):
+        begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
+        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {word_of(root)}")
+    for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
+        why = memory.other_use(s, buffer)
+        if why is not None:
+            raise refusal(function, what, s, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +165,9 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
         why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
         raise refusal(function, what, block, why=why)
-    memory = Memory(function)
     for s in statements(block):
         if isinstance(s, Store):
-            require_plain(function, memory, s.buffer, s, what)
+            require_plain(function, s.buffer, what)
     domain = domain_of(block, loops)
     if isinstance(domain, str):
         raise refusal(function, what, block, why=domain)
@@ -193,7 +220,7 @@ def word_of(stmt: Stmt) -> str:
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
-    own = [c for c in stmt.children() if isinstance(c, Expr)]
+    own = [c.binding if isinstance(c, Axis) else c for c in stmt.children() if isinstance(c, Expr | Axis)]
     return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
 
 

@@ -26,10 +26,9 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Alloc, Block, For, Function, Let, Seq, Stmt, View, seq
 from tilewright.loops.sums import names_in
-from tilewright.schedule.buffers.cache import shared_inside
 from tilewright.schedule.facts.definition import require_reached
 from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
 from tilewright.schedule.step import Step, refusal
@@ -112,9 +111,8 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     """Requires that the init may run before all that ran before it in the loop."""
     assert block.init is not None
     summed, stored = summed_loops(block), stored_buffers(block.init)
-    for obstacle in (shared_inside(function, target, buffer) for buffer in stored):
-        if obstacle is not None:
-            raise refusal(function, what, obstacle.at, why=obstacle.why)
+    for buffer in stored:
+        require_plain(function, buffer, what, target)
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
