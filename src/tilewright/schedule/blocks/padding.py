@@ -32,7 +32,6 @@ from tilewright.loops.edit import (
     loops_around,
     map_expressions,
     path_to,
-    replace,
     statements,
 )
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
@@ -42,7 +41,7 @@ from tilewright.schedule.facts.known import Known
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
 from tilewright.schedule.find import allocation_of, find_block
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def pad(function: Function, block: str, loop: Var | None = None) -> Step:
@@ -100,8 +99,7 @@ class PlaceBeyond:
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         if any(a is not b for a, b in changed.items()):
             made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
-        body = replace(self.function.body, self.block, made)
-        return Step(self.function.replace(body=body), None, tuple(evidence))
+        return rewritten(self.function, self.block, made, None, *evidence)
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
         """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is

@@ -31,7 +31,7 @@ from tilewright.schedule.facts.domain import is_single
 from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
@@ -53,9 +53,8 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
     name = unique_block(function, f"{block}.init")
     init = _renamed(function, fresh_copy(init_nest(found, inner, name)))
     body = replace(target, found, found.replace(init=None))
-    made = function.replace(body=replace(function.body, target, seq(init, body)))
     evidence = f"nothing that {target.var.name} holds touches what {name} stores before it would have run there"
-    return Step(made, name, (evidence,))
+    return rewritten(function, target, seq(init, body), name, evidence)
 
 
 def decompose_reductions(function: Function) -> Step:

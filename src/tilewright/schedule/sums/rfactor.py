@@ -42,7 +42,7 @@ from tilewright.schedule.facts.place import Memory, alone_in
 from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 from tilewright.types.scopes import Scope
 
 
@@ -81,7 +81,7 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
         f"the terms of {block} may be taken in any order{': the result is rounded in another way' if rounds else ''}",
         f"no iteration of {target.var.name} touches another one's place in {name}",
     )
-    return Step(function.replace(body=replace(function.body, nest, nests)), (made.name, block), evidence)
+    return rewritten(function, nest, nests, (made.name, block), *evidence)
 
 
 def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:

@@ -33,14 +33,13 @@ from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import replace
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.step import Step
+from tilewright.schedule.step import Step, rewritten
 
 
 def pad_sum(function: Function, block: str, loop: Var) -> Step:
@@ -94,7 +93,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
         raise place.refused(why, fix="unite the nests that fill it first")
     trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
+    return rewritten(function, found, trimmed, None, *evidence)
 
 
 def _product(place: PlaceBeyond) -> Mul:
