@@ -28,6 +28,7 @@ from tilewright.loops.edit import loads_of, loops_around, path_to, replace, stat
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Stmt, While, seq
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.compact import touched_box
+from tilewright.schedule.buffers.local import LANES
 from tilewright.schedule.facts.definition import filled_by, readers_of, require_reached, require_unchanged
 from tilewright.schedule.facts.domain import (
     Domain,
@@ -51,9 +52,6 @@ Box = tuple[Range, ...]
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 """The loops whose iterations may run at the same time."""
-
-LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
-"""The loops whose iterations take no further statements."""
 
 
 def compute_at(function: Function, block: str, loop: Var) -> Step:

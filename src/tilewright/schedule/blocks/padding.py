@@ -12,7 +12,7 @@ them back to where they are may read them; the condition of every other reader m
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,7 +26,6 @@ from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import (
-    blocks,
     loads,
     loads_of,
     loops_around,
@@ -36,7 +35,7 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import point
+from tilewright.schedule.facts.elements import Touch, point, touches
 from tilewright.schedule.facts.known import Known
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
@@ -262,18 +261,17 @@ class _Reader:
 
 def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
     """The loads of a buffer, without those of blocks that write what they load back to where it is."""
-    homes = {s: b for b in blocks(function.body) for s in statements(b)}
     found: list[_Reader] = []
-    for a in accesses(function.body):
-        home = homes.get(a.statement)
-        if a.buffer is not buffer or a.is_store or (home is not None and _keeps_in_place(home, buffer)):
+    for touch in touches(function.body, buffer):
+        home = next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
+        if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
-        known = Known(ranges_of(a.loops))
-        elements = zip(point(len(a.indices)), a.indices, strict=True)
+        known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
+        elements = zip(point(len(indices)), indices, strict=True)
         element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        given = [bound(known.simplified(c)) for c in _conditions(function, home, a.statement)]
+        bounds = [bound(known.simplified(c)) for c in _conditions(touch)]
         name = f"block {home.name}" if home is not None else "a statement"
-        found.append(_Reader(name, element, tuple(joined(g) for g in given if g is not None), known))
+        found.append(_Reader(name, element, tuple(joined(b) for b in bounds if b is not None), known))
     return found
 
 
@@ -291,15 +289,13 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
 
 
-def _conditions(function: Function, block: Block | None, statement: Stmt) -> list[Expr]:
-    """The conditions under which a statement runs, over loop variables."""
-    path = path_to(function.body, statement)
-    found: list[Expr] = []
-    for outer, inner in pairwise(path):
-        if isinstance(outer, If) and inner is outer.then:
-            found += conjuncts(outer.cond)
-    if block is None:
-        return found
-    reduced = {a.var for a in block.reduce} if block.init is not None and block.init in path else set()
-    parts = [c for c in conjuncts(block.where) if not mentions(c, reduced)]
-    return found + [r for c in parts if (r := resolved(block, c)) is not None]
+def _conditions(touch: Touch) -> Iterator[Expr]:
+    """The conditions under which an access runs, over loop variables."""
+    for outer, inner in pairwise(touch.path):
+        match outer:
+            case If(cond, then, _) if inner is then:
+                yield from conjuncts(cond)
+            case Block(where=Expr() as where):
+                reduced = {a.var for a in outer.reduce} if inner is outer.init else set()
+                parts = [c for c in conjuncts(where) if not mentions(c, reduced)]
+                yield from (r for c in parts if (r := resolved(outer, c)) is not None)

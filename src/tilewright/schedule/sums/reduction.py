@@ -354,7 +354,8 @@ class _Parts:
 
 
 def _accumulation(function: Function, block: Block, what: str) -> Summed:
-    """What the block accumulates, if terms may be taken in any order, and nothing else of it touches the result."""
+    """What the block, which is alone in its nest, accumulates, if terms may be taken in any order, and neither its init
+    nor its condition reads the result."""
     total = accumulation(block.replace(init=None, where=None))
     if total is None:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
@@ -362,10 +363,8 @@ def _accumulation(function: Function, block: Block, what: str) -> Summed:
         raise refusal(function, what, block, why=why, fix=fix, part=block.name)
     if block.init is not None and (stored_buffers(block.init) != {total.buffer} or allocations(block.init)):
         raise refusal(function, what, block.init, why=f"the init of {block.name} stores to other buffers, too")
-    memory = Memory(function)
-    beside = {load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)}
-    beside |= {load.buffer for load in loads(block.body)} - {total.buffer}
-    if memory.of(total.buffer) in map(memory.of, beside):
+    beside = [load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)]
+    if total.buffer in beside:
         why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
         raise refusal(function, what, block, why=why, part=block.name)
     return total
