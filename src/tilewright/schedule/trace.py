@@ -12,11 +12,12 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
 from tilewright.report.errors import UserError
+from tilewright.schedule.names import unique
 
 FORMAT = 1
 
@@ -76,14 +77,14 @@ class Trace:
         rows = [
             {
                 "primitive": s.primitive,
-                "arguments": [_encode(a) for a in s.arguments],
-                "options": {k: _encode(v) for k, v in s.options},
-                "made": list(s.made),
+                "arguments": s.arguments,
+                "options": dict(s.options),
+                "made": s.made,
                 "several": s.several,
             }
             for s in self.steps
         ]
-        return json.dumps({"format": FORMAT, "steps": rows}, indent=1)
+        return json.dumps({"format": FORMAT, "steps": rows}, indent=1, default=lambda loop: {"loop": loop.name})
 
     @staticmethod
     def from_python(text: str) -> Trace:
@@ -107,13 +108,25 @@ class Trace:
             ) from None
 
 
+def with_loops(value: Any, loop: Callable[[Any], Any]) -> Any:
+    """An argument of a step with loop(part) in place of each part that is no text, number or None. Sequences become
+    tuples."""
+    if isinstance(value, list | tuple):
+        return tuple([with_loops(v, loop) for v in value])
+    return value if isinstance(value, str | int | float | None) else loop(value)
+
+
 def _step(row: Any) -> TraceStep:
+    """A step of a JSON document."""
+
+    def read(value: Any) -> Any:
+        return with_loops(value, lambda found: LoopName(str(found["loop"])))
+
     made = tuple(row["made"])
-    if not isinstance(row["primitive"], str) or not all(m is None or isinstance(m, str) for m in made):
+    if not isinstance(row["primitive"], str) or not all(isinstance(m, str | None) for m in made):
         raise ValueError("a step has no name, or made what has none")
-    options = tuple((str(k), _decode(v)) for k, v in row["options"].items())
-    arguments = tuple(_decode(a) for a in row["arguments"])
-    return TraceStep(row["primitive"], arguments, options, made, bool(row["several"]))
+    options = tuple((str(k), read(v)) for k, v in row["options"].items())
+    return TraceStep(row["primitive"], read(tuple(row["arguments"])), options, made, bool(row["several"]))
 
 
 def _statement(line: ast.stmt) -> TraceStep:
@@ -148,54 +161,26 @@ def _argument(node: ast.expr) -> Value:
     raise ValueError(f"line {node.lineno} has an argument that no step takes")
 
 
-def _encode(value: Value) -> Any:
-    if isinstance(value, LoopName):
-        return {"loop": value.name}
-    return [_encode(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _decode(value: Any) -> Value:
-    if isinstance(value, dict):
-        return LoopName(str(value["loop"]))
-    if isinstance(value, list):
-        return tuple(_decode(v) for v in value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise ValueError(f"{value!r} is no argument of a step")
-
-
 def _python(value: Value) -> str:
-    if isinstance(value, tuple):
-        inner = ", ".join(_python(v) for v in value)
-        return f"[{inner}]"
-    if (
-        isinstance(value, str)
-        and "\n" in value
-        and value.replace("\n", "").isprintable()
-        and '"""' not in f'{value}"'
-        and "\\" not in value
-    ):
-        return f'"""{value}"""'
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
+    match value:
+        case tuple():
+            return f"[{', '.join(map(_python, value))}]"
+        case str() if _is_block_of_lines(value):
+            return f'"""{value}"""'
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
     return repr(value)
 
 
-def names_for(wanted: Sequence[str | None], taken: set[str]) -> tuple[str | None, ...]:
-    """Names for what a step made that no earlier step has, and that Python can write."""
-    result: list[str | None] = []
-    for name in wanted:
-        if name is None:
-            result.append(None)
-            continue
-        base = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "loop"
-        base = f"_{base}" if base[0].isdigit() or base in ("s", "tw") else base
-        unique, n = base, 1
-        while unique in taken:
-            n += 1
-            unique = f"{base}_{n}"
-        taken.add(unique)
-        result.append(unique)
-    return tuple(result)
+def _is_block_of_lines(text: str) -> bool:
+    """Whether a text reads best as lines between three quotes, and has nothing that these would change."""
+    plain = text.replace("\n", "").isprintable() and "\\" not in text and '"""' not in f'{text}"'
+    return "\n" in text and plain
+
+
+def python_name(name: str, taken: Collection[str]) -> str:
+    """A name that Python can write, and that is none of those taken."""
+    made = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "loop"
+    return unique(f"_{made}" if made[0].isdigit() or made in ("s", "tw") else made, taken, "_")
