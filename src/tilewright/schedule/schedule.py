@@ -16,7 +16,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import cache
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
@@ -162,14 +161,17 @@ class Schedule:
         loops = {name: var for var, name in self._names.items()}
 
         def loop(found: LoopName) -> Var:
-            if found.name not in loops:
-                raise UserError(f"the trace names a loop {found.name} that no step before returned")
-            return loops[found.name]
+            if found.loop not in loops:
+                raise UserError(f"the trace names a loop {found.loop} that no step before returned")
+            return loops[found.loop]
 
         for step in trace.steps:
             if step.primitive not in PRIMITIVES:
                 raise UserError(f"there is no primitive {step.primitive}", fix=f"there are {', '.join(PRIMITIVES)}")
-            arguments, options = with_loops(step.arguments, loop), {k: with_loops(v, loop) for k, v in step.options}
+            arguments, options = (
+                with_loops(step.arguments, loop),
+                {k: with_loops(v, loop) for k, v in step.options.items()},
+            )
             result = self._apply(PRIMITIVES[step.primitive], arguments, options)
             made = result if isinstance(result, tuple) else (result,)
             loops.update({n: v for n, v in zip(step.made, made, strict=False) if n and isinstance(v, Var)})
@@ -233,19 +235,20 @@ class Schedule:
         try:
             for name, value in given.arguments.items():
                 given.arguments[name] = self._argument(value, name in _loop_parameters(function))
-            step = function(self.func, *given.args, **given.kwargs)
+            positional, named = given.args, given.kwargs
+            step = function(self.func, *positional, **named)
             if step.function is not self.func:
                 require_instructions(step.function, f"cannot apply {function.__name__}")
             if settings.VERIFY.read():
                 verify(step.function)
         except TilewrightError as error:
-            call = self._call(function, given)
+            call = self._call(function, given.args, given.kwargs)
             self.func, self.trace, self._names = before
             raise Refused.of(error, str(call)) if isinstance(error, UserError) else error from None
         if step.function is self.func and step.made is None and not step.evidence:
             self.func, self.trace, self._names = before
         else:
-            self._record(self._call(function, given), step)
+            self._record(self._call(function, positional, named), step)
         return step.made
 
     def _argument(self, value: Any, is_loop: bool) -> Any:
@@ -276,23 +279,22 @@ class Schedule:
             raise UserError(what, fix="give it another name")
         return found.var
 
-    def _call(self, function: Callable[..., Step], given: inspect.BoundArguments) -> TraceStep:
+    def _call(self, function: Callable[..., Step], positional: tuple[Any, ...], named: dict[str, Any]) -> TraceStep:
         """A step as the trace writes it."""
 
         def name(value: Any) -> LoopName:
             return LoopName(self._names.get(value, value.name) if isinstance(value, Var) else repr(value))
 
-        options = tuple((k, with_loops(v, name)) for k, v in given.kwargs.items())
-        return TraceStep(function.__name__, with_loops(given.args, name), options)
+        options = {k: with_loops(v, name) for k, v in named.items()}
+        return TraceStep(function.__name__, with_loops(positional, name), options)
 
     def _record(self, call: TraceStep, step: Step) -> None:
         """The program after a step, and the step at the end of the trace, which knows the loops it made."""
         several = isinstance(step.made, tuple)
         made = step.made if isinstance(step.made, tuple) else (step.made,)
-        names = dict(self._names)
         for var in made:
-            if isinstance(var, Var) and var not in names:
-                names[var] = python_name(var.name, names.values())
-        shown = tuple(names[m] if isinstance(m, Var) else None for m in made)
-        recorded = replace(call, made=shown, several=several, evidence=step.evidence)
-        self.func, self.trace, self._names = step.function, Trace((*self.trace.steps, recorded)), names
+            if isinstance(var, Var) and var not in self._names:
+                self._names = {**self._names, var: python_name(var.name, self._names.values())}
+        shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
+        recorded = TraceStep(call.primitive, call.arguments, call.options, shown, several, step.evidence)
+        self.func, self.trace = step.function, Trace((*self.trace.steps, recorded))

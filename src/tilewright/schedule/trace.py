@@ -12,8 +12,8 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewright.report.errors import UserError
@@ -26,10 +26,10 @@ FORMAT = 1
 class LoopName:
     """A loop, by the name that the trace gave it."""
 
-    name: str
+    loop: str
 
     def __repr__(self) -> str:
-        return self.name
+        return self.loop
 
 
 Value = LoopName | str | int | float | bool | None | tuple["Value", ...]
@@ -42,13 +42,13 @@ class TraceStep:
 
     primitive: str
     arguments: tuple[Value, ...]
-    options: tuple[tuple[str, Value], ...] = ()
+    options: Mapping[str, Value] = field(default_factory=dict)
     made: tuple[str | None, ...] = ()
     several: bool = False
     evidence: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        parts = [_python(a) for a in self.arguments] + [f"{k}={_python(v)}" for k, v in self.options]
+        parts = [_python(a) for a in self.arguments] + [f"{k}={_python(v)}" for k, v in self.options.items()]
         call = f"s.{self.primitive}({', '.join(parts)})"
         if not any(self.made):
             return call
@@ -74,17 +74,8 @@ class Trace:
 
     def to_json(self) -> str:
         """The trace as a JSON document."""
-        rows = [
-            {
-                "primitive": s.primitive,
-                "arguments": s.arguments,
-                "options": dict(s.options),
-                "made": s.made,
-                "several": s.several,
-            }
-            for s in self.steps
-        ]
-        return json.dumps({"format": FORMAT, "steps": rows}, indent=1, default=lambda loop: {"loop": loop.name})
+        rows = [{k: v for k, v in asdict(s).items() if k != "evidence"} for s in self.steps]
+        return json.dumps({"format": FORMAT, "steps": rows}, indent=1)
 
     @staticmethod
     def from_python(text: str) -> Trace:
@@ -125,7 +116,7 @@ def _step(row: Any) -> TraceStep:
     made = tuple(row["made"])
     if not isinstance(row["primitive"], str) or not all(isinstance(m, str | None) for m in made):
         raise ValueError("a step has no name, or made what has none")
-    options = tuple((str(k), read(v)) for k, v in row["options"].items())
+    options = {str(k): read(v) for k, v in row["options"].items()}
     return TraceStep(row["primitive"], read(tuple(row["arguments"])), options, made, bool(row["several"]))
 
 
@@ -141,8 +132,8 @@ def _statement(line: ast.stmt) -> TraceStep:
         targets = tuple(None if n.id == "_" else n.id for n in named if isinstance(n, ast.Name))
     match call:
         case ast.Call(ast.Attribute(ast.Name("s"), name), arguments, options) if all(o.arg for o in options):
-            given = tuple(_argument(a) for a in arguments)
-            return TraceStep(name, given, tuple((str(o.arg), _argument(o.value)) for o in options), targets, several)
+            given = {str(o.arg): _argument(o.value) for o in options}
+            return TraceStep(name, tuple(map(_argument, arguments)), given, targets, several)
     raise ValueError(f"line {line.lineno} is no step of a schedule s")
 
 
@@ -151,7 +142,7 @@ def _argument(node: ast.expr) -> Value:
         case ast.Name(name):
             return LoopName(name)
         case ast.List(parts):
-            return tuple(_argument(p) for p in parts)
+            return tuple(map(_argument, parts))
         case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
             return float(text)
         case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
