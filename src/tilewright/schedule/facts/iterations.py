@@ -55,6 +55,11 @@ def extent_of(loop: For) -> Expr:
     return simplify(loop.end - loop.begin)
 
 
+def bounds_of(loop: For) -> frozenset[Var]:
+    """The variables in the bounds of a loop."""
+    return variables_of(loop.begin) | variables_of(loop.end)
+
+
 def coefficient_of(index: Expr, var: Var) -> Expr | None:
     """The factor of `var` in an index that is linear in it; None when it is not."""
     if var not in variables_of(index):
