@@ -22,7 +22,7 @@ from tilewright.expr.nodes import Const, Expr, Le, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import expressions, loads_of, substitute_expressions
-from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt
+from tilewright.loops.nodes import Axis, AxisKind, Block, For, LoopKind, Stmt, Store
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.predicates import conjunction, conjuncts, resolved
@@ -42,6 +42,12 @@ class Domain:
     box: Mapping[Var, Range]
     reduce: tuple[For, ...]
     conditions: tuple[Expr, ...]
+
+    @property
+    def store(self) -> Store:
+        """What the block does at each point, where that is one store."""
+        assert isinstance(self.block.body, Store)
+        return self.block.body
 
 
 def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:
