@@ -19,7 +19,7 @@ from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, L
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.compact import touched_box
 from tilewright.schedule.facts.domain import known_in, nest_over, own_accesses, single_axis
-from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
@@ -69,9 +69,10 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = in_sequence(function, found.parent, {found.nest: (), found.other: (fresh,)})
     _require_no_race(function, made, found, buffer, what)
-    uncovered = unstored(made.body, buffer, later) if later else None
+    inside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement in later]
+    uncovered = unwritten(inside) if later else None
     if uncovered is not None:
-        raise _read_outside(function, uncovered, buffer, name, what)
+        raise _read_outside(function, uncovered.access.statement, buffer, name, what)
     others = "what reads it later reads what was computed" if later else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",

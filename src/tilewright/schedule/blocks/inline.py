@@ -36,7 +36,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.domain import Domain, domain_of, is_one, is_single, single_axis, values_of
-from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory, nest_of, own_loads, require_only_writer, single_store, without
 from tilewright.schedule.find import find_block, nests, stored_buffers
@@ -149,10 +149,10 @@ def _readers(function: Function, found: Definition, what: str) -> list[Stmt]:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {found.block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
-    at = None if _fills(found) else unstored(function.body, buffer)
-    if at is not None:
+    missing = None if _fills(found) else unwritten(touches(function.body, buffer))
+    if missing is not None:
         why = f"block {found.block.name} may not have stored all that is read of {buffer.name} here"
-        raise refusal(function, what, at, why=why)
+        raise refusal(function, what, missing.access.statement, why=why)
     return readers
 
 

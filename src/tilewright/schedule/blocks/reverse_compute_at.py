@@ -23,7 +23,6 @@ from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind,
 from tilewright.schedule.facts.domain import (
     Domain,
     covered,
-    exchanged,
     is_single,
     known_in,
     nest_over,
@@ -42,6 +41,7 @@ from tilewright.schedule.facts.place import (
     require_apart,
     require_plain,
 )
+from tilewright.schedule.facts.predicates import exchanged
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 
@@ -193,9 +193,9 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
-        gap = exchanged(gap, part.begin, begin, moving)
-        parts = affine_in(gap, begin)
-        if parts is None or parts[0] != {(): -1} or mentions(expression(parts[1]), moving):
+        told = exchanged(gap, [(part.begin, begin)], moving)
+        parts = None if told is None else affine_in(told, begin)
+        if parts is None or parts[0] != {(): -1}:
             return None
         end = simplify(expression(parts[1]))
         if not NOTHING.within(Range(end, const(0)), total):
