@@ -26,23 +26,20 @@ from tilewright.report import settings
 from tilewright.report.errors import TilewrightError, UserError
 from tilewright.report.quantities import counted
 from tilewright.schedule import find
-from tilewright.schedule.blocks import compute_at as producers
+from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import local_buffers, padding
-from tilewright.schedule.blocks import reverse_compute_at as consumers
-from tilewright.schedule.blocks import reverse_inline as consumers_inline
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
 from tilewright.schedule.buffers import cache as caches
 from tilewright.schedule.buffers import compact as compaction
-from tilewright.schedule.buffers import index_map, layout, scopes
+from tilewright.schedule.buffers import index_map, layout
 from tilewright.schedule.buffers import stage as staging
-from tilewright.schedule.buffers import widen as widening
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
-from tilewright.schedule.sums import joint_sums, lanes, partial_sums, zero_terms
+from tilewright.schedule.sums import lanes, zero_terms
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.sums import rfactor as factors
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, Value, names_for
@@ -198,27 +195,27 @@ class Schedule:
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
     rfactor = primitive(factors.rfactor)
-    sum_in_parts = primitive(partial_sums.sum_in_parts)
-    join_sums = primitive(joint_sums.join_sums)
+    sum_in_parts = primitive(factors.sum_in_parts)
+    join_sums = primitive(lanes.join_sums)
     sum_in_lanes = primitive(lanes.sum_in_lanes)
     sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
-    widen = primitive(widening.widen)
+    widen = primitive(layout.widen)
     pad = primitive(padding.pad)
     pad_sum = primitive(zero_terms.pad_sum)
     trim_sum = primitive(zero_terms.trim_sum)
-    compute_at = primitive(producers.compute_at)
+    compute_at = primitive(moving.compute_at)
     pull_producers = primitive(local_buffers.pull_producers)
-    reverse_compute_at = primitive(consumers.reverse_compute_at)
+    reverse_compute_at = primitive(moving.reverse_compute_at)
     inline = primitive(inlining.inline)
-    inline_all = primitive(inlining.inline_all)
-    reverse_inline = primitive(consumers_inline.reverse_inline)
+    inline_all = primitive(local_buffers.inline_all)
+    reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)
     compact = primitive(compaction.compact)
-    set_scope = primitive(scopes.set_scope)
-    storage_align = primitive(scopes.storage_align)
+    set_scope = primitive(layout.set_scope)
+    storage_align = primitive(layout.storage_align)
     schedule_pieces = primitive(schedule_pieces)
 
     def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:

@@ -17,15 +17,16 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, ranges_of, region
 from tilewright.core.walk import substitute
+from tilewright.expr.build import conjunction
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads_of, substitute_expressions
-from tilewright.loops.nodes import AxisKind, Block, For, LoopKind, Stmt
+from tilewright.loops.nodes import AxisKind, Block, For, LoopKind, Stmt, Store
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.predicates import bound, compared, conjunction, conjuncts, exchanged, resolved, tightened
+from tilewright.schedule.facts.predicates import bound, compared, conjuncts, exchanged, resolved, tightened
 from tilewright.schedule.find import nested
 
 
@@ -39,6 +40,12 @@ class Domain:
     box: Mapping[Var, Range]
     reduce: tuple[For, ...]
     conditions: tuple[Expr, ...]
+
+    @property
+    def store(self) -> Store:
+        """What the block does at each point, where that is one store."""
+        assert isinstance(self.block.body, Store)
+        return self.block.body
 
 
 def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:

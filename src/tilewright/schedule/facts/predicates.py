@@ -10,7 +10,7 @@ from tilewright.analysis.regions import ranges_of, span
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
-from tilewright.expr.build import minimum
+from tilewright.expr.build import conjunction, minimum
 from tilewright.expr.linear import Polynomial, expression, involves, linear_in, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import simplify
@@ -28,14 +28,6 @@ def conjuncts(cond: Expr | None) -> list[Expr]:
     if cond is None:
         return []
     return [*conjuncts(cond.a), *conjuncts(cond.b)] if isinstance(cond, And) else [cond]
-
-
-def conjunction(parts: list[Expr]) -> Expr | None:
-    """All of the parts; None of no parts."""
-    total: Expr | None = None
-    for part in parts:
-        total = part if total is None else And(total, part)
-    return total
 
 
 def resolved(block: Block, cond: Expr | None) -> Expr | None:

@@ -8,36 +8,27 @@ for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import pairwise, takewhile
 
 from tilewright.analysis.dependences import carried
-from tilewright.core.node import Node
-from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, summed_loops, variables_of
 from tilewright.loops.edit import (
+    blocks,
     fresh_copy,
     loops_around,
+    loops_inside,
+    map_statements,
     path_to,
     replace,
     statements,
     substitute_expressions,
 )
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    For,
-    Function,
-    Let,
-    Load,
-    Seq,
-    Stmt,
-    View,
-    seq,
-)
-from tilewright.schedule.buffers.cache import shared_inside
+from tilewright.loops.nodes import Alloc, Block, For, Function, Let, Seq, Stmt, View, seq
+from tilewright.loops.sums import names_in
+from tilewright.schedule.facts.definition import require_reached
 from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.place import Memory, require_plain
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.names import unique_block, unique_loops
 from tilewright.schedule.step import Step, refusal
@@ -105,46 +96,36 @@ def _require_place(function: Function, block: Block, target: For, around: Sequen
 
 def _require_visible(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
     """Requires that all the init uses is known before the loop."""
-    for s in path_to(target, block)[:-1]:
-        if not isinstance(s, For | Seq):
-            why = f"a statement {type(s).__name__.lower()} stands between {target.var.name} and {block.name}"
-            raise refusal(function, what, s, why=why)
+    require_reached(function, path_to(target, block)[:-1], f"block {block.name}", what)
     nest = init_nest(block, inner, block.name)
-    own = {s.var for s in statements(nest) if isinstance(s, For)} | {a.var for a in block.axes}
-    hidden: set[Node] = {s.var for s in statements(target) if isinstance(s, For | Let) and s.var not in own}
-    hidden |= {s.buffer for s in statements(target) if isinstance(s, Alloc | View)}
-    needed = set(preorder(nest)) | stored_buffers(nest)
-    missing = next((n for n in needed if n in hidden or (isinstance(n, Load) and n.buffer in hidden)), None)
+    own = {loop.var for loop in loops_inside(nest)}
+    inside = [s for s in statements(target) if isinstance(s, For | Let | Alloc | View)]
+    hidden = {s.var if isinstance(s, For | Let) else s.buffer for s in inside} - own
+    missing = next((name for name in names_in(nest) if name in hidden), None)
     if missing is not None:
-        name = missing.buffer.name if isinstance(missing, Load) else missing.name  # type: ignore[attr-defined]
-        why = f"the init of {block.name} needs {name}, which is not known before {target.var.name}"
+        why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
         raise refusal(function, what, block, why=why, part=block.name)
 
 
 def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
     """Requires that the init may run before all that ran before it in the loop."""
     assert block.init is not None
-    summed = summed_loops(block)
-    between = inner[: next((n for n, loop in enumerate(inner) if loop.var in summed), len(inner))]
-    stored = stored_buffers(block.init)
+    summed, stored = summed_loops(block), stored_buffers(block.init)
     for buffer in stored:
-        obstacle = shared_inside(function, target, buffer)
-        if obstacle is not None:
-            raise refusal(function, what, obstacle.at, why=obstacle.why)
+        require_plain(function, buffer, what, target)
+    between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
-    touched, written = {memory.of(b) for b in stored}, memory.loaded(block.init)
+    touched, read = set(map(memory.of, stored)), memory.loaded(block.init)
     for s in _before(target, place):
-        met = (touched & (memory.loaded(s) | memory.stored(s))) | (written & memory.stored(s))
+        met = (touched & (memory.loaded(s) | memory.stored(s))) | (read & memory.stored(s))
         if met:
             why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.var.name} before the init runs"
             raise refusal(function, what, s, why=why)
-    name = f"{block.name}.init"
-    apart = decompose_block(target, block)
+    apart, outer = decompose_block(target, block), loops_around(function.body, target)
+    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in statements(b)}
     for loop in between:
-        outer = loops_around(function.body, target)
-        changed = next(s for s in statements(apart) if isinstance(s, For) and s.var is loop.var)
-        inits = {s for b in statements(changed) if isinstance(b, Block) and b.name == name for s in statements(b)}
+        changed = next(s for s in loops_inside(apart) if s.var is loop.var)
         found = next((d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits), None)
         if found is not None:
             why = f"iterations of {loop.var.name} meet in what the init stores: {found.first} and {found.second}"
@@ -153,21 +134,17 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
 
 def _before(root: Stmt, place: Stmt) -> list[Stmt]:
     """The statements in `root` that run before a place in it, in the same iteration of what is around both."""
-    path = path_to(root, place)
-    found: list[Stmt] = []
-    for s, inner in pairwise(path):
-        if isinstance(s, Seq):
-            found += s.body[: s.body.index(inner)]
-    return found
+    path = pairwise(path_to(root, place))
+    return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
 
 
 def _renamed(function: Function, nest: Stmt) -> Stmt:
     """The nest with its loops named as no other loop of the program."""
-    loops = [s for s in statements(nest) if isinstance(s, For)]
-    names = unique_loops(function, [loop.var.name for loop in loops])
-    for loop, name in zip(loops, names, strict=True):
-        current = next(s for s in statements(nest) if isinstance(s, For) and s.var is loop.var)
-        var = Var(name)
-        body = substitute_expressions(current.body, {loop.var: var})
-        nest = replace(nest, current, current.replace(var=var, body=body))
-    return nest
+    loops = [loop.var for loop in loops_inside(nest)]
+    names = unique_loops(function, [v.name for v in loops])
+    fresh: dict[Expr, Expr] = {v: Var(name) for v, name in zip(loops, names, strict=True)}
+
+    def change(s: Stmt) -> Stmt:
+        return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
+
+    return map_statements(substitute_expressions(nest, fresh), change)
