@@ -33,7 +33,6 @@ from tilewright.schedule.facts.definition import filled_by, readers_of, require_
 from tilewright.schedule.facts.domain import (
     Domain,
     covered,
-    exchanged,
     is_single,
     known_in,
     nest_over,
@@ -42,9 +41,10 @@ from tilewright.schedule.facts.domain import (
     touched,
     unclipped,
 )
-from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
+from tilewright.schedule.facts.predicates import exchanged
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 
@@ -88,9 +88,10 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
     _require_no_race(function, made, found, buffer, what)
-    uncovered = unstored(made.body, buffer, later) if later else None
-    if uncovered is not None:
-        raise _read_outside(function, uncovered, buffer, name, what)
+    inside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement in later]
+    missing = unwritten(inside) if later else None
+    if missing is not None:
+        raise _read_outside(function, missing.access.statement, buffer, name, what)
     others = "what reads it later reads what was computed" if later else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
@@ -274,8 +275,9 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
-        parts = affine_in(exchanged(gap, part.begin, begin, moving), begin)
-        if parts is None or parts[0] != {(): -1} or mentions(expression(parts[1]), moving):
+        told = exchanged(gap, [(part.begin, begin)], moving)
+        parts = None if told is None else affine_in(told, begin)
+        if parts is None or parts[0] != {(): -1}:
             return None
         end = simplify(expression(parts[1]))
         if not NOTHING.within(Range(end, const(0)), total):

@@ -44,7 +44,7 @@ from tilewright.schedule.facts.definition import (
     single_store,
 )
 from tilewright.schedule.facts.domain import Domain, values_of
-from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory, Place, moved_into, own_loads, place, require_apart, without, word_of
 from tilewright.schedule.find import allocation_of, find_block, writers_of
@@ -103,10 +103,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
-    at = None if _fills(domain) else unstored(function.body, buffer)
-    if at is not None:
+    missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
+    if missing is not None:
         why = f"block {block.name} may not have stored all that is read of {buffer.name} here"
-        raise refusal(function, what, at, why=why)
+        raise refusal(function, what, missing.access.statement, why=why)
 
 
 def _fills(domain: Domain) -> bool:
