@@ -21,7 +21,7 @@ from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.build import conjunction, minimum
-from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
+from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
@@ -36,9 +36,10 @@ from tilewright.loops.edit import (
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.elements import Touch, point, touches
+from tilewright.schedule.facts.iterations import bounds_of
 from tilewright.schedule.facts.known import Known
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
+from tilewright.schedule.facts.predicates import bound, conjuncts, exchanged, resolved
 from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.step import Step, refusal, rewritten
 
@@ -126,7 +127,7 @@ class PlaceBeyond:
         if not all(self._holds_first(n, beyond) for n in needs):
             raise self.refused(f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
-            if mentions(loop.begin, beyond) or mentions(loop.end, beyond):
+            if bounds_of(loop) & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond) or cond, beyond):
@@ -210,37 +211,12 @@ def _seen(place: PlaceBeyond, store: Access, readers: Readers, need: Polynomial,
         return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     alloc = allocation_of(function, buffer)
     shared = len(loops_around(function.body, alloc)) if alloc is not None else 0
-    indices = [polynomial(place.known.simplified(i)) for i in store.indices]
-    of_element = _of_element(need, indices, {loop.var for loop in place.loops[shared:]})
+    names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
+    of_element = exchanged(need, [*names, *names], {loop.var for loop in place.loops[shared:]})
     if of_element is None:
         return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
     reader = next((r for r in readers[buffer] if not r.excludes(of_element)), None)
     return None if reader is None else f"{reader.name} may read {buffer.name} where {cond} does not hold"
-
-
-def _of_element(need: Polynomial, indices: Sequence[Polynomial], own: set[Var]) -> Polynomial | None:
-    """The condition in terms of the stored element's indices (`point`) instead of loops: each dimension is solved for a
-    loop. None if a loop remains."""
-    unsolved = set(own)
-    system = list(zip(indices, point(len(indices)), strict=True))
-    while system:
-        index, element = system.pop(0)
-        solved = next((v for v in unsolved if (v,) in index and abs(index[(v,)]) == 1 and _is_affine(index, v)), None)
-        if solved is None:
-            continue
-        sign = index[(solved,)]
-        rest = {m: c for m, c in index.items() if m != (solved,)}
-        value: dict[Expr, Polynomial] = {solved: plus({(element,): sign}, rest, -sign)}
-        need = substitute(need, value)
-        system = [(substitute(i, value), e) for i, e in system]
-        unsolved.remove(solved)
-    return None if mentions(expression(need), own) else need
-
-
-def _is_affine(p: Polynomial, var: Var) -> bool:
-    """Whether the only place of a variable in a polynomial is one term of its own."""
-    parts = affine_in(p, var)
-    return parts is not None and set(parts[0]) == {()} and not mentions(expression(parts[1]), {var})
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
@@ -87,8 +88,10 @@ def unite(function: Function, buffer: str) -> Step:
     for p in pieces:
         require_unchanged(function, p.block, Memory(function).loaded(p.nest), between, what)
     name = ([p for p in pieces if not p.is_fill] or pieces)[-1].block.name
-    nest = _united(found, name, _in_order(function, pieces, what))
-    last = pieces[-1].nest
+    base, *others = _in_order(function, pieces, what)
+    build = Builder()
+    build.compute(name, found, lambda *at: reduce(lambda rest, p: _chosen(p, found, at, rest), others, base.value))
+    nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
     evidence = (
         f"{', '.join(p.block.name for p in pieces)} store boxes of {buffer}, each element by itself",
@@ -160,20 +163,6 @@ def _apart(a: _Piece, b: _Piece) -> bool:
     """Whether two boxes are known to share no element."""
     both = [*zip(a.box, b.box, strict=True), *zip(b.box, a.box, strict=True)]
     return any(NOTHING.at_least(s.begin, r.begin + r.extent) for r, s in both)
-
-
-def _united(buffer: Buffer, name: str, chosen: Sequence[_Piece]) -> Stmt:
-    """The nest that fills the whole buffer."""
-    build = Builder()
-
-    def element(*at: Expr) -> Expr:
-        total = chosen[0].value
-        for piece in chosen[1:]:
-            total = _chosen(piece, buffer, at, total)
-        return total
-
-    build.compute(name, buffer, element)
-    return build.body()
 
 
 def _chosen(piece: _Piece, buffer: Buffer, at: Sequence[Expr], otherwise: Expr) -> Expr:

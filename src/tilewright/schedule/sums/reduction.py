@@ -25,7 +25,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import decompose, decompose_block, init_nest, summed_loops, variables_of
+from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import (
     allocations,
     blocks,
@@ -61,7 +61,7 @@ from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.accumulations import Summed, accumulation
 from tilewright.schedule.facts.definition import require_reached
 from tilewright.schedule.facts.domain import Domain, is_single
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.place import Memory, alone_in, require_plain
 from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
@@ -133,7 +133,7 @@ def _require_place(function: Function, block: Block, around: Sequence[For], inne
     if first is not None and first not in inner:
         why = f"the init would run again in each iteration of {first.var.name}, which {name} sums over"
         raise refusal(function, what, inner[0], why=why, fix=f'decompose_reduction("{name}", {first.var.name})')
-    spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
+    spatial = spatial_loops(block)
     for loop in inner:
         if loop.var in summed & spatial:
             why = f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {name}"
@@ -377,7 +377,7 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
         raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
-    used = (variables_of(loop.begin) | variables_of(loop.end)) & {each.var for each in inside}
+    used = bounds_of(loop) & {each.var for each in inside}
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
         raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')

@@ -31,8 +31,7 @@ from tilewright.expr.build import conjunction
 from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import variables_of
-from tilewright.loops.decompose import summed_loops
+from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
@@ -128,9 +127,8 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     """The names of the factors that are zero wherever the condition does not hold."""
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
-    spatial = {v for a in block.spatial for v in variables_of(a.binding)}
     need = bound(over_loops)
-    if need is None or over_loops is None or mentions(over_loops, spatial):
+    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
         raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
