@@ -31,7 +31,7 @@ from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
 from tilewright.plan.gemm.shape import measure
 from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
-from tilewright.schedule.blocks.inline import all_inlined
+from tilewright.schedule.blocks.local_buffers import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

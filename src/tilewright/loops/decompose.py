@@ -30,6 +30,11 @@ def summed_loops(block: Block) -> frozenset[Var]:
     return frozenset().union(*(variables_of(a.binding) for a in block.reduce))
 
 
+def spatial_loops(block: Block) -> frozenset[Var]:
+    """The loops that spatial axes are bound to."""
+    return frozenset().union(*(variables_of(a.binding) for a in block.spatial))
+
+
 def decompose_block(root: Stmt, block: Block) -> Stmt:
     """`root` with the `init` of this block made a block of its own."""
     around = loops_around(root, block)
@@ -45,7 +50,7 @@ def init_nest(block: Block, loops: Sequence[For], name: str) -> Stmt:
     the block and of the loops."""
     assert block.init is not None
     summed = summed_loops(block)
-    spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
+    spatial = spatial_loops(block)
     where = _without(block.where, summed | {a.var for a in block.reduce})
     if where is not None:
         spatial |= variables_of(where)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.edit import replace
 from tilewright.loops.faults import Fault, place_of
-from tilewright.loops.nodes import For, Function
+from tilewright.loops.nodes import For, Function, Stmt
 from tilewright.report.errors import UserError
 
 Handle = Var | str
@@ -29,6 +30,11 @@ class Step:
     function: Function
     made: Made = None
     evidence: tuple[str, ...] = ()
+
+
+def rewritten(function: Function, old: Stmt, fresh: Stmt, made: Made, *evidence: str) -> Step:
+    """The step that puts a statement in the place of another one."""
+    return Step(function.replace(body=replace(function.body, old, fresh)), made, evidence)
 
 
 class Refused(UserError):

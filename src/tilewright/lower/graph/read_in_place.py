@@ -59,7 +59,7 @@ class _Source:
 def read_source(node: Node, graph: Graph, few: float) -> Value | None:
     """contract(x, transpose(y), "a b, b c -> a c")  =>  contract(x, y, "a b, c b -> a c")
     and contract(x, reshape(broadcast(y)), "h d, h t d -> h t")
-        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))    each element of y in less than `few` terms"""
+        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))  y in less than `few` terms"""
     attrs, maps = read_contraction(node)
     if attrs.sizes or not all(i.axis for indices in maps.spec.operands for i in indices):
         return None

@@ -198,8 +198,7 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, constant_rows: bool, tar
         if size.columns // tile.columns >= MANY:
             yield Choice(tile, tiles_of_rows, None, True, constant_rows, rows_stay=False, first_packs=True)
     for terms in {None, *term_blocks(size, tile, target)} if size.axes == 1 else {None}:
-        group = packed_together(size, tile, terms or size.terms, target)
-        yield Choice(tile, tiles_of_rows, terms, True, constant_rows, group, rows_stay=False)
+        yield Choice(tile, tiles_of_rows, terms, True, constant_rows, rows_stay=False)
     for block in row_blocks(size, tile, target):
         near = largest_divisor(-(-size.columns // tile.columns), panels_in_last_cache(size, tile, target))
         if near is not None and block * tile.rows < size.rows:
@@ -249,14 +248,6 @@ def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> 
         return None
     groups = max(-(-panels // most), -(-MANY // blocks))
     return -(-panels // (groups + groups % 2))
-
-
-def packed_together(size: Size, tile: RegisterTile, terms: int, target: Target) -> int | None:
-    """How many panels that a call packs stay in the second cache while tile after tile of rows passes by, in groups
-    that threads can share; None where that is one panel."""
-    panels = -(-size.columns // tile.columns)
-    most = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * terms * size.vector.bytes)
-    return largest_divisor(panels, min(most, panels // (MANY - 2)))
 
 
 def largest_divisor(panels: int, most: int) -> int | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block
 from tilewright.plan.price.sizes import LARGE, known
 from tilewright.schedule.facts.iterations import extent_of
@@ -67,3 +69,10 @@ def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
             first, loop = s.partition(loop, place)
             made.append(first)
     return [*made, loop]
+
+
+def copied_by(s: Schedule, step: Callable[..., Any], *arguments: Any) -> list[str]:
+    """Takes a step. Returns the names of the blocks that it made: the copies in the loops behind a cut."""
+    before = {b.name for b in blocks(s.func.body)}
+    step(*arguments)
+    return [b.name for b in blocks(s.func.body) if b.name not in before]
