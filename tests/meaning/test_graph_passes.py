@@ -23,8 +23,8 @@ from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.graph.orient_constants import orient_constants
 from tilewright.lower.graph.read_in_place import read_in_place
-from tilewright.target import native
 from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.target import native
 from tilewright.types.tensor import TensorType
 
 ordinary = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
