@@ -18,7 +18,7 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.gemm.phases import in_phases
-from tilewright.schedule.blocks.inline import all_inlined
+from tilewright.schedule.blocks.local_buffers import all_inlined
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.host import current_host

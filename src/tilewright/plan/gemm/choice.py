@@ -14,7 +14,7 @@ from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.margin import MARGIN
-from tilewright.plan.price.transfer import KEPT, fits
+from tilewright.plan.price.transfer import fits, room_in
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest
 from tilewright.target import Target
@@ -154,7 +154,7 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
             yield Choice(tile, block, None, True, size.constant_rows, near, prefetch=prefetch)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
-        terms = even_terms(size.terms, int(target.cache(2).bytes * KEPT) // panel)
+        terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
         for block in row_blocks(replace(size, terms=terms), tile, target):
             yield Choice(tile, block, terms, True, size.constant_rows)
 
@@ -172,7 +172,7 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
     if whole and size.axes == 1 and size.batch == 1 and not size.any_rows and size.is_float and panels >= MANY:
         yield replace(plain, first_packs=True)
     yield plain
-    terms = int(target.cache(2).bytes * KEPT / 2) // (tile.columns * size.vector.bytes)
+    terms = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * size.vector.bytes)
     if size.axes == 1 and 1 < terms < size.terms:
         yield replace(plain, block_terms=even_terms(size.terms, terms))
     near = largest_divisor(panels, panels_in_last_cache(size, tile, target))
@@ -188,7 +188,7 @@ def _as_it_lies(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choi
     if size.constant_rows and size.axes == 1:
         yield replace(plain, prefetch=target.caches[0].line // size.vector.bytes)
     if size.vector.plain and size.axes == 1:
-        room = int(target.cache(2).room(size.vector.apart) * KEPT)
+        room = int(room_in(target.cache(2).room(size.vector.apart)))
         for most in (room, room // 2):
             if 1 < most < size.terms:
                 yield replace(plain, block_terms=even_terms(size.terms, most))
@@ -202,7 +202,7 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
         all_tiles = -(-all_tiles // MANY)
     found = {all_tiles: None}
     for cache in target.caches[1:]:
-        fitting = int(cache.bytes * KEPT / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
+        fitting = int(room_in(cache.bytes) / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
         blocks = -(-all_tiles // max(fitting, 1))
         if fitting > 0 and blocks > 1:
             found[-(-all_tiles // (blocks + blocks % 2))] = None
@@ -212,7 +212,7 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
 def panels_in_last_cache(size: Size, tile: RegisterTile, target: Target) -> int:
     """How many panels stay in the last cache while block after block of rows passes by."""
     last = target.caches[-1]
-    return max(int(last.bytes * KEPT / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
+    return max(int(room_in(last.bytes) / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
 
 
 def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:

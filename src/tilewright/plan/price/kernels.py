@@ -18,8 +18,7 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.fusion.dataflow import Dataflow, Reference
 from tilewright.plan.price.contraction import Sums, best, cycles
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
@@ -46,7 +45,7 @@ class CostModel:
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
         self._flow = flow
-        self._target = target
+        self.target = target
         weights = sum(flow.bytes(v) for v in flow.constants)
         self._weights_stay = kept(weights, target.caches[-1])
         self._compute: dict[Node, float] = {}
@@ -56,7 +55,7 @@ class CostModel:
     @property
     def start(self) -> float:
         """Seconds in which a kernel begins."""
-        return self._target.core.kernel_seconds
+        return self.target.core.kernel_seconds
 
     def kernel(self, nodes: Sequence[Node], inside: Collection[Reference], beside: Collection[Node] = ()) -> KernelCost:
         """The cost of a kernel of these nodes in program order, that computes the references inside it itself and reads
@@ -102,16 +101,16 @@ class CostModel:
 
     def _bring(self, value: Value) -> float:
         size = self._flow.bytes(value)
-        near = reread_seconds(size, size, self._target)
+        near = reread_seconds(size, size, self.target)
         if value not in self._flow.constants:
             return near
-        far = read_seconds(size, memory(self._target), self._target)
+        far = read_seconds(size, memory(self.target), self.target)
         return self._weights_stay * near + (1 - self._weights_stay) * far
 
     def compute(self, node: Node) -> float:
         """Seconds that a node's operations take when everything they need is near."""
         if node not in self._compute:
-            self._compute[node] = self._cycles(node) / self._target.core.hertz
+            self._compute[node] = self._cycles(node) / self.target.core.hertz
         return self._compute[node]
 
     def _cycles(self, node: Node) -> float:
@@ -119,7 +118,7 @@ class CostModel:
             return self._products(node, node.attrs)
         lanes = self._lanes(node)
         work = node.op.work(tuple([v.type for v in node.inputs]), node.attrs)
-        return self._points(node) * vector_cycles(work, self._target, lanes) / lanes
+        return self._points(node) * vector_cycles(work, self.target, lanes) / lanes
 
     def _points(self, node: Node) -> int:
         """How often a node's expression is computed: once for each result, or each term of one."""
@@ -139,7 +138,7 @@ class CostModel:
         return max(32, *(v.type.dtype.bits for v in (*node.inputs, *node.outputs)))
 
     def _lanes(self, node: Node) -> int:
-        return max(self._target.vector_bits // self._bits(node), 1)
+        return max(self.target.vector_bits // self._bits(node), 1)
 
     def _products(self, node: Node, attrs: ContractAttributes) -> float:
         """Cycles of a sum of products, by the tile that its extents get."""
@@ -148,7 +147,7 @@ class CostModel:
         lanes = self._lanes(node)
         terms = math.prod(extents[a] for a in spec.reduce)
         if len(spec.operands) != 2 or not spec.reduce:
-            return math.prod(extents[a] for a in spec.axes) * self._target.core.fma_cycles / lanes
+            return math.prod(extents[a] for a in spec.axes) * self.target.core.fma_cycles / lanes
         moved = [{a for i in operand for a, _ in i.terms} for operand in spec.operands]
         last = spec.output[-1] if spec.output else None
         columns_of = 0 if last in moved[0] and last not in moved[1] else 1
@@ -160,19 +159,19 @@ class CostModel:
         if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:
             return batch * rows * columns * terms / lanes * self._apart_cycles()
         sums = Sums(rows, columns, terms, batch, bits=self._bits(node), instruction=self._instruction(node))
-        return cycles(sums, best(sums, self._target), self._target)
+        return cycles(sums, best(sums, self.target), self.target)
 
     def _apart_cycles(self) -> float:
         """Cycles of a term of sums whose products keep channels apart: no factor serves two sums, so that both are
         loaded for each."""
-        core = self._target.core
+        core = self.target.core
         return max(core.fma_cycles, 2 * core.load_cycles)
 
     def _instruction(self, node: Node) -> str:
         """The instruction that adds up products of two tensors of bf16, where the machine has one."""
         (out,) = node.outputs
         narrow = all(v.type.dtype is dtypes.bf16 for v in node.inputs)
-        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self._target) if narrow else None
+        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self.target) if narrow else None
         return dot.instruction if dot is not None else ""
 
     def _extents(self, spec: Spec, node: Node, attrs: ContractAttributes) -> dict[str, int]:

@@ -42,8 +42,7 @@ class Known:
 
     def within(self, inner: Range, outer: Range) -> bool:
         """Whether it is proved that one range lies in the other."""
-        below = self.at_least(inner.begin, outer.begin)
-        return below and self.at_least(outer.begin + outer.extent, inner.begin + inner.extent)
+        return self.at_least(inner.begin, outer.begin) and self.at_least(outer.end, inner.end)
 
     def simplified(self, e: Expr) -> Expr:
         """The expression in its simplest form."""

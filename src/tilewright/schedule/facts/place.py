@@ -30,7 +30,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
-from tilewright.schedule.find import nests, perfect_nest, stored_buffers
+from tilewright.schedule.find import nests, perfect_nest
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
 
@@ -109,7 +109,7 @@ def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | No
     names = (buffer, memory.of(buffer))
     if root is not None and not defined_in(root).isdisjoint(names):
         begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
-        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {_word(root)}")
+        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {word_of(root)}")
     for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
         why = memory.other_use(s, buffer)
         if why is not None:
@@ -145,11 +145,11 @@ def place(function: Function, block: Block, target: Stmt, what: str) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, target)
     if target in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {_word(target)} already", part=block.name)
+        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(target)} already", part=block.name)
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {_word(target)} are not one after the other")
+        raise refusal(function, what, block, why=f"{block.name} and {word_of(target)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
     domain = alone_in(function, nest, block, what)
@@ -160,7 +160,7 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     """The domain of the only block of a nest, whose points may run in any order."""
     loops, inside = perfect_nest(nest)
     if inside is not block:
-        why = f"{block.name} is not alone in its nest: {_word(inside)} stands there"
+        why = f"{block.name} is not alone in its nest: {word_of(inside)} stands there"
         raise refusal(function, what, inside, why=why)
     if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
         why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
@@ -205,7 +205,8 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
             raise refusal(function, what, store, why=why)
 
 
-def _word(stmt: Stmt) -> str:
+def word_of(stmt: Stmt) -> str:
+    """A statement as a person calls it."""
     match stmt:
         case Block():
             return f"block {stmt.name}"
@@ -216,59 +217,11 @@ def _word(stmt: Stmt) -> str:
     return f"a statement {type(stmt).__name__.lower()}"
 
 
-def in_sequence(function: Function, parent: Seq, changes: dict[Stmt, tuple[Stmt, ...]]) -> Function:
-    """The function with each of these statements of the sequence `parent` replaced by some, or none."""
-    made: list[Stmt] = []
-    for s in parent.body:
-        made += changes.get(s, (s,))
-    return function.replace(body=replace(function.body, parent, seq(*made)))
-
-
-def single_store(function: Function, block: Block, what: str) -> Store:
-    """The only store of the block; that of its init goes to the same element."""
-    store, init = block.body, block.init
-    if not isinstance(store, Store):
-        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
-    if init is not None:
-        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
-        if not same:
-            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
-    return store
-
-
-def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, fix: str) -> None:
-    """The buffer is a local one that this block alone fills, without a look at what it held before."""
-    if not any(buffer in defined_in(nest) for nest in nests(function)):
-        why = f"{buffer.name} is an argument: all of it must be there at the end"
-        raise refusal(function, what, block.body, why=why, fix=fix)
-    require_plain(function, buffer, what)
-    inside = set(statements(block))
-    for nest in nests(function):
-        for s in statements(nest) if buffer in stored_buffers(nest) else ():
-            if isinstance(s, Store) and s.buffer is buffer and s not in inside:
-                why = f"another statement stores {buffer.name}, too"
-                raise refusal(function, what, s, why=why)
-    if block.init is None and any(load.buffer is buffer for load in loads(block)):
-        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
-
-
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
     own = [c.binding if isinstance(c, Axis) else c for c in stmt.children() if isinstance(c, Expr | Axis)]
     return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
-
-
-def nest_of(function: Function, block: Block, what: str) -> Stmt:
-    """The outermost statement that holds nothing but loops around the block; it stands in a sequence."""
-    path = list(path_to(function.body, block))
-    nest = path.pop()
-    while path and isinstance(path[-1], For):
-        nest = path.pop()
-    if path and not isinstance(path[-1], Seq):
-        word = type(path[-1]).__name__.lower()
-        raise refusal(function, what, path[-1], why=f"the {word} around it decides whether {block.name} runs")
-    return nest
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
@@ -305,11 +258,16 @@ def _inside(stmt: Stmt) -> str:
     return f"block {names[0]}" if names else "it"
 
 
-def allocations_between(function: Function, found: Place, what: str) -> list[Stmt]:
-    """The allocations between the two places that the block needs: they move with it."""
+def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
+    """The function with `other`, which has the block in it, in place of the statement that holds the target; the
+    block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
         if isinstance(s, Let) and s.var in found.nest.variables():
             why = f"{found.block.name} uses {s.var.name}, which is defined only here"
             raise refusal(function, what, s, why=why)
-    return [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
+    needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
+    kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
+    at = kept.index(found.other)
+    made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
+    return function.replace(body=replace(function.body, found.parent, made))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
 
 from tilewright.analysis.accesses import mentions
-from tilewright.analysis.intervals import Range, Ranges
-from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.intervals import Range, Ranges, interval
+from tilewright.analysis.regions import ranges_of, span
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder, substitute, transform
 from tilewright.expr import dtypes
-from tilewright.expr.build import minimum
-from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
+from tilewright.expr.build import conjunction, minimum
+from tilewright.expr.linear import Polynomial, expression, involves, linear_in, plus, polynomial
 from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import bits_of
@@ -30,12 +30,74 @@ def conjuncts(cond: Expr | None) -> list[Expr]:
     return [*conjuncts(cond.a), *conjuncts(cond.b)] if isinstance(cond, And) else [cond]
 
 
-def conjunction(parts: list[Expr]) -> Expr | None:
-    """All of the parts; None of no parts."""
-    total: Expr | None = None
-    for part in parts:
-        total = part if total is None else And(total, part)
-    return total
+def resolved(block: Block, cond: Expr | None) -> Expr | None:
+    """A block's condition over loop variables alone."""
+    return None if cond is None else substitute(cond, _bindings(block))
+
+
+def _bindings(block: Block) -> dict[Expr, Node]:
+    return {a.var: a.binding for a in block.axes}
+
+
+def bound(cond: Expr | None) -> Polynomial | None:
+    """The polynomial that is at least zero where a bound of an index, a < b or a <= b, holds; None of other
+    conditions: between two floats there are others."""
+    if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
+        return None
+    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
+    return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
+
+
+def compared(gap: Polynomial, strict: bool) -> Expr:
+    """gap >= 0 as a comparison, with what is subtracted on the left: less <= more, or `strict`, less < more + 1."""
+    p = plus(gap, {(): int(strict)})
+    number = p.pop((), 0)
+    less = expression({m: -c for m, c in p.items() if c < 0}) - min(number, 0)
+    more = expression({m: c for m, c in p.items() if c > 0}) + max(number, 0)
+    return (Lt if strict else Le)(simplify(less), simplify(more))
+
+
+def exchanged(gap: Polynomial, names: Iterable[tuple[Expr, Expr]], moving: set[Var]) -> Polynomial | None:
+    """The polynomial with multiples of values replaced by those of their names, where that takes a moving variable out
+    of it; None where one stays."""
+    for value, name in names:
+        p = polynomial(value)
+        for var in value.variables & moving:
+            mine, theirs = p.get((var,), 0), gap.get((var,), 0)
+            if mine and theirs and theirs % mine == 0:
+                gap = plus(plus(gap, p, -theirs // mine), polynomial(name), theirs // mine)
+                break
+    return None if involves(gap, moving) else gap
+
+
+def tightened(
+    box: Ranges, conditions: Mapping[Expr, Polynomial | None], known: Known, around: frozenset[Var] = frozenset()
+) -> tuple[dict[Var, Range], list[Expr]]:
+    """(the box, what is left of the conditions): those that only say where the box begins or ends, with a place in it,
+    have become the box's, and those that hold throughout it are left out. Conditions come with the polynomial that is
+    at least zero where they hold, if there is one. Those that would make the size of the box depend on variables
+    `around` stay."""
+    made = dict(box)
+    kept = {c: gap for c, gap in conditions.items() if gap is None or not _absorbed(gap, made, known, around)}
+    inside = known.where(made) if kept else known
+    return made, [c for c, gap in kept.items() if gap is None or not inside.never_negative(gap)]
+
+
+def _absorbed(gap: Polynomial, box: dict[Var, Range], known: Known, around: frozenset[Var]) -> bool:
+    """Whether gap >= 0 says v < cut or v >= cut of one variable of the box, whose range then is made to say so."""
+    named = [v for v in box if involves(gap, (v,))]
+    parts = linear_in(gap, named[0]) if len(named) == 1 else None
+    if parts is None or parts[0] not in ({(): 1}, {(): -1}):
+        return False
+    here, ends = box[named[0]], parts[0] == {(): -1}
+    cut = simplify(expression(plus(parts[1], {(): 1}) if ends else plus({}, parts[1], -1)))
+    if not known.within(Range(cut, const(0)), here):
+        return False
+    made = span(here.begin, cut) if ends else span(cut, here.end)
+    if mentions(made.extent, around) and not mentions(here.extent, around):
+        return False
+    box[named[0]] = made
+    return True
 
 
 def boundary(loop: For) -> Expr | None:
@@ -72,43 +134,17 @@ def _decisions(block: Block) -> list[Expr]:
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
-def resolved(block: Block, cond: Expr | None) -> Expr | None:
-    """A block's condition over loop variables alone."""
-    values: dict[Expr, Node] = {a.var: a.binding for a in block.axes}
-    return None if cond is None else substitute(cond, values)
-
-
 def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
-    """For factor*var + rest < bound: the first var at which the greatest rest no longer lets it hold; with `most`, the
-    least rest, so that it holds for none."""
-    if not isinstance(cond, Lt | Le):
+    """For factor*var <= rest: the first var at which the least rest no longer lets it hold; with `most`, the greatest
+    rest, so that it holds for none."""
+    gap = bound(cond)
+    parts = None if gap is None else linear_in(gap, var)
+    if parts is None or set(parts[0]) != {()} or parts[0][()] > 0:
         return None
-    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)  # the condition is gap > 0, or gap >= 0
-    parts = affine_in(gap, var)
-    if parts is None:
+    rest = interval(expression(parts[1]), inner)
+    if rest is None or mentions(end := rest.high if most else rest.low, {var}):
         return None
-    factor, rest = parts
-    step = -factor.get((), 0)
-    if any(m for m in factor) or step <= 0:
-        return None
-    end = _extreme(expression(rest), inner, most)
-    if end is None or mentions(end, {var}):
-        return None
-    spare = end - 1 if isinstance(cond, Lt) else end
-    return simplify(FloorDiv(spare, const(step)) + 1)
-
-
-def _extreme(e: Expr, inner: Ranges, most: bool) -> Expr | None:
-    """The least value of a linear expression over the inner loops' ranges; with `most` the greatest."""
-    for var in reversed(list(inner)):
-        if not mentions(e, {var}):
-            continue
-        parts = affine_in(polynomial(e), var)
-        if parts is None or any(m for m in parts[0]):
-            return None
-        factor = parts[0].get((), 0)
-        e = simplify(expression(parts[1]) + (inner[var].begin if (factor < 0) == most else inner[var].last) * factor)
-    return e
+    return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
 
 
 def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
@@ -120,20 +156,24 @@ def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
 def _settled(stmt: Stmt, known: Known) -> Stmt:
     match stmt:
         case Seq(body):
-            kept = [_settled(s, known) for s in body]
-            return stmt if all(a is b for a, b in zip(kept, body, strict=True)) else seq(*kept)
-        case For():
-            held = _settled(stmt.body, known.where({stmt.var: _span(stmt.begin, _end(stmt))}))
-            if held is stmt.body or (isinstance(held, Seq) and not held.body):
-                return stmt if held is stmt.body else held
-            return stmt.replace(body=held)
+            made = [_settled(s, known) for s in body]
+            return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
+        case For(var, begin, end):
+            if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
+                end = end.b if end.a is begin else end.a
+            held = _settled(stmt.body, known.where({var: span(begin, end)}))
+            if held is stmt.body:
+                return stmt
+            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
         case Block():
-            if any(_fails(p, known) and _keeps_all(stmt, p) for p in _told(stmt)):
+            values = _bindings(stmt)
+            told = {part: substitute(part, values) for part in conjuncts(stmt.where)}
+            kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
+            if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
                 return Seq(())
-            told = conjuncts(stmt.where)
-            parts = [p for p in told if not _holds(resolved(stmt, p), known)]
-            made = _decided(stmt, known)
-            return made if len(parts) == len(told) else made.replace(where=conjunction(parts))
+            parts = [part for part, c in told.items() if not _holds(c, known)]
+            block = _decided(stmt, known)
+            return block if len(parts) == len(told) else block.replace(where=conjunction(parts))
         case If(cond, then, otherwise):
             decided = known.simplified(cond)
             if isinstance(decided, Const):
@@ -144,52 +184,17 @@ def _settled(stmt: Stmt, known: Known) -> Stmt:
     return stmt
 
 
-def _end(loop: For) -> Expr:
-    """The end of a loop that runs: of one at max(x, begin) it is x."""
-    match loop.end:
-        case Max(a, b) if a is loop.begin:
-            return b
-        case Max(a, b) if b is loop.begin:
-            return a
-    return loop.end
-
-
-def _told(block: Block) -> list[Expr]:
-    """The parts of a block's condition, over loop variables alone."""
-    return conjuncts(resolved(block, block.where))
-
-
-def _keeps_all(block: Block, cond: Expr) -> bool:
-    """Whether a condition keeps the init from running, too: one on what is summed over does not."""
-    return block.init is None or not mentions(cond, summed_loops(block))
-
-
-def _holds(cond: Expr | None, known: Known) -> bool:
-    decided = known.simplified(cond) if cond is not None else None
-    if isinstance(decided, Const):
-        return bool(decided.value)
+def _holds(cond: Expr, known: Known) -> bool:
+    """Whether a condition is known to hold."""
+    decided = known.simplified(cond)
     spare = bound(decided)
-    return spare is not None and known.never_negative(spare)
+    return bool(decided.value) if isinstance(decided, Const) else spare is not None and known.never_negative(spare)
 
 
-def _fails(cond: Expr | None, known: Known) -> bool:
+def _fails(cond: Expr, known: Known) -> bool:
     """Whether a condition holds nowhere."""
     spare = bound(cond)
     return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
-
-
-@lru_cache(maxsize=1 << 10)
-def _span(begin: Expr, end: Expr) -> Range:
-    return Range(begin, simplify(end - begin))
-
-
-def bound(cond: Expr | None) -> Polynomial | None:
-    """The polynomial that is at least zero where a bound of an index, a < b or a <= b, holds; None of other
-    conditions: between two floats there are others."""
-    if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
-        return None
-    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
-    return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
 
 
 def _decided(block: Block, known: Known) -> Block:
@@ -197,14 +202,14 @@ def _decided(block: Block, known: Known) -> Block:
     if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
         return block
     memo: dict[Node, Node] = {}
+    values = _bindings(block)
 
     def change(node: Node) -> Node:
         match node:
-            case Select(cond, a, _) if _holds(resolved(block, cond), known):
+            case Select(cond, a, _) if _holds(substitute(cond, values), known):
                 return a
             case Min(a, b) if node.dtype is dtypes.index:
-                spare = polynomial(resolved(block, b - a) or const(-1))
-                return a if known.never_negative(spare) else node
+                return a if known.never_negative(polynomial(substitute(b - a, values))) else node
         return node
 
     def stays(node: Node) -> bool:
