@@ -13,7 +13,6 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
-from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.transfer import fits, room_in
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest
@@ -30,12 +29,13 @@ class Choice:
     into blocks of `block_terms` terms, or None; the operands that are packed; and whether a block of rows stays in the
     second cache while panels stream by (`rows_stay`), or each panel that a call packs while rows stream by. A tile
     reads `streams` panels at once.
+
     A constant is prefetched while the panel or the tile of rows before is computed, `prefetch` elements at a time,
     which are a line of a cache; or (0) comes when it is read. `terms` of the innermost loop are written out, or a
     divisor of so many, the kernel of a window among them. Panels that a call packs are packed before their tiles, or
-    (`first_packs`) by the first of these as it reads them. A vector operand that columns move by several elements may
-    be deinterleaved into `phases`. With a `dot`, products are added up by an instruction, or of wider copies: the
-    vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do not lie ready."""
+    (`first_packs`) by the first of these as it reads them. With a `dot`, products are added up by an instruction, or of
+    wider copies: the vector operand is packed for it, and so are the elements of rows (`pack_broadcast`) where they do
+    not lie ready."""
 
     tile: RegisterTile
     block_tiles: int
@@ -48,7 +48,6 @@ class Choice:
     prefetch: int = 0
     terms: int = 1
     first_packs: bool = False
-    phases: int = 1
     dot: Dot | None = None
 
     @property
@@ -61,11 +60,8 @@ def choices(size: Size, target: Target) -> Iterator[Choice]:
     """The ways to run a contraction as it lies. None where its vector operand cannot be read in vectors."""
     if size.columns < 2:
         return
-    step = size.vector.step or 1
-    for phases in (1, step) if step > 1 and size.rows and not size.any_columns else (1,):
-        each = size if phases == 1 else replace(size, vector=replace(size.vector, step=1))
-        for choice in _of_rows(each, target) if size.rows else _of_one_row(each, target):
-            yield replace(choice, phases=phases, terms=written_out(choice.tile, target) if size.rows else 1)
+    for choice in _of_rows(size, target) if size.rows else _of_one_row(size, target):
+        yield replace(choice, terms=written_out(choice.tile, target) if size.rows else 1)
     dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
     if dot is not None and size.vector.plain and size.summed >= dot.depth:
         for choice in _of_dot(size.taken(dot), target):
@@ -118,21 +114,23 @@ def _of_rows(size: Size, target: Target) -> Iterator[Choice]:
         return
     for tile in likely if vector.plain else ():
         yield from _packed_by_the_call(size, tile, target)
-    for tile in likely if vector.step in (1, 2) else ():
+    for tile in likely if (vector.step or 0) > 0 else ():
         yield from _as_it_lies(size, tile, target)
 
 
 @lru_cache(maxsize=1 << 10)
 def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
-    """Of the register tiles that fit, and that by their registers alone come as near the best as prices can tell, the
-    two best of each width, and the two best with free places: the more accumulators, the earlier."""
+    """Of the register tiles that fit, the two best of each width by their registers alone, and the two best with free
+    places: the more accumulators, the earlier. A tile that these alone make longer than what caches add to the best one
+    is none of them."""
     sums = size.tile_sums(max(size.rows, 1), size.columns, size.terms, target)
     sums = replace(sums, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
-    most = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
-    fitting = tiles(sums, target, most, registers=size.free_registers(target))
+    tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
+    fitting = tiles(sums, target, tall, registers=size.free_registers(target))
     price = {t: cycles(sums, t, target) for t in sorted(fitting, key=lambda t: -t.rows * t.vectors)}
-    near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= MARGIN * min(price.values())]
+    most = (1 + target.core.unhidden) * min(price.values())
+    near = [t for t in sorted(price, key=lambda t: price[t]) if price[t] <= most]
     alike: dict[tuple[int, bool], list[RegisterTile]] = {}
     for tile in near:
         alike.setdefault((tile.vectors, tile.rows <= free_places(target)), []).append(tile)

@@ -78,9 +78,7 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, near, target)
-    found += _first_rows(choice, size, sums, target)
-    deinterleaved = vector.whole / vector.bytes if choice.phases > 1 else 0.0
-    return blocks * found + copy_cycles(deinterleaved, tile.lanes, target)
+    return blocks * (found + _first_rows(choice, size, sums, target))
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:
@@ -103,7 +101,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         panel=level,
         elements=again,
         parts=size.parts,
-        stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
+        stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size, target),
         brought=size.element.bytes if kept else target.caches[0].line,

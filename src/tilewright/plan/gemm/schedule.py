@@ -22,7 +22,6 @@ from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.loops import Nest, tile_loops
-from tilewright.plan.gemm.phases import in_phases
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import has_room, is_bounded, panel_over_the_edge, settle_edges, whole_panels_apart
 from tilewright.plan.tile.loops import extent
@@ -45,8 +44,6 @@ from tilewright.types.scopes import Scope
 
 def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    if choice.phases > 1:
-        found = in_phases(s, found, choice.phases, choice.tile.lanes)
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
 
 

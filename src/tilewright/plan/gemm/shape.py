@@ -121,9 +121,9 @@ class Size:
         return tile_registers(target) if self.dot is None else self.dot.registers(target)
 
     def free_registers(self, target: Target) -> int:
-        """Those that a tile may hold where vectors are loaded as the operand lies: one of every second element is put
-        together from two, in registers beside."""
-        spread = self.vector.step == 2 and not self.vector.constant
+        """Those that a tile may hold where vectors are loaded as the operand lies: one whose elements lie
+        apart is put together from several, in registers beside."""
+        spread = (self.vector.step or 1) > 1 and not self.vector.constant
         return self.registers(target) // (2 if spread else 1)
 
     def tile_sums(self, rows: int, columns: int, terms: int, target: Target) -> Sums:
