@@ -19,7 +19,7 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Sums, best, cycles
+from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
@@ -159,7 +159,7 @@ class CostModel:
         if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:
             return batch * rows * columns * terms / lanes * self._apart_cycles()
         sums = Sums(rows, columns, terms, batch, bits=self._bits(node), instruction=self._instruction(node))
-        return cycles(sums, best(sums, self.target), self.target)
+        return least_cycles(sums, self.target)
 
     def _apart_cycles(self) -> float:
         """Cycles of a term of sums whose products keep channels apart: no factor serves two sums, so that both are
