@@ -12,7 +12,6 @@ do those where the gain is below the margin.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr import dtypes
@@ -20,7 +19,7 @@ from tilewright.expr.nodes import Cast, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.index_maps import Spec, parse
+from tilewright.ops.index_maps import parse
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
@@ -116,23 +115,13 @@ def find_product(node: Node, flow: Dataflow) -> Product | None:
     together = [axis for axis in spec.reduce if all(axis in names for names in axes)]
     if len(inner) != 1 or not together:
         return None
-    return _sized(spec, axes, inner[0], together[-1], _extents(node, axes, flow))
-
-
-def _extents(node: Node, axes: Sequence[Sequence[str | None]], flow: Dataflow) -> dict[str | None, int]:
-    found: dict[str | None, int] = {}
+    extents: dict[str | None, int] = {}
     for names, value in zip(axes, node.inputs, strict=True):
-        found.update(zip(names, map(flow.extent, value.type.shape), strict=True))
-    return found
-
-
-def _sized(
-    spec: Spec, axes: Sequence[Sequence[str | None]], vector: int, summed: str, extents: dict[str | None, int]
-) -> Product:
-    rows = max((extents[a] for a in spec.output if a not in axes[vector]), default=1)
+        extents.update(zip(names, map(flow.extent, value.type.shape), strict=True))
+    rows = max((extents[a] for a in spec.output if a not in axes[inner[0]]), default=1)
     columns, points = extents[spec.output[-1]], math.prod(extents[a] for a in spec.output)
-    terms = math.prod(extents[a] for a in spec.reduce)
-    return Product(vector, Sums(rows, columns, terms, max(points // max(rows * columns, 1), 1)), extents[summed])
+    terms, batch = math.prod(extents[a] for a in spec.reduce), max(points // max(rows * columns, 1), 1)
+    return Product(inner[0], Sums(rows, columns, terms, batch), extents[together[-1]])
 
 
 def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel, target: Target) -> bool:
@@ -140,11 +129,8 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
     weights = node.inputs[found.vector]
     if weights not in flow.constants or found.sums.batch > 1:
         return False
-    plain = least_seconds(found.sums, target)
-    lanes = target.lanes(dtypes.f32)
-    widened = (
-        vector_cycles(Work(plain=2), target, lanes) * found.sums.terms * found.sums.columns / lanes / target.core.hertz
-    )
+    plain, lanes, elements = least_seconds(found.sums, target), target.lanes(dtypes.f32), flow.elements(weights)
+    widened = vector_cycles(Work(plain=2), target, lanes) * elements / lanes / target.core.hertz
     bytes_in = model.transfer(weights)
     return pays(max(plain, bytes_in), max(plain + widened, bytes_in / 2))
 
