@@ -37,7 +37,7 @@ from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import cut_at, extent
+from tilewright.plan.tile.loops import cut_at, extent, in_vectors
 from tilewright.plan.tile.nest import MANY
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.facts.iterations import extent_of
@@ -148,7 +148,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
 
     def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
-        jo, ji = s.split(j, _lanes(s, j, choice.lanes), tail="shift")
+        jo, ji = in_vectors(s, j, choice.lanes)
         if choice.together > 1:
             c, inner = s.split(c, choice.together, tail="clip")
             s.reorder(p, inner, i, jo, q, *woven, ji)
@@ -164,7 +164,7 @@ class WinogradInput(Template[Tiling, InputChoice]):
             s.compact(buffer)
             s.set_scope(buffer, "stack")
         row, column = s.get_loops("winograd_rows")[-2:]
-        wo, wi = s.split(column, _lanes(s, column, choice.lanes), tail="shift")
+        wo, wi = in_vectors(s, column, choice.lanes)
         s.reorder(wo, row, wi)
         s.vectorize(wi)
         s.unroll(row)
@@ -193,9 +193,8 @@ def _pad(s: Schedule, lanes: int) -> None:
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
     for part in cut_at(s, column, columns):
-        width = _lanes(s, part, lanes)
-        if width > 1:
-            s.vectorize(s.split(part, width, tail="shift")[1])
+        if extent(s, part) > 1:
+            s.vectorize(in_vectors(s, part, lanes)[1])
     cut_at(s, row, rows)
 
 
@@ -238,7 +237,7 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = _with_epilogue(s)
         _, o, h, _ = loops = s.get_loops(block)
-        vectors, o = s.split(o, _lanes(s, o, choice.lanes), tail="shift")
+        vectors, o = in_vectors(s, o, choice.lanes)
         rows, a = s.split(h, shape.size, tail="mask")
         s.reorder(vectors, rows, o, a, loops[-1])
         s.compute_at("winograd_tiles", rows)
@@ -281,13 +280,6 @@ def _has_points(facts: Facts) -> bool:
 def _extents(facts: Facts, block: Block) -> list[Expr]:
     """The extents of the loops around a block."""
     return [extent_of(loop) for loop in loops_around(facts.function.body, block)]
-
-
-def _lanes(s: Schedule, loop: Var, lanes: int) -> int:
-    """The lanes for a loop: `lanes`, halved until they fit its extent."""
-    while lanes > extent(s, loop):
-        lanes //= 2
-    return lanes
 
 
 def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
