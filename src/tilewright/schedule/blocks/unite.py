@@ -1,16 +1,5 @@
 """unite, guard: one block that selects fills a buffer in place of several blocks; and a selection becomes a condition.
 
-for i in 0..1: block before(vi = i): p[vi] = 0.0
-for i in 0..8: block copy(vi = i): p[vi + 1] = x[vi]
-for i in 0..1: block behind(vi = i): p[vi + 9] = 0.0
-
-unite("p")       =>   for i in 0..10: block copy(vi = i):
-                        p[vi] = select(1 <= vi and vi < 9, x[min(max(vi - 1, 0), 7)], 0.0)
-
-guard("copy")    =>   for i in 0..10:
-                        block copy.else(vi = i): p[vi] = 0.0
-                        block copy(vi = i) where 1 <= vi and vi < 9: p[vi] = x[vi - 1]
-
 One block can be moved and shrunk, several cannot. The condition of a vector is a mask, which reads no more than needed.
 """
 

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses
-from tilewright.expr.nodes import Expr
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
-    Axis,
     Block,
     Buffer,
     CallFunction,
@@ -220,8 +218,7 @@ def word_of(stmt: Stmt) -> str:
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
-    own = [c.binding if isinstance(c, Axis) else c for c in stmt.children() if isinstance(c, Expr | Axis)]
-    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
+    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
@@ -240,12 +237,12 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = memory.loaded(s) | memory.stored(s)
-        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
-        if both:
-            name = min(b.name for b in both)
-            word = "touches" if writes & touched else "stores"
-            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+        touched = writes & (memory.loaded(s) | memory.stored(s))
+        changed = reads & memory.stored(s) if s is not found.other else set()
+        if touched or changed:
+            verb, other = ("touches", "stores") if touched else ("stores", "reads")
+            name = min(b.name for b in touched or changed)
+            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"

@@ -1,15 +1,5 @@
 """decompose_reduction, rfactor, sum_in_parts: a block that sums becomes several, one that begins it, or some that each
-sum a part.
-
-for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
-  init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
-  y[vi] += x[vi, vk]                                                                    decompose_reduction("sum", i)
-
-for k: block sum(reduce vk = k):              alloc y.partial: f32[n] in arena
-  y[] += x[vk]                        =>      for k: block sum.partial(vk = k): y.partial[vk] = x[vk]
-                                              for k2: block sum(reduce vk2 = k2): y[] += y.partial[vk2]
-                                                                                                    rfactor("sum", k)
-Each iteration of a loop accumulates into a partial result of its own: it can run in parallel, or as lanes of a vector.
+sum a part: these can run in parallel, or as lanes of a vector.
 """
 
 from __future__ import annotations
