@@ -21,10 +21,10 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.definition import domain_in, inverse, nest_of, readers_of, require_unchanged
+from tilewright.schedule.facts.definition import inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.facts.domain import is_one, single_axis, values_of
 from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory
+from tilewright.schedule.facts.place import Memory, domain_in
 from tilewright.schedule.facts.predicates import bound, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.names import unique_block
@@ -93,7 +93,7 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     """A block as a piece."""
     if not isinstance(block.body, Store) or block.reduce or block.init is not None or block.where is not None:
         raise refusal(function, what, block, why=f"{block.name} does more than store one value", part=block.name)
-    nest = nest_of(function, block, what)
+    nest = nest_of(function, block)
     domain = domain_in(function, nest, block, what)
     if domain.conditions or any(load.buffer is buffer for load in loads(block)):
         raise refusal(function, what, block, why=f"{block.name} stores no plain box of {buffer.name}")

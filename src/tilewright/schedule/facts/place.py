@@ -166,13 +166,19 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     for s in statements(block):
         if isinstance(s, Store):
             require_plain(function, s.buffer, what)
-    domain = domain_of(block, loops)
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+    domain = domain_in(function, nest, block, what)
     for loop in loops if not _keeps_apart(domain) else ():
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
     _require_sum(function, block, what)
+    return domain
+
+
+def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The points of a block under the loops of a nest."""
+    domain = domain_of(block, loops_around(nest, block))
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
     return domain
 
 
