@@ -17,7 +17,16 @@ from tilewright.expr.build import conjunction, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, loops_around, path_to, statements, substitute_expressions
+from tilewright.loops.edit import (
+    blocks,
+    fresh_copy,
+    loads,
+    loads_of,
+    loops_around,
+    path_to,
+    statements,
+    substitute_expressions,
+)
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
@@ -192,12 +201,15 @@ def _in_blocks(stmt: Stmt, conditions: list[Expr]) -> Stmt:
 
 
 def _acts_in_blocks(stmt: Stmt) -> bool:
-    """Whether nothing outside blocks reads or writes memory."""
+    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
+    of a condition are evaluated."""
     match stmt:
-        case Block() | Alloc() | Prefetch():
+        case Block():
+            return not any(map(loads_of, stmt.own()))
+        case Alloc() | Prefetch():
             return True
         case Seq() | For() | If() | Let():
-            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not any(loads(c)) for c in stmt.children())
+            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
     return False
 
 
