@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import chain, count
 
 from tilewright.core.node import Node
 from tilewright.loops.edit import allocations, blocks, loops_inside, transform_statements
@@ -11,14 +12,14 @@ from tilewright.loops.nodes import Block, Function, Stmt
 
 def unique_block(function: Function, name: str) -> str:
     """The name, with a number behind it where a block has it already."""
-    return _unique(name, {b.name for b in blocks(function.body)})
+    return unique(name, {b.name for b in blocks(function.body)})
 
 
 def unique_buffer(function: Function, name: str) -> str:
     """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
     block that fills it share theirs."""
     taken = {b.name for b in (*function.params, *allocations(function.body))}
-    return _unique(name, taken | {b.name for b in blocks(function.body)})
+    return unique(name, taken | {b.name for b in blocks(function.body)})
 
 
 def unique_loops(function: Function, names: Sequence[str]) -> tuple[str, ...]:
@@ -26,17 +27,15 @@ def unique_loops(function: Function, names: Sequence[str]) -> tuple[str, ...]:
     taken = {loop.var.name for loop in loops_inside(function.body)}
     made: list[str] = []
     for name in names:
-        made.append(_unique(name, taken))
+        made.append(unique(name, taken))
         taken.add(made[-1])
     return tuple(made)
 
 
-def _unique(name: str, taken: set[str]) -> str:
-    found, n = name, 1
-    while found in taken:
-        n += 1
-        found = f"{name}{n}"
-    return found
+def unique(name: str, taken: Collection[str], joint: str = "") -> str:
+    """The name, with a number behind it, after `joint`, where it is taken."""
+    numbered = (f"{name}{joint}{n}" for n in count(2))
+    return next(each for each in chain((name,), numbered) if each not in taken)
 
 
 def fresh_blocks(function: Function, stmt: Stmt, suffix: str) -> Stmt:
@@ -46,7 +45,7 @@ def fresh_blocks(function: Function, stmt: Stmt, suffix: str) -> Stmt:
     def change(node: Node) -> Node:
         if not isinstance(node, Block):
             return node
-        name = _unique(node.name + suffix, taken)
+        name = unique(node.name + suffix, taken)
         taken.add(name)
         return node.replace(name=name)
 

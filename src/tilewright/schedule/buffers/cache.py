@@ -1,15 +1,4 @@
-"""cache_read, cache_write: a block reads a buffer, or writes it, through a local copy.
-
-for i, j, k: block dot: y[i, j] += x[i, k] * w[k, j]
-
-cache_read("dot", "w")   =>     alloc w.cache: f32[77, 45] in arena
-                                for k2, j2: block w.cache: w.cache[k2, j2] = w[k2, j2]
-                                for i, j, k: block dot: y[i, j] += x[i, k] * w.cache[k, j]
-
-cache_write("dot")       =>     alloc y.acc: f32[33, 45] in arena
-                                for i, j, k: block dot: y.acc[i, j] += x[i, k] * w[k, j]
-                                for i2, j2: block y.write: y[i2, j2] = y.acc[i2, j2]
-"""
+"""cache_read, cache_write: a block reads a buffer, or writes it, through a local copy of it."""
 
 from __future__ import annotations
 
@@ -33,7 +22,7 @@ from tilewright.schedule.facts.place import Memory, defined_in, require_plain
 from tilewright.schedule.find import find_block
 from tilewright.schedule.legality import access_text
 from tilewright.schedule.names import unique_block, unique_buffer
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def cache_read(function: Function, block: str, buffer: str, *, scope: str = "arena") -> Step:
@@ -61,9 +50,8 @@ def cache_read(function: Function, block: str, buffer: str, *, scope: str = "are
         singles=True,
     )
     reading = replace(place, reader, substitute_buffers(reader, {source: local}))
-    evidence = (f"nothing in the statement that holds {block} writes {source.name}",)
-    made = function.replace(body=replace(function.body, place, seq(Alloc(local), copy, reading)))
-    return Step(made, name, evidence)
+    evidence = f"nothing in the statement that holds {block} writes {source.name}"
+    return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
 
 
 def _top_level(function: Function, block: Block) -> Stmt:
@@ -108,8 +96,8 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     copy = box_nest(name, loops, stored, lambda points: Store(buffer, points, Load(local, points)))
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
     box = "all" if not stored.conditions and stored.box == whole(buffer.shape) else str(stored)
-    evidence = (f"the statement that holds {block} stores {box} of {buffer.name} before it reads it",)
-    return Step(function.replace(body=replace(function.body, place, made)), name, evidence)
+    evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
+    return rewritten(function, place, made, name, evidence)
 
 
 def _output(function: Function, writer: Block, what: str) -> Buffer:

@@ -87,12 +87,12 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
-    unknown = next((e for e in buffer.shape if not isinstance(simplify(e), Const)), None)
-    if unknown is not None:
-        why = f"the dimension {unknown} of {buffer.name} is known only when the program runs"
-        at_dimension = unknown if isinstance(at, Alloc) else part
-        raise refusal(function, what, at, why=why, fix=f'take scope="arena"{fix}', part=at_dimension)
-    size, most = bytes_of(buffer), MOST_BYTES[found]
+    count, most = elements_in(buffer.shape), MOST_BYTES[found]
+    if isinstance(count, Expr):
+        why = f"the dimension {count} of {buffer.name} is known only when the program runs"
+        fix = f'take scope="arena"{fix}'
+        raise refusal(function, what, at, why=why, fix=fix, part=count if isinstance(at, Alloc) else part)
+    size = count * buffer.dtype.bytes
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
@@ -100,13 +100,15 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     return made
 
 
-def bytes_of(buffer: Buffer) -> int:
-    """The bytes of a buffer of constant shape."""
+def elements_in(shape: Sequence[Expr]) -> int | Expr:
+    """The number of elements of a box of this shape; of a dynamic one its first dynamic dimension."""
     count = 1
-    for extent in map(simplify, buffer.shape):
-        assert isinstance(extent, Const)
-        count *= int(extent.value)
-    return count * buffer.dtype.bytes
+    for extent in shape:
+        known = simplify(extent)
+        if not isinstance(known, Const):
+            return extent
+        count *= int(known.value)
+    return count
 
 
 def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: str, fix: str) -> None:
@@ -195,16 +197,14 @@ def fresh_loops(function: Function, names: Sequence[str]) -> list[Var]:
 
 def dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
     """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
+    names = [f"d{n}" for n in range(len(buffer.shape))]
     for block in blocks(body):
-        axes = {a.var for a in block.axes}
         places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is buffer]
         places += [load.indices for load in loads(block) if load.buffer is buffer]
-        for indices in places:
-            return [
-                i.name.removeprefix("v") or i.name if isinstance(i, Var) and i in axes else f"d{n}"
-                for n, i in enumerate(indices)
-            ]
-    return [f"d{n}" for n in range(len(buffer.shape))]
+        if places:
+            axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
+            return [axes.get(index, name) for index, name in zip(places[0], names, strict=True)]
+    return names
 
 
 def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:

@@ -1,11 +1,4 @@
-"""stage: while one iteration of a loop runs, the part of a buffer that it touches lives in a local buffer.
-
-for ko, io:                                     for ko, io:
-  for k, ii: block dot(vi = io*6 + ii, …):        alloc y.local: f32[6] in register
-    y[vi] += …                           =>       for i: block y.load(vi = io*6 + i): y.local[i] = y[vi]
-                                                  for k, ii: block dot(…): y.local[ii] += …
-                                                  for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
-"""
+"""stage: while one iteration of a loop runs, the part of a buffer that it touches lives in a local buffer."""
 
 from __future__ import annotations
 
@@ -59,6 +52,12 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
     in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
     the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
     back at the end. Elements that conditions mask, or that are beyond the end of the buffer, are not copied.
+
+    for ko, io: for k, ii: block dot(vi = io*6 + ii, …): y[vi] += …
+              =>      for ko, io: alloc y.local: f32[6] in register
+                                  for i: block y.load(vi = io*6 + i): y.local[i] = y[vi]
+                                  for k, ii: block dot(…): y.local[ii] += …
+                                  for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
     found = find_loop(function, loop)
     what = f"cannot stage {buffer} in loop {found.var.name}"
