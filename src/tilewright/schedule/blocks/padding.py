@@ -14,19 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.build import conjunction, minimum
+from tilewright.expr.build import conjunction, conjuncts, minimum
 from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import (
-    blocks,
     loads,
     loads_of,
     loops_around,
@@ -37,10 +35,9 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import point
-from tilewright.schedule.facts.known import Known
+from tilewright.schedule.facts.elements import conditions_of, point, touches
+from tilewright.schedule.facts.known import Known, bound, resolved
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
 from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.step import Step, refusal
 
@@ -264,16 +261,15 @@ class _Reader:
 
 def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
     """The loads of a buffer, without those of blocks that write what they load back to where it is."""
-    homes = {s: b for b in blocks(function.body) for s in statements(b)}
     found: list[_Reader] = []
-    for a in accesses(function.body):
-        home = homes.get(a.statement)
-        if a.buffer is not buffer or a.is_store or (home is not None and _keeps_in_place(home, buffer)):
+    for touch in touches(function.body, buffer):
+        a, home = touch.access, next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
+        if a.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
         known = Known(ranges_of(a.loops))
         elements = zip(point(len(a.indices)), a.indices, strict=True)
         element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        given = [bound(known.simplified(c)) for c in _conditions(function, home, a.statement)]
+        given = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
         name = f"block {home.name}" if home is not None else "a statement"
         found.append(_Reader(name, element, tuple(joined(g) for g in given if g is not None), known))
     return found
@@ -291,17 +287,3 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
         if any(load.buffer is buffer for i in places for load in loads_of(i)):
             return False
     return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
-
-
-def _conditions(function: Function, block: Block | None, statement: Stmt) -> list[Expr]:
-    """The conditions under which a statement runs, over loop variables."""
-    path = path_to(function.body, statement)
-    found: list[Expr] = []
-    for outer, inner in pairwise(path):
-        if isinstance(outer, If) and inner is outer.then:
-            found += conjuncts(outer.cond)
-    if block is None:
-        return found
-    reduced = {a.var for a in block.reduce} if block.init is not None and block.init in path else set()
-    parts = [c for c in conjuncts(block.where) if not mentions(c, reduced)]
-    return found + [r for c in parts if (r := resolved(block, c)) is not None]

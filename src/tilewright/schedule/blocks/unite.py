@@ -23,7 +23,7 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, maximum, minimum, select
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select
 from tilewright.expr.linear import Polynomial, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import simplify
@@ -32,9 +32,8 @@ from tilewright.loops.build import Builder
 from tilewright.loops.edit import loads, path_to, replace, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, Buffer, CallFunction, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.domain import domain_of, is_one, single_axis, values_of
-from tilewright.schedule.facts.known import NOTHING
+from tilewright.schedule.facts.known import NOTHING, bound
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, perfect_nest, writers_of
 from tilewright.schedule.names import unique_block
 from tilewright.schedule.step import Step, refusal

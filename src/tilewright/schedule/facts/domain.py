@@ -17,7 +17,7 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, ranges_of, region
 from tilewright.core.walk import substitute
-from tilewright.expr.build import conjunction
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
@@ -25,8 +25,7 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads_of, substitute_expressions
 from tilewright.loops.nodes import AxisKind, Block, For, LoopKind, Stmt, Store
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.predicates import bound, compared, conjuncts, exchanged, resolved, tightened
+from tilewright.schedule.facts.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
 from tilewright.schedule.find import nested
 
 
@@ -133,7 +132,7 @@ def _conditioned(
         if told is None:
             return f"its condition {part} cannot be told by its axes"
         conditions[told] = bound(told)
-    box, kept = tightened(box, conditions, NOTHING)
+    box, kept = tighten(box, conditions, NOTHING)
     return Domain(made, box, reduce, tuple(kept))
 
 
