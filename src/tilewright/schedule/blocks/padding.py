@@ -20,7 +20,7 @@ from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.build import conjunction, conjuncts, minimum
-from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
+from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
@@ -30,16 +30,16 @@ from tilewright.loops.edit import (
     loops_around,
     map_expressions,
     path_to,
-    replace,
     statements,
 )
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.elements import conditions_of, point, touches
-from tilewright.schedule.facts.known import Known, bound, resolved
+from tilewright.schedule.facts.iterations import bounds_of
+from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import allocation_of, find_block
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def pad(function: Function, block: str, loop: Var | None = None) -> Step:
@@ -97,8 +97,7 @@ class PlaceBeyond:
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         if any(a is not b for a, b in changed.items()):
             made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
-        body = replace(self.function.body, self.block, made)
-        return Step(self.function.replace(body=body), None, tuple(evidence))
+        return rewritten(self.function, self.block, made, None, *evidence)
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
         """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is
@@ -126,7 +125,7 @@ class PlaceBeyond:
         if not all(self._holds_first(n, beyond) for n in needs):
             raise self.refused(f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
-            if mentions(loop.begin, beyond) or mentions(loop.end, beyond):
+            if bounds_of(loop) & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond) or cond, beyond):
@@ -210,37 +209,12 @@ def _seen(place: PlaceBeyond, store: Access, readers: Readers, need: Polynomial,
         return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     alloc = allocation_of(function, buffer)
     shared = len(loops_around(function.body, alloc)) if alloc is not None else 0
-    indices = [polynomial(place.known.simplified(i)) for i in store.indices]
-    of_element = _of_element(need, indices, {loop.var for loop in place.loops[shared:]})
+    names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
+    of_element = exchanged(need, [*names, *names], {loop.var for loop in place.loops[shared:]})
     if of_element is None:
         return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
     reader = next((r for r in readers[buffer] if not r.excludes(of_element)), None)
     return None if reader is None else f"{reader.name} may read {buffer.name} where {cond} does not hold"
-
-
-def _of_element(need: Polynomial, indices: Sequence[Polynomial], own: set[Var]) -> Polynomial | None:
-    """The condition in terms of the stored element's indices (`point`) instead of loops: each dimension is solved for a
-    loop. None if a loop remains."""
-    unsolved = set(own)
-    system = list(zip(indices, point(len(indices)), strict=True))
-    while system:
-        index, element = system.pop(0)
-        solved = next((v for v in unsolved if (v,) in index and abs(index[(v,)]) == 1 and _is_affine(index, v)), None)
-        if solved is None:
-            continue
-        sign = index[(solved,)]
-        rest = {m: c for m, c in index.items() if m != (solved,)}
-        value: dict[Expr, Polynomial] = {solved: plus({(element,): sign}, rest, -sign)}
-        need = substitute(need, value)
-        system = [(substitute(i, value), e) for i, e in system]
-        unsolved.remove(solved)
-    return None if mentions(expression(need), own) else need
-
-
-def _is_affine(p: Polynomial, var: Var) -> bool:
-    """Whether the only place of a variable in a polynomial is one term of its own."""
-    parts = affine_in(p, var)
-    return parts is not None and set(parts[0]) == {()} and not mentions(expression(parts[1]), {var})
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,15 +237,15 @@ def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
     """The loads of a buffer, without those of blocks that write what they load back to where it is."""
     found: list[_Reader] = []
     for touch in touches(function.body, buffer):
-        a, home = touch.access, next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
-        if a.is_store or (home is not None and _keeps_in_place(home, buffer)):
+        home = next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
+        if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
-        known = Known(ranges_of(a.loops))
-        elements = zip(point(len(a.indices)), a.indices, strict=True)
+        known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
+        elements = zip(point(len(indices)), indices, strict=True)
         element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        given = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
+        bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
         name = f"block {home.name}" if home is not None else "a statement"
-        found.append(_Reader(name, element, tuple(joined(g) for g in given if g is not None), known))
+        found.append(_Reader(name, element, tuple(joined(b) for b in bounds if b is not None), known))
     return found
 
 
