@@ -32,9 +32,8 @@ from tilewright.schedule.facts.domain import (
     unclipped,
 )
 from tilewright.schedule.facts.elements import touches, unwritten
-from tilewright.schedule.facts.known import NOTHING
+from tilewright.schedule.facts.known import NOTHING, exchanged
 from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
-from tilewright.schedule.facts.predicates import exchanged
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 

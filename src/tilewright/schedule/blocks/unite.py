@@ -13,7 +13,7 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, maximum, minimum, select
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select
 from tilewright.expr.linear import Polynomial, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, const
 from tilewright.expr.simplify import simplify
@@ -23,9 +23,8 @@ from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statemen
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.definition import inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.facts.domain import is_one, single_axis, values_of
-from tilewright.schedule.facts.known import NOTHING
+from tilewright.schedule.facts.known import NOTHING, bound
 from tilewright.schedule.facts.place import Memory, domain_in
-from tilewright.schedule.facts.predicates import bound, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.names import unique_block
 from tilewright.schedule.step import Step, refusal, rewritten

@@ -12,7 +12,7 @@ from tilewright.analysis.accesses import mentions
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
@@ -21,7 +21,7 @@ from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
+from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, rewritten
 
