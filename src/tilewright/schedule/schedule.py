@@ -39,7 +39,6 @@ from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
 from tilewright.schedule.sums import lanes, zero_terms
 from tilewright.schedule.sums import reduction as reductions
-from tilewright.schedule.sums import rfactor as factors
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
 
 P = ParamSpec("P")
@@ -175,8 +174,8 @@ class Schedule:
     stage = primitive(copies.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
-    rfactor = primitive(factors.rfactor)
-    sum_in_parts = primitive(factors.sum_in_parts)
+    rfactor = primitive(reductions.rfactor)
+    sum_in_parts = primitive(reductions.sum_in_parts)
     join_sums = primitive(lanes.join_sums)
     sum_in_lanes = primitive(lanes.sum_in_lanes)
     sum_in_blocks = primitive(lanes.sum_in_blocks)

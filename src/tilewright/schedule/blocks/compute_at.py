@@ -25,10 +25,10 @@ from tilewright.expr.nodes import Expr, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Stmt, While, seq
-from tilewright.report.errors import UserError
+from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, While, seq
 from tilewright.schedule.buffers.compact import touched_box
-from tilewright.schedule.facts.definition import filled_by, readers_of, require_reached, require_unchanged
+from tilewright.schedule.buffers.local import LANES
+from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
 from tilewright.schedule.facts.domain import (
     Domain,
     covered,
@@ -52,9 +52,6 @@ Box = tuple[Range, ...]
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 """The loops whose iterations may run at the same time."""
 
-LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
-"""The loops whose iterations take no further statements."""
-
 
 def compute_at(function: Function, block: str, loop: Var) -> Step:
     """The block runs at the beginning of each iteration of the loop, on a box of points that holds all that the
@@ -77,47 +74,34 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    later = _readers_outside(function, found, buffer, what)
+    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    if not read:
+        raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
     require_unchanged(function, producer, reads, between, what)
     path = path_to(found.other, target)
     require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
     box = touched_box(target, buffer, read)
     nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
     _require_no_race(function, made, found, buffer, what)
-    inside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement in later]
-    missing = unwritten(inside) if later else None
+    inside = set(statements(find_loop(made, target.var).body))
+    outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
+    missing = unwritten(outside)
     if missing is not None:
-        raise _read_outside(function, missing.access.statement, buffer, name, what)
-    others = "what reads it later reads what was computed" if later else "nothing else reads it"
+        why = f"{buffer.name} is read here, outside loop {name}"
+        fix = f"move this into {name} first, or take a loop around both"
+        raise refusal(function, what, missing.access.statement, why=why, fix=fix)
+    is_read = not all(t.access.is_store for t in outside)
+    others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
         f"nothing in between stores what {block} reads",
     )
     return Step(made, None, evidence)
-
-
-def _readers_outside(function: Function, found: Place, buffer: Buffer, what: str) -> list[Stmt]:
-    """What reads the buffer and is not in the loop, but comes after all of it."""
-    inside, own = set(statements(found.loop.body)), set(statements(found.block))
-    readers = [s for s in readers_of(function, buffer) if s not in own]
-    outside = [s for s in readers if s not in inside]
-    order = {s: n for n, s in enumerate(statements(function.body))}
-    if outside and order[outside[0]] < order[found.loop]:
-        raise _read_outside(function, outside[0], buffer, found.loop.var.name, what)
-    if len(outside) == len(readers):
-        raise refusal(function, what, found.loop, why=f"nothing in loop {found.loop.var.name} reads {buffer.name}")
-    return outside
-
-
-def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: str) -> UserError:
-    why = f"{buffer.name} is read here, outside loop {name}"
-    return refusal(function, what, s, why=why, fix=f"move this into {name} first, or take a loop around both")
 
 
 def _part(function: Function, found: Place, box: Box, what: str) -> dict[Var, Range]:

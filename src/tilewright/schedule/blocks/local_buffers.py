@@ -111,24 +111,21 @@ def pull_producers(function: Function) -> Step:
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
         producer = _producer(made, buffer)
         loop = _place_for(readers[0], buffer) if len(readers) == 1 and producer is not None else None
-        if loop is not None and producer is not None and _needs_each_once(loop, buffer):
+        if loop is not None and producer is not None:
             made = _pulled(made, producer, buffer, loop)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
 def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
-    """The innermost loop around every block that reads `buffer` which some index of it varies with."""
+    """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
+    reads every element of a box."""
     found = _loads_of(nest, buffer)
     used = set[Var]().union(*(_moving(block, load) for block, load in found))
     paths = [loops_around(nest, block) for block, _ in found]
     shared = [loop for loop in paths[0] if all(loop in path for path in paths)] if paths else []
-    return next((loop for loop in reversed(shared) if loop.var in used), None)
-
-
-def _needs_each_once(loop: For, buffer: Buffer) -> bool:
-    """Whether an iteration reads a box of a buffer, and every element of it."""
-    box = reads(loop.body).get(buffer)
-    return box is not None and box.exact
+    loop = next((loop for loop in reversed(shared) if loop.var in used), None)
+    box = reads(loop.body).get(buffer) if loop is not None else None
+    return loop if box is not None and box.exact else None
 
 
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:

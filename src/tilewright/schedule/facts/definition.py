@@ -98,7 +98,8 @@ def require_unchanged(function: Function, block: Block, reads: set[Buffer], afte
     for s in after:
         changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
         if changed:
-            why = f"it stores {min(b.name for b in changed)}, which {block.name} reads: that would run only after it"
+            first = min(b.name for b in changed)
+            why = f"it stores {first}, which {block.name} reads, and {block.name} would run only after it"
             raise refusal(function, what, s, why=why)
 
 

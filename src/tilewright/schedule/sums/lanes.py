@@ -27,14 +27,14 @@ from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of, replace
+from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.loops.merge import merge_neighbours
 from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def join_sums(function: Function) -> Step:
@@ -209,6 +209,5 @@ def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tupl
         tail = fresh_blocks(function, fresh_copy(rest), ".tail")
         assert isinstance(tail, For)
         rest, made = tail, (*made, tail)
-    evidence = ("its sums may be added up in any order",)
-    body = replace(function.body, loop, seq(*made))
-    return Step(function.replace(body=body), (*variables, None if rest is None else rest.var), evidence)
+    handles = (*variables, None if rest is None else rest.var)
+    return rewritten(function, loop, seq(*made), handles, "its sums may be added up in any order")

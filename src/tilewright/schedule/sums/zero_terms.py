@@ -31,16 +31,14 @@ from tilewright.expr.build import conjunction
 from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import variables_of
-from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import replace
+from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.step import Step
+from tilewright.schedule.step import Step, rewritten
 
 
 def pad_sum(function: Function, block: str, loop: Var) -> Step:
@@ -94,7 +92,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
         raise place.refused(why, fix="unite the nests that fill it first")
     trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
+    return rewritten(function, found, trimmed, None, *evidence)
 
 
 def _product(place: PlaceBeyond) -> Mul:
@@ -129,9 +127,8 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     """The names of the factors that are zero wherever the condition does not hold."""
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
-    spatial = {v for a in block.spatial for v in variables_of(a.binding)}
     need = bound(over_loops)
-    if need is None or over_loops is None or mentions(over_loops, spatial):
+    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
         raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
