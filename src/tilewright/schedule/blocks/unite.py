@@ -38,8 +38,7 @@ from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.facts.predicates import bound, conjuncts
 from tilewright.schedule.find import find_block, find_buffer, writers_of
-from tilewright.schedule.names import unique_block
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.types.scopes import Scope
 
 

@@ -42,7 +42,6 @@ from tilewright.loops.nodes import (
 from tilewright.schedule.buffers.local import (
     LANES,
     box_nest,
-    fresh_loops,
     placed,
     rebased,
     require_no_prefetch,
@@ -67,8 +66,7 @@ from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.place import Memory, defined_in, require_plain
 from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
 from tilewright.schedule.legality import access_text, require_independent
-from tilewright.schedule.names import unique_block, unique_buffer
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 
 
 def cache_read(function: Function, block: str, buffer: str, *, scope: str = "arena") -> Step:

@@ -34,7 +34,6 @@ from tilewright.schedule.facts.domain import is_one
 from tilewright.schedule.facts.elements import Elements, as_condition, point
 from tilewright.schedule.facts.place import require_plain
 from tilewright.schedule.find import allocation_of, nested
-from tilewright.schedule.names import unique_loops
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -173,8 +172,3 @@ def box_nest(
     values = dict(zip(point(len(points)), points, strict=True))
     where = conjunction([substitute(as_condition(c), values) for c in part.conditions])
     return nested(nest, Block(name, tuple(axes), store(points), None, where))
-
-
-def fresh_loops(function: Function, names: Sequence[str]) -> list[Var]:
-    """Variables for loops, called like this or with a number behind it."""
-    return [Var(name) for name in unique_loops(function, names)]
