@@ -73,6 +73,18 @@ func chain[m](x: f32[m, 6], y: f32[m, 6]):
     block y(va = a, vb = b):
       y[va, vb] = t[vb, va] * 3
 """
+UNREAD = """
+func unread[n](x: f32[n], y: f32[n]):
+  if 3 < n:
+    alloc t: f32[n] in arena
+    for i in 0..n:
+      block t(vi = i):
+        t[vi] = x[vi] * 2.0
+  for i in 0..n:
+    block y(vi = i):
+      y[vi] = x[vi]
+"""
+
 MIRROR = CHAIN.replace("t[vb, va] * 3", "t[vb, va] * t[5 - vb, va]")
 
 
@@ -192,6 +204,12 @@ def compute_at_split_producer(s: tw.Schedule) -> None:
 
 @case("inline", MIRROR)
 def inline(s: tw.Schedule) -> None:
+    s.inline("t")
+
+
+@case("inline-what-nobody-reads", UNREAD)
+def inline_what_nobody_reads(s: tw.Schedule) -> None:
+    """A condition that then holds nothing stays."""
     s.inline("t")
 
 

@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.analysis.accesses import accesses
-from tilewright.expr.nodes import Expr
-from tilewright.loops.decompose import variables_of
+from tilewright.analysis.accesses import accesses, mentions
 from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
-    Axis,
     Block,
     Buffer,
     CallFunction,
@@ -168,9 +165,7 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     for s in statements(block):
         if isinstance(s, Store):
             require_plain(function, s.buffer, what)
-    domain = domain_of(block, loops)
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+    domain = domain_in(function, nest, block, what)
     for loop in loops if not _keeps_apart(domain) else ():
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
@@ -178,19 +173,23 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     return domain
 
 
+def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The points of a block under the loops of a nest."""
+    domain = domain_of(block, loops_around(nest, block))
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
+    return domain
+
+
 def _keeps_apart(domain: Domain) -> bool:
     """Whether each point stores to elements of its own, and reads nothing else of what the block stores."""
     found = own_accesses(domain)
-    moving = [v for v, part in domain.box.items() if not is_one(part.extent)]
+    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
     places = {a.buffer: a.indices for a in found if a.is_store}
-    for access in found:
-        if access.buffer in places and access.indices != places[access.buffer]:
-            return False
-    for indices in places.values():
-        axes = [single_axis(i, moving) for i in indices]
-        if any(v not in [a[0] for a in axes if a is not None] for v in moving):
-            return False
-    return True
+    if any(a.indices != places.get(a.buffer, a.indices) for a in found):
+        return False
+    told = ({axis[0] for i in indices if (axis := single_axis(i, moving))} for indices in places.values())
+    return all(axes == moving for axes in told)
 
 
 def _require_sum(function: Function, block: Block, what: str) -> None:
@@ -198,9 +197,9 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
     stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
     reduced = {a.var for a in block.reduce}
     for store in stores:
-        others = {load.indices for load in loads(block) if load.buffer is store.buffer}
-        others |= {s.indices for s in stores if s.buffer is store.buffer}
-        if others != {store.indices} or any(variables_of(i) & reduced for i in store.indices):
+        touched = {load.indices for load in loads(block) if load.buffer is store.buffer}
+        touched |= {s.indices for s in stores if s.buffer is store.buffer}
+        if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
             raise refusal(function, what, store, why=why)
 
@@ -208,30 +207,24 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
 def word_of(stmt: Stmt) -> str:
     """A statement as a person calls it."""
     match stmt:
-        case Block():
-            return f"block {stmt.name}"
-        case For():
-            return f"loop {stmt.var.name}"
-        case Seq():
-            return f"a sequence of {len(stmt.body)} statements"
+        case Block(name):
+            return f"block {name}"
+        case For(var):
+            return f"loop {var.name}"
+        case Seq(body):
+            return f"a sequence of {len(body)} statements"
     return f"a statement {type(stmt).__name__.lower()}"
 
 
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
-    own = [c.binding if isinstance(c, Axis) else c for c in stmt.children() if isinstance(c, Expr | Axis)]
-    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
+    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
-    """The body with a statement of one of its sequences taken out."""
-    path = path_to(body, stmt)
-    if len(path) < 2:
-        return Seq(())
-    parent = path[-2]
-    assert isinstance(parent, Seq)
-    return replace(body, parent, seq(*(s for s in parent.body if s is not stmt)))
+    """The body with a statement taken out."""
+    return replace(body, stmt, Seq(()))
 
 
 def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
@@ -240,12 +233,12 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = memory.loaded(s) | memory.stored(s)
-        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
-        if both:
-            name = min(b.name for b in both)
-            word = "touches" if writes & touched else "stores"
-            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+        touched = writes & (memory.loaded(s) | memory.stored(s))
+        changed = reads & memory.stored(s) if s is not found.other else set()
+        if touched or changed:
+            verb, other = ("touches", "stores") if touched else ("stores", "reads")
+            name = min(b.name for b in touched or changed)
+            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"

@@ -1,9 +1,4 @@
-"""How a loop runs: parallel, vectorize, unroll, bind, annotate; and a nest as a whole: blockize, tensorize.
-
-for i, jo, k: for l in 0..8, q in 0..2: block dot:              tensorize(l, "x86.avx2.dot_i16")
-  y[i, jo*8 + l] += i32(x[i, k*2 + q]) * i32(w[jo, k, l, q])
-       =>        for i, jo, k: instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot: …
-"""
+"""How a loop runs: parallel, vectorize, unroll, bind, annotate; and a nest as a whole: blockize, tensorize."""
 
 from __future__ import annotations
 

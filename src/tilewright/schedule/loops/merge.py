@@ -1,9 +1,5 @@
 """Loops around several statements: merge_loops makes one loop of neighbours, jam moves one loop into each statement.
 
-for i in 0..n: A(i)          merge_loops(i, j)  =>      for i in 0..n:
-for j in 0..n: B(j)                                       A(i)
-                                    <=  jam(i)            B(i)
-
 Merged, what A leaves of a row is still in cache when B comes to it, and threads are forked once. Jammed, a loop is
 where the work is: unrolled or vectorized there, its copies are a register tile, unroll-and-jam without unrolling, and
 values that do not depend on it are loaded once for all of them.
