@@ -32,7 +32,6 @@ from tilewright.schedule.buffers.local import (
     box_nest,
     elements_in,
     fresh_loops,
-    moved,
     placed,
     require_no_prefetch,
     vectors_of,
@@ -209,7 +208,7 @@ def transform_layout(
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=moved(body, found, made, places)), None, tuple(evidence))
+    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
 @dataclass(frozen=True, slots=True)
