@@ -1,10 +1,5 @@
 """pad: a block runs at points beyond the end, too, if the results there are ignored.
 
-for ii, ji: block dot where io*6 + ii < m:                    for ii, ji: block dot:
-  t[ii, ji] += x[io*6 + ii, k] * w[k, ji]              =>       t[ii, ji] += x[min(io*6 + ii, m - 1), k] * w[k, ji]
-for ii, ji: block y where io*6 + ii < m:                      for ii, ji: block y where io*6 + ii < m:
-  y[io*6 + ii, ji] = t[ii, ji]                                  y[io*6 + ii, ji] = t[ii, ji]
-
 A condition `c` of the block may be dropped if it is a condition on the stored element. Then each element is written
 either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block that writes
 them back to where they are may read them; the condition of every other reader must imply `c`.
@@ -47,7 +42,8 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
     element.
 
-    block dot where vi < m: t[vi%6] += x[vi]        =>        block dot: t[vi%6] += x[min(vi, m - 1)]
+    block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
+              =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
     place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
     about, stores = place.conditions(loop), _stores(place)

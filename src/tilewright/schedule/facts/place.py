@@ -153,13 +153,19 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     for s in statements(block):
         if isinstance(s, Store):
             require_plain(function, s.buffer, what)
-    domain = domain_of(block, loops)
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+    domain = domain_in(function, nest, block, what)
     for loop in loops if not _keeps_apart(domain) else ():
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
     _require_sum(function, block, what)
+    return domain
+
+
+def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The points of a block under the loops of a nest."""
+    domain = domain_of(block, loops_around(nest, block))
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
     return domain
 
 
@@ -215,12 +221,12 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = memory.loaded(s) | memory.stored(s)
-        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
-        if both:
-            name = min(b.name for b in both)
-            word = "touches" if writes & touched else "stores"
-            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+        touched = writes & (memory.loaded(s) | memory.stored(s))
+        changed = reads & memory.stored(s) if s is not found.other else set()
+        if touched or changed:
+            verb, other = ("touches", "stores") if touched else ("stores", "reads")
+            name = min(b.name for b in touched or changed)
+            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"

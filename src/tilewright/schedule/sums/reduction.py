@@ -1,15 +1,5 @@
 """decompose_reduction, rfactor, sum_in_parts: a block that sums becomes several, one that begins it, or some that each
-sum a part.
-
-for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
-  init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
-  y[vi] += x[vi, vk]                                                                    decompose_reduction("sum", i)
-
-for k: block sum(reduce vk = k):              alloc y.partial: f32[n] in arena
-  y[] += x[vk]                        =>      for k: block sum.partial(vk = k): y.partial[vk] = x[vk]
-                                              for k2: block sum(reduce vk2 = k2): y[] += y.partial[vk2]
-                                                                                                    rfactor("sum", k)
-Each iteration of a loop accumulates into a partial result of its own: it can run in parallel, or as lanes of a vector.
+sum a part: these can run in parallel, or as lanes of a vector.
 """
 
 from __future__ import annotations
@@ -59,7 +49,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.accumulations import Summed, accumulation
-from tilewright.schedule.facts.definition import require_reached
+from tilewright.schedule.facts.definition import nest_of, require_reached
 from tilewright.schedule.facts.domain import Domain, is_single
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.place import Memory, alone_in, require_plain
@@ -216,10 +206,10 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
     """
     found, target = find_block(function, block), find_loop(function, loop)
     what = f"cannot factor block {block} along loop {target.var.name}"
-    nest = _nest_of(function, found, target, what)
+    nest = nest_of(function, found)
+    _require_reduce(function, nest, found, target, what)
     domain = alone_in(function, nest, found, what)
     total = _accumulation(function, found, what)
-    _require_reduce(function, nest, found, target, what)
     rank = len(found.spatial)
     if not 0 <= axis <= rank:
         why = f"the partial results have {rank + 1} dimensions"
@@ -260,20 +250,6 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
         return Step(made.function, made.made, evidence)
     moved = reorder(made.function, outer, summed[0].var)
     return Step(moved.function, made.made, (*evidence, *moved.evidence))
-
-
-def _nest_of(function: Function, block: Block, target: For, what: str) -> Stmt:
-    """The outermost loop that holds nothing but loops down to the block."""
-    around, path = _loops_around(function, block, target, what), path_to(function.body, block)[:-1]
-    chain = [*takewhile(lambda s: isinstance(s, For), reversed(path))]
-    if target not in chain:
-        why = f"{target.var.name} holds more than {block.name}"
-        raise refusal(function, what, target, why=why, fix=f"give {block.name} a nest of its own first")
-    whole = next((s for s in around if s in chain and s.instruction is not None), None)
-    if whole is not None:
-        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
-        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
-    return chain[-1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,8 +347,16 @@ def _accumulation(function: Function, block: Block, what: str) -> Summed:
 
 
 def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, what: str) -> None:
-    """Requires that the block sums over the loop, and that its extent does not depend on the other loops."""
+    """Requires that the loop is one of the nest, that the block sums over it, and over none outside of the nest, and
+    that its extent does not depend on the other loops."""
     inside = perfect_nest(nest)[0]
+    if loop in _loops_around(function, block, loop, what) and loop not in inside:
+        why = f"{loop.var.name} holds more than {block.name}"
+        raise refusal(function, what, loop, why=why, fix=f"give {block.name} a nest of its own first")
+    whole = next((s for s in inside if s.instruction is not None), None)
+    if whole is not None:
+        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
+        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
     outside = next((s for s in _summed_around(function, block, loop, what) if s not in inside), None)
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
