@@ -31,7 +31,6 @@ from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
     elements_in,
-    moved,
     placed,
     require_no_prefetch,
     vectors_of,
@@ -208,7 +207,7 @@ def transform_layout(
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=moved(body, found, made, places)), None, tuple(evidence))
+    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loads, map_loads, statements, transform_statements
+from tilewright.loops.edit import loads, statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -23,7 +23,6 @@ from tilewright.loops.nodes import (
     Buffer,
     For,
     Function,
-    Load,
     LoopKind,
     Prefetch,
     Seq,
@@ -42,9 +41,6 @@ LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
 
 LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
 """The loops whose iterations are lanes: none of these has memory of its own."""
-
-Places = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
-"""Where another buffer holds the element at these indices."""
 
 
 def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
@@ -111,23 +107,6 @@ def vectors_of(s: Stmt, buffer: Buffer) -> str | None:
     return "this loads vectors of it" if any(ld.buffer is buffer and ld.lanes != 1 for ld in loads(s)) else None
 
 
-def moved(root: Stmt, buffer: Buffer, made: Buffer, places: Places) -> Stmt:
-    """The statement with the accesses of one buffer, and where it is allocated, made to another."""
-
-    def of_load(load: Load) -> Expr:
-        return Load(made, places(load.indices)) if load.buffer is buffer else load
-
-    def of_statement(node: Node) -> Node:
-        match node:
-            case Store(b, indices, value) if b is buffer:
-                return Store(made, places(indices), value)
-            case Alloc(b) if b is buffer:
-                return node.replace(buffer=made)
-        return node
-
-    return transform_statements(map_loads(root, of_load), of_statement)
-
-
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:
     """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
 
@@ -143,7 +122,7 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
                 for i, part in zip(indices, box, strict=True)
             )
 
-        return moved(s, buffer, small, places)
+        return substitute_buffers(s, {buffer: small}, places)
 
     if small is buffer:
         return root
