@@ -33,14 +33,9 @@ from tilewright.schedule.facts.known import NOTHING, Known, bound, compared, exc
 
 
 @cache
-def _index(dimension: int) -> Var:
-    return Var(f"d{dimension}")
-
-
-@cache
 def point(rank: int) -> tuple[Var, ...]:
-    """The indices of an element of a buffer of so many dimensions."""
-    return tuple(map(_index, range(rank)))
+    """The indices of an element of a buffer of so many dimensions: d0, d1 …"""
+    return (*point(rank - 1), Var(f"d{rank - 1}")) if rank else ()
 
 
 @dataclass(frozen=True, slots=True)

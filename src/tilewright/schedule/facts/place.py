@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -27,7 +26,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
-from tilewright.schedule.find import nests, perfect_nest
+from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
 
@@ -36,12 +35,9 @@ class Memory:
     """What the statements of a function touch. Buffers that share memory, as views do, count as one."""
 
     def __init__(self, function: Function) -> None:
-        self.sources: dict[Buffer, Buffer] = {}
-        self.given: set[Buffer] = set()
-        for nest in nests(function):
-            views, given = _shared(nest)
-            self.sources.update(views)
-            self.given.update(given)
+        shared = [_shared(nest) for nest in nests(function)]
+        self.sources = {view: source for views, _ in shared for view, source in views}
+        self.given = {b for _, given in shared for b in given}
 
     def of(self, buffer: Buffer) -> Buffer:
         """The buffer whose memory this one is."""
@@ -51,23 +47,15 @@ class Memory:
 
     def loaded(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements read, or pass to calls."""
-        return {self.of(load.buffer) for s in stmts for load in loads(s)} | self._passed(stmts)
+        return {self.of(b) for s in stmts for b in (*loaded_buffers(s), *_shared(s)[1])}
 
     def stored(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements write, or pass to calls."""
-        found = {self.of(s.buffer) for each in stmts for s in statements(each) if isinstance(s, Store)}
-        return found | self._passed(stmts)
-
-    def _passed(self, stmts: Iterable[Stmt]) -> set[Buffer]:
-        if not self.given:
-            return set()
-        inside = [s for each in stmts for s in statements(each)]
-        found = {self.of(b) for s in inside if isinstance(s, CallFunction) for b in s.arguments}
-        return found | {self.of(s.buffer) for s in inside if isinstance(s, Publish)}
+        return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
 
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
-        return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
+        return buffer not in {*self.sources, *self.sources.values(), *self.given}
 
     def other_use(self, s: Stmt, buffer: Buffer) -> str | None:
         """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""

@@ -56,8 +56,7 @@ from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.place import Memory, alone_in, require_plain
 from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
-from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
 
 
@@ -183,8 +182,7 @@ def _before(root: Stmt, place: Stmt) -> list[Stmt]:
 def _renamed(function: Function, nest: Stmt) -> Stmt:
     """The nest with its loops named as no other loop of the program."""
     loops = [loop.var for loop in loops_inside(nest)]
-    names = unique_loops(function, [v.name for v in loops])
-    fresh: dict[Expr, Expr] = {v: Var(name) for v, name in zip(loops, names, strict=True)}
+    fresh: dict[Expr, Expr] = dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True))
 
     def change(s: Stmt) -> Stmt:
         return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
@@ -305,7 +303,7 @@ class _Parts:
         """A nest that accumulates the partial results."""
         block, boxes = self.domain.block, [self.domain.box[a.var] for a in self.source.spatial]
         names = [a.var.name.removeprefix("v") or a.var.name for a in block.spatial] + [self.loop.var.name]
-        loops = [Var(name) for name in unique_loops(function, names)]
+        loops = fresh_loops(function, names)
         *points, turn = [Var("v" + loop.name) for loop in loops]
         values: dict[Expr, Node] = {a.var: p for a, p in zip(block.spatial, points, strict=True)}
         starts = zip(points, boxes, loops[:-1], strict=True)
