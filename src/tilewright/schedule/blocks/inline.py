@@ -15,21 +15,9 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr, const
 from tilewright.loops.edit import allocations, loaded_buffers, loads, map_loads, path_to, replace, statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Function,
-    Load,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.definition import (
-    domain_in,
     filled_by,
     inverse,
     nest_of,
@@ -42,7 +30,17 @@ from tilewright.schedule.facts.definition import (
 from tilewright.schedule.facts.domain import Domain, values_of
 from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory, Place, moved_into, own_loads, place, require_apart, without, word_of
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    domain_in,
+    moved_into,
+    own_loads,
+    place,
+    require_apart,
+    without,
+    word_of,
+)
 from tilewright.schedule.find import allocation_of, find_block, writers_of
 from tilewright.schedule.step import Step, refusal
 
@@ -64,7 +62,8 @@ def inlined(function: Function, block: Block) -> tuple[Function, int]:
     what = f"cannot inline {block.name}"
     require_pointwise(function, block, what, f'compute_at("{block.name}", …)')
     buffer = filled_by(function, block, what, "only local buffers disappear; move what reads it: reverse_inline").buffer
-    nest = nest_of(function, block, what)
+    nest = nest_of(function, block)
+    require_reached(function, path_to(function.body, nest)[-2:-1], f"block {block.name}", what)
     domain = domain_in(function, nest, block, what)
     store, box = domain.store, domain.box
     axes_at = inverse(store.indices, box)
@@ -144,10 +143,8 @@ def reverse_inline(function: Function, block: str) -> Step:
             return _merged(function, consumer, buffer, what)
         except UserError as error:
             faults.append(error)
-    raise (
-        faults
-        or [refusal(function, what, consumer, why=f"{block} reads no local buffer that a block fills", part=block)]
-    )[0]
+    nothing = refusal(function, what, consumer, why=f"{block} reads no local buffer that a block fills", part=block)
+    raise [*faults, nothing][0]
 
 
 def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> Step:

@@ -1,10 +1,5 @@
 """pad: a block runs at points beyond the end, too, if the results there are ignored.
 
-for ii, ji: block dot where io*6 + ii < m:                    for ii, ji: block dot:
-  t[ii, ji] += x[io*6 + ii, k] * w[k, ji]              =>       t[ii, ji] += x[min(io*6 + ii, m - 1), k] * w[k, ji]
-for ii, ji: block y where io*6 + ii < m:                      for ii, ji: block y where io*6 + ii < m:
-  y[io*6 + ii, ji] = t[ii, ji]                                  y[io*6 + ii, ji] = t[ii, ji]
-
 A condition `c` of the block may be dropped if it is a condition on the stored element. Then each element is written
 either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block that writes
 them back to where they are may read them; the condition of every other reader must imply `c`.
@@ -12,34 +7,25 @@ them back to where they are may read them; the condition of every other reader m
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.build import conjunction, minimum
+from tilewright.expr.build import conjunction, conjuncts, minimum
 from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import (
-    loads,
-    loads_of,
-    loops_around,
-    map_expressions,
-    path_to,
-    statements,
-)
+from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import Touch, point, touches
+from tilewright.schedule.facts.elements import conditions_of, point, touches
 from tilewright.schedule.facts.iterations import bounds_of
-from tilewright.schedule.facts.known import Known
+from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts, exchanged, resolved
 from tilewright.schedule.find import allocation_of, find_block
 from tilewright.schedule.step import Step, refusal, rewritten
 
@@ -49,7 +35,8 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
     element.
 
-    block dot where vi < m: t[vi%6] += x[vi]        =>        block dot: t[vi%6] += x[min(vi, m - 1)]
+    block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
+              =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
     place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
     about, stores = place.conditions(loop), _stores(place)
@@ -160,7 +147,7 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     """The distinct stores of a block that does nothing else, under loops that alone decide whether it runs."""
     function, block = place.function, place.block
     found: list[Stmt] = []
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store | Seq):
             why = "it holds more than stores, and what they do beyond the end is not known"
             raise refusal(function, place.what, s, why=why)
@@ -245,7 +232,7 @@ def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
         known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
         elements = zip(point(len(indices)), indices, strict=True)
         element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        bounds = [bound(known.simplified(c)) for c in _conditions(touch)]
+        bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
         name = f"block {home.name}" if home is not None else "a statement"
         found.append(_Reader(name, element, tuple(joined(b) for b in bounds if b is not None), known))
     return found
@@ -253,7 +240,7 @@ def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     """Whether a block only writes elements of a buffer back to where they are."""
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store):
             return False
         allowed = {s.indices} if s.buffer is buffer else set()
@@ -263,15 +250,3 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
         if any(load.buffer is buffer for i in places for load in loads_of(i)):
             return False
     return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
-
-
-def _conditions(touch: Touch) -> Iterator[Expr]:
-    """The conditions under which an access runs, over loop variables."""
-    for outer, inner in pairwise(touch.path):
-        match outer:
-            case If(cond, then, _) if inner is then:
-                yield from conjuncts(cond)
-            case Block(where=Expr() as where):
-                reduced = {a.var for a in outer.reduce} if inner is outer.init else set()
-                parts = [c for c in conjuncts(where) if not mentions(c, reduced)]
-                yield from (r for c in parts if (r := resolved(outer, c)) is not None)

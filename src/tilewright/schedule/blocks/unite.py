@@ -1,16 +1,5 @@
 """unite, guard: one block that selects fills a buffer in place of several blocks; and a selection becomes a condition.
 
-for i in 0..1: block before(vi = i): p[vi] = 0.0
-for i in 0..8: block copy(vi = i): p[vi + 1] = x[vi]
-for i in 0..1: block behind(vi = i): p[vi + 9] = 0.0
-
-unite("p")       =>   for i in 0..10: block copy(vi = i):
-                        p[vi] = select(1 <= vi and vi < 9, x[min(max(vi - 1, 0), 7)], 0.0)
-
-guard("copy")    =>   for i in 0..10:
-                        block copy.else(vi = i): p[vi] = 0.0
-                        block copy(vi = i) where 1 <= vi and vi < 9: p[vi] = x[vi - 1]
-
 One block can be moved and shrunk, several cannot. The condition of a vector is a mask, which reads no more than needed.
 """
 
@@ -24,7 +13,7 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, maximum, minimum, select
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum, select
 from tilewright.expr.linear import Polynomial, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, const
 from tilewright.expr.simplify import simplify
@@ -32,14 +21,12 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.definition import domain_in, inverse, nest_of, readers_of, require_unchanged
+from tilewright.schedule.facts.definition import inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.facts.domain import is_one, single_axis, values_of
-from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts
+from tilewright.schedule.facts.known import NOTHING, bound
+from tilewright.schedule.facts.place import Memory, domain_in
 from tilewright.schedule.find import find_block, find_buffer, writers_of
-from tilewright.schedule.names import unique_block
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.types.scopes import Scope
 
 
@@ -104,7 +91,7 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     """A block as a piece."""
     if not isinstance(block.body, Store) or block.reduce or block.init is not None or block.where is not None:
         raise refusal(function, what, block, why=f"{block.name} does more than store one value", part=block.name)
-    nest = nest_of(function, block, what)
+    nest = nest_of(function, block)
     domain = domain_in(function, nest, block, what)
     if domain.conditions or any(load.buffer is buffer for load in loads(block)):
         raise refusal(function, what, block, why=f"{block.name} stores no plain box of {buffer.name}")

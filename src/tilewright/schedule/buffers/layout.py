@@ -31,8 +31,6 @@ from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
     elements_in,
-    fresh_loops,
-    moved,
     placed,
     require_no_prefetch,
     vectors_of,
@@ -40,7 +38,7 @@ from tilewright.schedule.buffers.local import (
 )
 from tilewright.schedule.facts.elements import Elements
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
@@ -209,7 +207,7 @@ def transform_layout(
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=moved(body, found, made, places)), None, tuple(evidence))
+    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
 @dataclass(frozen=True, slots=True)

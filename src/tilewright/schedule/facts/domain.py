@@ -17,7 +17,7 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, ranges_of, region
 from tilewright.core.walk import substitute
-from tilewright.expr.build import conjunction
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import Polynomial, expression, linear_in, plus, polynomial, times
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Min, Var, const
 from tilewright.expr.simplify import simplify
@@ -25,8 +25,7 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads_of, substitute_expressions
 from tilewright.loops.nodes import AxisKind, Block, For, LoopKind, Stmt, Store
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.predicates import bound, compared, conjuncts, exchanged, resolved, tightened
+from tilewright.schedule.facts.known import NOTHING, Known, bound, compared, exchanged, resolved, tighten
 from tilewright.schedule.find import nested
 
 
@@ -51,24 +50,57 @@ class Domain:
 def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:
     """The domain of a block under the loops around it, outermost first; else the reason why there is none."""
     spatial, summed = spatial_loops(block), summed_loops(block)
-    for loop in loops:
-        if loop.var in spatial & summed:
-            return f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {block.name}"
-        if loop.var not in spatial | summed and not is_single(loop):
-            return f"loop {loop.var.name} repeats {block.name}: no axis of the block is bound to it"
-    points = [loop for loop in loops if loop.var in spatial]
+    whole, clips = unclipped([loop for loop in loops if loop.var in spatial])
     reduce = tuple(loop for loop in loops if loop.var in summed)
-    whole, clips = unclipped(points)
-    gone = {loop.var for loop in points}
-    for loop, moving in [(p, gone | {r.var for r in reduce}) for p in whole] + [(r, gone) for r in reduce]:
-        used = bounds_of(loop) & moving
+    obstacle = _obstacle(block, loops, whole, reduce)
+    if obstacle is not None:
+        return obstacle
+    box: dict[Var, Range] = {}
+    values: dict[Expr, Expr] = {loop.var: loop.begin for loop in loops if loop.var not in spatial | summed}
+    for axis in block.spatial:
+        own = [loop for loop in whole if mentions(axis.binding, {loop.var})]
+        found = covered(polynomial(axis.binding), const(1), own)
+        if found is None:
+            return f"the values of {axis.var.name} = {axis.binding} are not known to come one by one, each once"
+        box[axis.var] = found
+        alone = single_axis(axis.binding, [loop.var for loop in own])
+        if alone is not None:  # i = vi - 4 for vi = i + 4
+            values[alone[0]] = simplify(axis.var - alone[1])
+    made, gone = substitute_expressions(block.replace(where=None), values), {loop.var for loop in whole}
+    assert isinstance(made, Block)
+    made = made.replace(axes=block.axes)
+    left = [v for part in (made.body, made.init) if part is not None for v in part.variables() & gone]
+    if left:
+        return f"what {block.name} computes uses loop {min(v.name for v in left)} beside its axes"
+    conditions: dict[Expr, Polynomial | None] = {}
+    for part in (substitute(c, values) for c in (*conjuncts(block.where), *clips)):
+        told = _on_axes(part, made, gone)
+        if told is None:
+            return f"its condition {part} cannot be told by its axes"
+        conditions[told] = bound(told)
+    tight, kept = tighten(box, conditions, NOTHING)
+    return Domain(made, tight, reduce, tuple(kept))
+
+
+def _obstacle(block: Block, loops: Sequence[For], whole: Sequence[For], reduce: Sequence[For]) -> str | None:
+    """Why a block has no domain under loops, of which those in `whole` are bound to spatial axes, those in `reduce` to
+    reduce axes; None where nothing of the loops alone says so."""
+    points, sums = {loop.var for loop in whole}, {loop.var for loop in reduce}
+    for loop in loops:
+        name, bound_to = loop.var.name, [a for a in block.axes if mentions(a.binding, {loop.var})]
+        if loop.var in points & sums:
+            return f"loop {name} is bound to a spatial and to a reduce axis of {block.name}"
+        if loop.var in points and len(bound_to) > 1:
+            return f"several axes of {block.name} are bound to loop {name}"
+        if not bound_to and not is_single(loop):
+            return f"loop {name} repeats {block.name}: no axis of the block is bound to it"
+        if loads_of(loop.begin) or loads_of(loop.end):
+            return f"memory is read to know where loops of {block.name} end"
+    for loop in (*whole, *reduce):
+        used = bounds_of(loop) & (points if loop.var in sums else points | sums)
         if used:
             return f"the bounds of {loop.var.name} depend on {', '.join(sorted(v.name for v in used))}"
-    if any(loads_of(e) for loop in loops for e in (loop.begin, loop.end)):
-        return f"memory is read to know where loops of {block.name} end"
-    alone: dict[Expr, Expr] = {loop.var: loop.begin for loop in loops if loop.var not in spatial | summed}
-    box = _box(block, whole, alone)
-    return box if isinstance(box, str) else _conditioned(block, box, reduce, clips, alone, gone)
+    return None
 
 
 def unclipped(loops: Sequence[For]) -> tuple[list[For], list[Expr]]:
@@ -89,52 +121,6 @@ def unclipped(loops: Sequence[For]) -> tuple[list[For], list[Expr]]:
 def _steps_back(left: Expr, step: int) -> bool:
     """Whether what is left becomes less by whole steps."""
     return step > 0 and any(m and c < 0 and c % step == 0 for m, c in polynomial(left).items())
-
-
-def _box(block: Block, loops: Sequence[For], alone: dict[Expr, Expr]) -> dict[Var, Range] | str:
-    """The box of the spatial axes of a block, which are bound to `loops`; else why there is none. A loop that is the
-    only one of its axis is put into `alone`, by the axis: i = vi - 4 for vi = i + 4."""
-    box: dict[Var, Range] = {}
-    taken: set[Var] = set()
-    for axis in block.spatial:
-        own = [loop for loop in loops if loop.var in variables_of(axis.binding)]
-        names = {loop.var for loop in own}
-        if taken & names:
-            return f"several axes of {block.name} are bound to loop {own[0].var.name}"
-        taken |= names
-        found = covered(polynomial(axis.binding), const(1), own)
-        if found is None:
-            return f"the values of {axis.var.name} = {axis.binding} are not known to come one by one, each once"
-        box[axis.var] = found
-        inverse = single_axis(axis.binding, names)
-        if inverse is not None:
-            alone[inverse[0]] = simplify(axis.var - inverse[1])
-    return box
-
-
-def _conditioned(
-    block: Block,
-    box: Mapping[Var, Range],
-    reduce: tuple[For, ...],
-    clips: Sequence[Expr],
-    alone: Mapping[Expr, Expr],
-    gone: set[Var],
-) -> Domain | str:
-    """The domain with the block and its conditions by axes in place of the loops in `gone`; else why there is none."""
-    made = substitute_expressions(block.replace(where=None), alone) if alone else block.replace(where=None)
-    assert isinstance(made, Block)
-    made = made.replace(axes=block.axes)
-    left = [v for part in (made.body, made.init) if part is not None for v in part.variables() & gone]
-    if left:
-        return f"what {block.name} computes uses loop {min(v.name for v in left)} beside its axes"
-    conditions: dict[Expr, Polynomial | None] = {}
-    for part in (substitute(c, alone) for c in (*conjuncts(block.where), *clips)):
-        told = _on_axes(part, made, gone)
-        if told is None:
-            return f"its condition {part} cannot be told by its axes"
-        conditions[told] = bound(told)
-    box, kept = tightened(box, conditions, NOTHING)
-    return Domain(made, box, reduce, tuple(kept))
 
 
 def covered(begin: Polynomial, extent: Expr, loops: Sequence[For]) -> Range | None:

@@ -20,28 +20,22 @@ from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, cover, ranges_of, region
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
+from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import expression, polynomial
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads_of, path_to
 from tilewright.loops.nodes import Block, Buffer, For, If, Let, Seq, Stmt, While
-from tilewright.schedule.facts import predicates
 from tilewright.schedule.facts.domain import covered, known_in, unclipped
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.predicates import bound, compared, conjuncts, exchanged
-
-
-@cache
-def _index(dimension: int) -> Var:
-    return Var(f"d{dimension}")
+from tilewright.schedule.facts.known import NOTHING, Known, bound, compared, exchanged, tighten
 
 
 @cache
 def point(rank: int) -> tuple[Var, ...]:
-    """The indices of an element of a buffer of so many dimensions."""
-    return tuple(map(_index, range(rank)))
+    """The indices of an element of a buffer of so many dimensions: d0, d1 …"""
+    return (*point(rank - 1), Var(f"d{rank - 1}")) if rank else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +77,7 @@ def touches(root: Stmt, buffer: Buffer) -> list[Touch]:
 @lru_cache(maxsize=1 << 8)
 def elements(touch: Touch, shared: int = 0) -> Elements:
     """The elements that an access touches while the first `shared` statements around it stay in one iteration."""
-    values, access, block = _meanings(touch.path), touch.access, touch.init_of
-    bindings = [] if block is None else [_meant(a.binding, values) for a in block.reduce]
-    summed = {v for binding in bindings for v in variables_of(binding)}
+    (values, summed), access = _meanings(touch), touch.access
     around = [s for s in touch.path[shared:] if isinstance(s, For) and s.var not in summed]
     loops, clips = unclipped([s.replace(begin=_meant(s.begin, values), end=_meant(s.end, values)) for s in around])
     whole = region(access.indices, access.buffer.shape, ranges_of(loops))
@@ -93,7 +85,7 @@ def elements(touch: Touch, shared: int = 0) -> Elements:
     box = whole.ranges if steady else tuple(Range(const(0), extent) for extent in access.buffer.shape)
     exact = whole.exact and steady and _fills(access, loops)
     conditions: list[Expr] = []
-    for cond in (*clips, *_conditions(touch, shared, summed, values)):
+    for cond in (*clips, *conditions_of(touch, shared)):
         gap = bound(cond) if steady and cond is not None and not loads_of(cond) else None
         if gap is not None:
             names = zip(access.indices, point(len(box)), strict=True)
@@ -105,10 +97,12 @@ def elements(touch: Touch, shared: int = 0) -> Elements:
     return Elements(box, tuple(dict.fromkeys(conditions)), exact)
 
 
-def _meanings(path: Sequence[Stmt]) -> dict[Node, Node]:
-    """What the axes and the named values around a statement stand for."""
+@lru_cache(maxsize=1 << 8)
+def _meanings(touch: Touch) -> tuple[dict[Node, Node], set[Var]]:
+    """(what the axes and the named values around an access stand for, the loops that an init around it is outside of
+    because its block sums over them)."""
     values: dict[Node, Node] = {}
-    for outer, inner in pairwise(path):
+    for outer, inner in pairwise(touch.path):
         match outer:
             case Seq(body):
                 for s in body[: body.index(inner)]:
@@ -116,7 +110,8 @@ def _meanings(path: Sequence[Stmt]) -> dict[Node, Node]:
                         values[s.var] = _meant(s.value, values)
             case Block(_, axes):
                 values.update([(a.var, _meant(a.binding, values)) for a in axes])
-    return values
+    reduce = touch.init_of.reduce if touch.init_of is not None else ()
+    return values, {v for axis in reduce for v in variables_of(_meant(axis.binding, values))}
 
 
 def _meant(e: Expr, values: dict[Node, Node]) -> Expr:
@@ -135,8 +130,10 @@ def _fills(access: Access, loops: Sequence[For]) -> bool:
     return not idle
 
 
-def _conditions(touch: Touch, shared: int, summed: set[Var], values: dict[Node, Node]) -> Iterator[Expr | None]:
-    """The conditions around an access, but for those around the shared statements; None for one that is not known."""
+def conditions_of(touch: Touch, shared: int = 0) -> Iterator[Expr | None]:
+    """The conditions around an access, but for those around the first `shared` statements, over loops; None for one
+    that is not known."""
+    values, summed = _meanings(touch)
     for n, (outer, inner) in enumerate(pairwise(touch.path)):
         if n + 1 < shared or (n < shared and isinstance(outer, Block)):
             continue
@@ -160,7 +157,7 @@ def tightened(found: Elements, known: Known, around: frozenset[Var] = frozenset(
     """The same elements, with conditions that only say where the box begins or ends as the box's, and without those
     that hold throughout it. Those that would make the size of the box depend on loops `around` stay conditions."""
     box = dict(zip(point(len(found.box)), found.box, strict=True))
-    made, kept = predicates.tightened(box, {c: polynomial(c) for c in found.conditions}, known, around)
+    made, kept = tighten(box, {c: polynomial(c) for c in found.conditions}, known, around)
     return Elements(tuple(made.values()), tuple(kept), found.exact)
 
 

@@ -1,15 +1,5 @@
 """decompose_reduction, rfactor, sum_in_parts: a block that sums becomes several, one that begins it, or some that each
-sum a part.
-
-for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
-  init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
-  y[vi] += x[vi, vk]                                                                    decompose_reduction("sum", i)
-
-for k: block sum(reduce vk = k):              alloc y.partial: f32[n] in arena
-  y[] += x[vk]                        =>      for k: block sum.partial(vk = k): y.partial[vk] = x[vk]
-                                              for k2: block sum(reduce vk2 = k2): y[] += y.partial[vk2]
-                                                                                                    rfactor("sum", k)
-Each iteration of a loop accumulates into a partial result of its own: it can run in parallel, or as lanes of a vector.
+sum a part: these can run in parallel, or as lanes of a vector.
 """
 
 from __future__ import annotations
@@ -17,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import cast
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
@@ -59,14 +50,13 @@ from tilewright.loops.nodes import (
 )
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.accumulations import Summed, accumulation
-from tilewright.schedule.facts.definition import require_reached
+from tilewright.schedule.facts.definition import nest_of, require_reached
 from tilewright.schedule.facts.domain import Domain, is_single
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.place import Memory, alone_in, require_plain
 from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
-from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
 
 
@@ -192,8 +182,7 @@ def _before(root: Stmt, place: Stmt) -> list[Stmt]:
 def _renamed(function: Function, nest: Stmt) -> Stmt:
     """The nest with its loops named as no other loop of the program."""
     loops = [loop.var for loop in loops_inside(nest)]
-    names = unique_loops(function, [v.name for v in loops])
-    fresh: dict[Expr, Expr] = {v: Var(name) for v, name in zip(loops, names, strict=True)}
+    fresh: dict[Expr, Expr] = dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True))
 
     def change(s: Stmt) -> Stmt:
         return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
@@ -216,10 +205,10 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
     """
     found, target = find_block(function, block), find_loop(function, loop)
     what = f"cannot factor block {block} along loop {target.var.name}"
-    nest = _nest_of(function, found, target, what)
+    nest = nest_of(function, found)
+    _require_reduce(function, nest, found, target, what)
     domain = alone_in(function, nest, found, what)
     total = _accumulation(function, found, what)
-    _require_reduce(function, nest, found, target, what)
     rank = len(found.spatial)
     if not 0 <= axis <= rank:
         why = f"the partial results have {rank + 1} dimensions"
@@ -251,9 +240,7 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
     found, cut = find_block(function, block), find_loop(function, loop)
     summed = _summed_around(function, found, cut, f"cannot sum block {block} in parts of loop {cut.var.name}")
     parted = split(function, cut.var, part, tail="clip")
-    assert isinstance(parted.made, tuple)
-    outer = parted.made[0]
-    assert isinstance(outer, Var)
+    outer = cast(tuple[Var, ...], parted.made)[0]
     made = rfactor(parted.function, block, outer)
     evidence = (*parted.evidence, *made.evidence)
     if cut is summed[0]:
@@ -262,24 +249,10 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
     return Step(moved.function, made.made, (*evidence, *moved.evidence))
 
 
-def _nest_of(function: Function, block: Block, target: For, what: str) -> Stmt:
-    """The outermost loop that holds nothing but loops down to the block."""
-    around, path = _loops_around(function, block, target, what), path_to(function.body, block)[:-1]
-    chain = [*takewhile(lambda s: isinstance(s, For), reversed(path))]
-    if target not in chain:
-        why = f"{target.var.name} holds more than {block.name}"
-        raise refusal(function, what, target, why=why, fix=f"give {block.name} a nest of its own first")
-    whole = next((s for s in around if s in chain and s.instruction is not None), None)
-    if whole is not None:
-        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
-        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
-    return chain[-1]
-
-
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The partial results of `total`, which `block` accumulates: one for each of its spatial points (`domain`) and each
-    iteration of `loop`, which is dimension `axis` of `buffer`."""
+    """The partial results of `total`, which `source` accumulates: one for each of its spatial points (`domain`) and
+    each iteration of `loop`, which is dimension `axis` of `buffer`."""
 
     source: Block
     loop: For
@@ -330,14 +303,13 @@ class _Parts:
         """A nest that accumulates the partial results."""
         block, boxes = self.domain.block, [self.domain.box[a.var] for a in self.source.spatial]
         names = [a.var.name.removeprefix("v") or a.var.name for a in block.spatial] + [self.loop.var.name]
-        loops = [Var(name) for name in unique_loops(function, names)]
+        loops = fresh_loops(function, names)
         *points, turn = [Var("v" + loop.name) for loop in loops]
         values: dict[Expr, Node] = {a.var: p for a, p in zip(block.spatial, points, strict=True)}
-        starts = zip(points, boxes, loops, strict=False)
+        starts = zip(points, boxes, loops[:-1], strict=True)
         axes = [Axis(p, AxisKind.SPATIAL, simplify(part.begin + v)) for p, part, v in starts]
         axes.append(Axis(turn, AxisKind.REDUCE, loops[-1]))
-        assert isinstance(block.body, Store)
-        target = tuple(substitute(i, values) for i in block.body.indices)
+        target = tuple(substitute(i, values) for i in self.domain.store.indices)
         body = self.total.added(self.total.buffer, target, Load(self.buffer, self.place(points, turn)))
         init = None if block.init is None else substitute_expressions(block.init, dict(values))  # type: ignore[arg-type]
         made = Block(block.name, tuple(axes), body, init, self._made_where(values, turn))
@@ -371,8 +343,16 @@ def _accumulation(function: Function, block: Block, what: str) -> Summed:
 
 
 def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, what: str) -> None:
-    """Requires that the block sums over the loop, and that its extent does not depend on the other loops."""
+    """Requires that the loop is one of the nest, that the block sums over it, and over none outside of the nest, and
+    that its extent does not depend on the other loops."""
     inside = perfect_nest(nest)[0]
+    if loop in _loops_around(function, block, loop, what) and loop not in inside:
+        why = f"{loop.var.name} holds more than {block.name}"
+        raise refusal(function, what, loop, why=why, fix=f"give {block.name} a nest of its own first")
+    whole = next((s for s in inside if s.instruction is not None), None)
+    if whole is not None:
+        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
+        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
     outside = next((s for s in _summed_around(function, block, loop, what) if s not in inside), None)
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
