@@ -13,7 +13,6 @@ others are its *interesting points*:
 Partitions with more than MOST_POINTS of them are pruned: references that hardly any good plan uses are left out.
 
     stored anyway       the value is in memory for another reader, and computing it again is not cheaper
-    small and shared    a mask or a scale that several larger values are made with costs next to nothing to read
     apart               a map after a reduction, for readers that no kernel holds together; its value is stored in place
                         of the reduction's, which is as large. This separates the layers of a network with residual
                         connections
@@ -206,18 +205,10 @@ def _kind(node: Node, goes_on: bool) -> Hashable | None:
 def _pruned(memo: Memo, references: Sequence[Reference]) -> Iterable[Reference]:
     """The references, in program order, without those that hardly any good plan uses."""
     flow = memo.flow
-    taken = {r for r in references if not _is_small_and_shared(r.value, flow)}
-    stored = {r.value for r in taken if _is_stored(r.value, flow, taken)}
-    kept = [r for r in references if r in taken and (r.value not in stored or _may_pay(r.value, flow))]
+    taken = set(references)
+    kept = [r for r in references if not _is_stored(r.value, flow, taken) or _may_pay(r.value, flow)]
     apart = _read_apart(memo, kept)
     return [r for r in kept if r.value not in apart or _may_pay(r.value, flow)]
-
-
-def _is_small_and_shared(value: Value, flow: Dataflow) -> bool:
-    readers, size = flow.readers_of(value), flow.elements(value)
-    if len(readers) < 4 or is_free(flow.makers[value]):
-        return False
-    return all(flow.elements(v) > size for reader in readers for v in reader.outputs)
 
 
 def _may_pay(value: Value, flow: Dataflow) -> bool:
