@@ -26,7 +26,6 @@ from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
 from tilewright.plan.fusion.templates import Memo, rows_of
 
@@ -92,21 +91,13 @@ def split(memo: Memo, references: Sequence[Reference]) -> list[Partition]:
     return [_partition(memo, part, among[head], head, taken) for head, part in nodes.items()]
 
 
-def alike(node: Node, flow: Dataflow) -> Hashable | None:
-    """A key that reductions share if one kernel may hold them: points, axes and depth. None for other nodes."""
-    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
-        return None
-    return node.inputs[0].type.shape, frozenset(node.attrs.axes), flow.depths[node.outputs[0]]
-
-
 def _partners(memo: Memo, taken: Collection[Reference]) -> Iterator[tuple[Node, Node]]:
     """Pairs of reductions of one kind that read a common value, directly or over maps: each with an earlier one."""
     flow = memo.flow
-    keys = {node: key for node in memo.entries if (key := alike(node, flow)) is not None}
-    counts = Counter(keys.values())
+    counts = Counter(flow.alike.values())
     first: dict[tuple[Hashable, Value], Node] = {}
-    for node, key in keys.items():
-        waiting = [node] if counts[key] > 1 else []
+    for node, key in flow.alike.items():
+        waiting = [node] if counts[key] > 1 and node in memo.entries else []
         seen = {node}
         while waiting:
             reader = waiting.pop()
