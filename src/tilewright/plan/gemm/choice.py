@@ -13,7 +13,7 @@ from functools import lru_cache
 from tilewright.plan.gemm.shape import Size
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
-from tilewright.plan.price.transfer import KEPT, fits
+from tilewright.plan.price.transfer import fits, room_in
 from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest
 from tilewright.target import Target
@@ -181,7 +181,7 @@ def _of_constant(size: Size, tile: RegisterTile, constant_rows: bool, target: Ta
             yield Choice(tile, block, None, True, constant_rows, near, prefetch=prefetch)
     panel = tile.columns * size.vector.bytes
     if size.axes == 1 and fits(panel * size.terms, target) > 2:
-        terms = even_terms(size.terms, int(target.cache(2).bytes * KEPT) // panel)
+        terms = even_terms(size.terms, int(room_in(target.cache(2).bytes)) // panel)
         for block in row_blocks(replace(size, terms=terms), tile, target):
             yield Choice(tile, block, terms, True, constant_rows)
 
@@ -213,7 +213,7 @@ def _as_it_lies(size: Size, tile: RegisterTile, constant_rows: bool, target: Tar
     for prefetch in ahead:
         yield Choice(tile, tiles_of_rows, None, False, constant_rows, prefetch=prefetch)
     if size.vector.plain and size.axes == 1:
-        room = int(target.cache(2).room(size.vector.apart) * KEPT)
+        room = int(room_in(target.cache(2).room(size.vector.apart)))
         for most in (room, room // 2):
             if 1 < most < size.terms:
                 yield Choice(tile, tiles_of_rows, even_terms(size.terms, most), False, constant_rows)
@@ -227,7 +227,7 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
         all_tiles = -(-all_tiles // MANY)
     found = {all_tiles: None}
     for cache in target.caches[1:]:
-        fitting = int(cache.bytes * KEPT / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
+        fitting = int(room_in(cache.bytes) / (2 * cache.shared)) // (size.terms * size.element.bytes * tile.rows)
         blocks = -(-all_tiles // max(fitting, 1))
         if fitting > 0 and blocks > 1:
             found[-(-all_tiles // (blocks + blocks % 2))] = None
@@ -237,7 +237,7 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
 def panels_in_last_cache(size: Size, tile: RegisterTile, target: Target) -> int:
     """How many panels stay in the last cache while block after block of rows passes by."""
     last = target.caches[-1]
-    return max(int(last.bytes * KEPT / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
+    return max(int(room_in(last.bytes) / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
 
 
 def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:
@@ -260,7 +260,7 @@ def largest_divisor(panels: int, most: int) -> int | None:
 
 def term_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     """Terms of a block, where the panel of all terms does not stay in the second cache beside the rows."""
-    most = int(target.cache(2).bytes * KEPT / 2) // (tile.columns * size.vector.bytes)
+    most = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * size.vector.bytes)
     return [even_terms(size.terms, most)] if 1 < most < size.terms else []
 
 

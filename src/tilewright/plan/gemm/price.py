@@ -13,11 +13,11 @@ from functools import lru_cache
 
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import UNHIDDEN, Sums, added_cycles, cycles
+from tilewright.plan.price.contraction import Sums, added_cycles, cycles
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.price.sizes import USUAL
-from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles, wait_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
 from tilewright.plan.tile.registers import tallest
 from tilewright.target import Target
 
@@ -106,7 +106,7 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
         not choice.pack_vector and target.caches[0].room(vector.apart) <= room
     )  # panels pass through the same sets
     kept = choice.pack_broadcast or not element.plain or element.step == 1
-    kept = kept or tile.rows <= room * (KEPT / 2 if crowded else KEPT)
+    kept = kept or tile.rows <= room_in(room / 2 if crowded else room)
     return replace(
         size.tile_sums(rows, size.columns, terms, target),
         panel=level,
@@ -129,7 +129,7 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     if choice.first_packs:
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
-        return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
+        return added + target.core.unhidden * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
     pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     # A copy of a piece of a row waits for its page and for its line; of rows that an instruction interleaves, one waits
     # while another one does.
@@ -149,7 +149,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
-    work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
+    work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     if left and not choice.block_panels:
@@ -196,6 +196,6 @@ def where(operand: Lies, whole: int, target: Target) -> int:
 def _level_of_sets(apart: int, rows: int, target: Target) -> int:
     """The nearest level of cache that has room in its sets for a line of each of so many rows."""
     for cache in target.caches:
-        if rows <= cache.room(apart) * KEPT:
+        if rows <= room_in(cache.room(apart)):
             return cache.level
     return len(target.caches) + 1

@@ -36,7 +36,7 @@ from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
-from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
 from tilewright.plan.tile.edges import settle_edges
 from tilewright.plan.tile.loops import copied_by, extent
@@ -90,7 +90,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         if size.rows < lanes:
             return
         line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
-        most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
+        most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
         for tile in tiles(turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most):
             shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
             terms = written_out(size, tile, target)

@@ -14,7 +14,7 @@ from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var
 from tilewright.ops import strassen, winograd
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.transfer import fits, kept, reread_seconds, rewrite_seconds, wait_cycles
+from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.target import Target
 
 
@@ -94,7 +94,8 @@ def _left_cycles(t: Tiling, together: int, target: Target) -> float:
     planes = t.edge**2
     left = max(planes - target.caches[0].room(t.plane), 0)
     pieces = -(-t.channels // together) if together else t.channels * t.rows
-    return t.images * left * pieces * wait_cycles(max(fits(t.between, target, own=False), 2), target)
+    level = max(fits(t.between, target, own=False), 2)
+    return t.images * left * pieces * apart_cycles(level, target)
 
 
 def _there_and_back(size: int, held: int, target: Target) -> float:

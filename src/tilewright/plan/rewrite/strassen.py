@@ -24,7 +24,7 @@ import numpy as np
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms, rows_at_once
 from tilewright.plan.price import margin
 from tilewright.plan.price.contraction import Sums, best, seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
@@ -36,9 +36,6 @@ Array = np.ndarray[Any, Any]
 
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
-
-AT_ONCE = 32
-"""Rows of a constant that NumPy looks at together: its temporaries stay in the caches of whatever compiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +110,11 @@ def growth(w: Array, u: Array) -> float:
     left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
     sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
     with np.errstate(all="ignore"):
-        for k in range(0, len(w), AT_ONCE):
-            weight += np.abs(w[k : k + AT_ONCE]).sum(0)
-        for k in range(0, u.shape[1], AT_ONCE):
-            part = u[:, k : k + AT_ONCE]
+        few = rows_at_once(half)
+        for k in range(0, len(w), few):
+            weight += np.abs(w[k : k + few]).sum(0)
+        for k in range(0, u.shape[1], few):
+            part = u[:, k : k + few]
             sizes[:STORED] += np.abs(part).sum(1)
             sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
         worst = 0.0

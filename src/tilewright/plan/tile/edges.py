@@ -4,6 +4,7 @@ where that is possible, and only what is stored is looked at element by element.
 from __future__ import annotations
 
 from tilewright.core.walk import substitute
+from tilewright.expr.build import conjuncts
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
@@ -11,7 +12,7 @@ from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import copied_by, cut_at
 from tilewright.plan.tile.registers import RegisterTile
-from tilewright.schedule.facts.predicates import conjuncts, resolved
+from tilewright.schedule.facts.known import resolved
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 

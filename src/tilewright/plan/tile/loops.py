@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
@@ -12,7 +13,7 @@ from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block
 from tilewright.plan.price.sizes import LARGE, known
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.predicates import bound, conjuncts
+from tilewright.schedule.facts.known import bound
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.expr.build import conjuncts
 from tilewright.expr.dtypes import f32
 from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Select, Var
@@ -35,7 +36,6 @@ from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import cut_at, extent
 from tilewright.plan.tile.nest import MANY
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.predicates import conjuncts
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -1,14 +1,5 @@
 """compute_at, reverse_compute_at: a block runs in a loop of another nest, on the points that an iteration needs, or
-completes the inputs of.
-
-for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]          for i:
-for i: block y(vi = i): y[vi] = sqrt(s[vi])                    =>       for k: block s(vi = i, …): s[vi] += x[vi, vk]
-                                                                        block y(vi = i): y[vi] = sqrt(s[vi])
-
-for io, k, ii: block h(vi = io*4 + ii, …): h[vi] += …          for io:
-for i: block y(vi = i): y[vi] = max(h[vi], 0)             =>     for k, ii: block h(vi = io*4 + ii, …): h[vi] += …
-                                                                 for i in 0..4: block y(vi = io*4 + i): y[vi] = …
-"""
+completes the inputs of."""
 
 from __future__ import annotations
 
@@ -25,14 +16,13 @@ from tilewright.expr.nodes import Expr, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Stmt, While, seq
-from tilewright.report.errors import UserError
+from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, While, seq
 from tilewright.schedule.buffers.compact import touched_box
-from tilewright.schedule.facts.definition import filled_by, readers_of, require_reached, require_unchanged
+from tilewright.schedule.buffers.local import LANES
+from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
 from tilewright.schedule.facts.domain import (
     Domain,
     covered,
-    exchanged,
     is_single,
     known_in,
     nest_over,
@@ -41,25 +31,26 @@ from tilewright.schedule.facts.domain import (
     touched,
     unclipped,
 )
-from tilewright.schedule.facts.elements import unstored
-from tilewright.schedule.facts.known import NOTHING, Known
+from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.known import NOTHING, exchanged
 from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]
+Part = Mapping[Var, Range]
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
 """The loops whose iterations may run at the same time."""
-
-LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
-"""The loops whose iterations take no further statements."""
 
 
 def compute_at(function: Function, block: str, loop: Var) -> Step:
     """The block runs at the beginning of each iteration of the loop, on a box of points that holds all that the
     iteration reads. It gets new loops: one for each spatial axis, called like it, and inside them those of its reduce
     axes. Points that several iterations read are computed by each of them.
+
+    for i, k: block s(vi = i, reduce vk = k): s[vi] += x[vi, vk]; for i: block y(vi = i): y[vi] = sqrt(s[vi])
+              =>      for i: for k: block s(vi = i, reduce vk = k): s[vi] += …; block y(vi = i): y[vi] = sqrt(s[vi])
 
     Legal if all readers of the block's buffer are in the loop, or come after it and read elements that its iterations
     have computed, and if nothing in between changes what the block reads. The buffer keeps its size: compact shrinks it
@@ -77,23 +68,30 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    later = _readers_outside(function, found, buffer, what)
+    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    if not read:
+        raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
     between = (each for s in (*found.between, found.other) for each in statements(s))
     require_unchanged(function, producer, reads, between, what)
     path = path_to(found.other, target)
     require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
     box = touched_box(target, buffer, read)
     nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
     _require_no_race(function, made, found, buffer, what)
-    uncovered = unstored(made.body, buffer, later) if later else None
-    if uncovered is not None:
-        raise _read_outside(function, uncovered, buffer, name, what)
-    others = "what reads it later reads what was computed" if later else "nothing else reads it"
+    inside = set(statements(find_loop(made, target.var).body))
+    outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
+    missing = unwritten(outside)
+    if missing is not None:
+        here = missing.access.statement
+        why = f"{buffer.name} is read here, outside loop {name}"
+        fix = f"move this into {name} first, or take a loop around both"
+        raise refusal(function, what, here if path_to(function.body, here) else found.other, why=why, fix=fix)
+    is_read = not all(t.access.is_store for t in outside)
+    others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
     evidence = (
         f"an iteration of {name} reads {buffer.name}[{', '.join(map(str, box))}] at most, and {others}",
         f"nothing in between stores what {block} reads",
@@ -101,25 +99,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     return Step(made, None, evidence)
 
 
-def _readers_outside(function: Function, found: Place, buffer: Buffer, what: str) -> list[Stmt]:
-    """What reads the buffer and is not in the loop, but comes after all of it."""
-    inside, own = set(statements(found.loop.body)), set(statements(found.block))
-    readers = [s for s in readers_of(function, buffer) if s not in own]
-    outside = [s for s in readers if s not in inside]
-    order = {s: n for n, s in enumerate(statements(function.body))}
-    if outside and order[outside[0]] < order[found.loop]:
-        raise _read_outside(function, outside[0], buffer, found.loop.var.name, what)
-    if len(outside) == len(readers):
-        raise refusal(function, what, found.loop, why=f"nothing in loop {found.loop.var.name} reads {buffer.name}")
-    return outside
-
-
-def _read_outside(function: Function, s: Stmt, buffer: Buffer, name: str, what: str) -> UserError:
-    why = f"{buffer.name} is read here, outside loop {name}"
-    return refusal(function, what, s, why=why, fix=f"move this into {name} first, or take a loop around both")
-
-
-def _part(function: Function, found: Place, box: Box, what: str) -> dict[Var, Range]:
+def _part(function: Function, found: Place, box: Box, what: str) -> Part:
     """The values of the block's axes that fill the box."""
     domain, store = found.domain, found.domain.store
     known = known_in(tuple(found.around_loop()))
@@ -158,7 +138,6 @@ class _Completed:
     """The final elements of a buffer after one iteration of `loops`: `box`. After all iterations: `whole`. `loops` are
     some of the target loop and those around it, outermost first."""
 
-    buffer: Buffer
     loops: tuple[For, ...]
     box: Box
     whole: Box
@@ -167,6 +146,9 @@ class _Completed:
 def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     """The block runs at the end of each iteration of the loop, on the points whose inputs that iteration completes. It
     gets new loops: one for each spatial axis, called like it, and inside them those of its reduce axes.
+
+    for io, k, ii: block h(vi = io*4 + ii, …): h[vi] += …; for i: block y(vi = i): y[vi] = max(h[vi], 0)
+              =>      for io: for k, ii: block h: h[vi] += …; for i in 0..4: block y(vi = io*4 + i): y[vi] = …
 
     Legal if every point runs exactly once, after all its inputs are complete: loops that sum up its inputs must be
     inside the loop, and nothing in between may touch what the block touches.
@@ -211,7 +193,7 @@ def _completed(function: Function, found: Place, buffer: Buffer, what: str) -> _
         inner = [loop for loop in access.loops if loop not in loops]
         box = touched(access.indices, buffer.shape, inner).ranges
         if not any(c.loops == loops and _holds(c.box, box) for c in done):
-            done.append(_Completed(buffer, loops, box, _whole(function, buffer, box, loops, found, what)))
+            done.append(_Completed(loops, box, _whole(function, buffer, box, loops, found, what)))
         stored = access.statement
     innermost = max(len(c.loops) for c in done)
     last = [c for c in done if len(c.loops) == innermost]
@@ -276,8 +258,9 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
-        parts = affine_in(exchanged(gap, part.begin, begin, moving), begin)
-        if parts is None or parts[0] != {(): -1} or mentions(expression(parts[1]), moving):
+        told = exchanged(gap, [(part.begin, begin)], moving)
+        parts = None if told is None else affine_in(told, begin)
+        if parts is None or parts[0] != {(): -1}:
             return None
         end = simplify(expression(parts[1]))
         if not NOTHING.within(Range(end, const(0)), total):
@@ -286,7 +269,7 @@ def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[F
     return total
 
 
-def _tile(function: Function, found: Place, complete: Mapping[Buffer, _Completed], what: str) -> dict[Var, Range]:
+def _tile(function: Function, found: Place, complete: Mapping[Buffer, _Completed], what: str) -> Part:
     """The part of the block's domain whose inputs one iteration completes."""
     domain, around, block = found.domain, found.around_loop(), found.block
     reading = [(a, complete[a.buffer]) for a in own_accesses(domain) if not a.is_store and a.buffer in complete]
@@ -306,7 +289,7 @@ def _tile(function: Function, found: Place, complete: Mapping[Buffer, _Completed
             raise refusal(function, what, block, why=why)
     part = {v: r for v, r in part.items() if any(mentions(r.begin, {loop.var}) for loop in around)}
     for access, done in reading:
-        _require_complete(function, found, access, done, {**domain.box, **part}, known, what)
+        _require_complete(function, found, access, done, {**domain.box, **part}, what)
     return part
 
 
@@ -318,18 +301,13 @@ def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | 
 
 
 def _require_complete(
-    function: Function,
-    found: Place,
-    access: Access,
-    done: _Completed,
-    points: Mapping[Var, Range],
-    known: Known,
-    what: str,
+    function: Function, found: Place, access: Access, done: _Completed, points: Part, what: str
 ) -> None:
     """What the points of one iteration read is complete at its end."""
     bindings = {a.var: a.binding for a in found.domain.block.reduce}
     indices = [substitute(i, bindings) for i in access.indices]
     ranges = {**points, **ranges_of(unclipped([*found.domain.reduce, *access.loops])[0])}
+    known = known_in(tuple(found.around_loop()))
     for read, complete in zip(region(indices, access.buffer.shape, ranges).ranges, done.box, strict=True):
         if not known.within(read, complete):
             completes = f"an iteration of {found.loop.var.name} completes {complete} of that dimension"

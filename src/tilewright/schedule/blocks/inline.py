@@ -9,31 +9,15 @@ reverse_inline("y")    =>      block e(vi = i): y[vi] = exp(x[vi]) * 2.0        
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.decompose import variables_of
+from tilewright.expr.nodes import Expr, const
 from tilewright.loops.edit import allocations, loaded_buffers, loads, map_loads, path_to, replace, statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    For,
-    Function,
-    Let,
-    Load,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-    View,
-)
+from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.definition import (
-    domain_in,
     filled_by,
     inverse,
     nest_of,
@@ -44,9 +28,19 @@ from tilewright.schedule.facts.definition import (
     single_store,
 )
 from tilewright.schedule.facts.domain import Domain, values_of
-from tilewright.schedule.facts.elements import unstored
+from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory, Place, moved_into, own_loads, place, require_apart, without, word_of
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    domain_in,
+    moved_into,
+    own_loads,
+    place,
+    require_apart,
+    without,
+    word_of,
+)
 from tilewright.schedule.find import allocation_of, find_block, writers_of
 from tilewright.schedule.step import Step, refusal
 
@@ -68,7 +62,8 @@ def inlined(function: Function, block: Block) -> tuple[Function, int]:
     what = f"cannot inline {block.name}"
     require_pointwise(function, block, what, f'compute_at("{block.name}", …)')
     buffer = filled_by(function, block, what, "only local buffers disappear; move what reads it: reverse_inline").buffer
-    nest = nest_of(function, block, what)
+    nest = nest_of(function, block)
+    require_reached(function, path_to(function.body, nest)[-2:-1], f"block {block.name}", what)
     domain = domain_in(function, nest, block, what)
     store, box = domain.store, domain.box
     axes_at = inverse(store.indices, box)
@@ -78,7 +73,9 @@ def inlined(function: Function, block: Block) -> tuple[Function, int]:
         raise refusal(function, what, block.body, why=f"no index of {buffer.name} says what {untold.name} is")
     readers = readers_of(function, buffer)
     _require_readable(function, block, domain, readers, what)
-    _require_lasting(function, block, nest, store, readers, what)
+    alloc = allocation_of(function, buffer)
+    assert alloc is not None
+    _require_lasting(function, block, nest, alloc, readers, what)
 
     def change(load: Load) -> Expr:
         return substitute(store.value, axes_at(load.indices)) if load.buffer is buffer else load
@@ -86,8 +83,6 @@ def inlined(function: Function, block: Block) -> tuple[Function, int]:
     def stays(stmt: Stmt) -> bool:
         return not isinstance(stmt, Seq) and buffer not in loaded_buffers(stmt)
 
-    alloc = allocation_of(function, buffer)
-    assert alloc is not None
     kept = without(without(function.body, nest), alloc)
     return function.replace(body=map_loads(kept, change, stays=stays)), len(readers)
 
@@ -103,10 +98,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {block.name} stores it")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
-    at = None if _fills(domain) else unstored(function.body, buffer)
-    if at is not None:
+    missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
+    if missing is not None:
         why = f"block {block.name} may not have stored all that is read of {buffer.name} here"
-        raise refusal(function, what, at, why=why)
+        raise refusal(function, what, missing.access.statement, why=why)
 
 
 def _fills(domain: Domain) -> bool:
@@ -117,41 +112,18 @@ def _fills(domain: Domain) -> bool:
 
 
 def _require_lasting(
-    function: Function, block: Block, nest: Stmt, store: Store, readers: Sequence[Stmt], what: str
+    function: Function, block: Block, nest: Stmt, alloc: Alloc, readers: Sequence[Stmt], what: str
 ) -> None:
-    """The values that the expression uses are the same at each reader."""
-    used: set[Var | Buffer] = {load.buffer for load in loads(store)}
-    used |= {v for e in (store.value, *store.indices) for v in variables_of(e)} - {a.var for a in block.axes}
-    path = path_to(function.body, nest)
-    scopes = _scopes(path, {store.buffer, *used})
-    holder = scopes.pop(store.buffer)
-    paths = [(s, path_to(function.body, s)) for s in readers]
-    for around in path[path.index(holder) + 1 : -1]:
-        late = next((s for s, at in paths if around not in at), None)
+    """Readers are inside all that the nest is inside of since its buffer is there, so that they know what the block
+    knows, and nothing that it reads changes meanwhile."""
+    holder = path_to(function.body, alloc)[-2]
+    for around in path_to(holder, nest)[1:-1]:
+        within = set(statements(around))
+        late = next((s for s in readers if s not in within), None)
         if late is not None:
             raise refusal(function, what, late, why=f"{block.name} is inside {word_of(around)}, this is not")
     after = list(statements(holder))
-    require_unchanged(function, block, Memory(function).loaded(store), after[after.index(block) + 1 :], what)
-    for name, scope in scopes.items():
-        unknown = next((s for s, at in paths if scope not in at), None)
-        if unknown is not None:
-            why = f"{block.name} uses {name.name}, which is not known here"
-            raise refusal(function, what, unknown, why=why)
-
-
-def _scopes(path: Sequence[Stmt], names: Set[Var | Buffer]) -> dict[Var | Buffer, Stmt]:
-    """For each of these variables and local buffers, the statement of a path from the body down that defines its
-    scope."""
-    result: dict[Var | Buffer, Stmt] = {}
-    for s in path:
-        if isinstance(s, For) and s.var in names:
-            result[s.var] = s
-        for child in s.body if isinstance(s, Seq) else (s,):
-            if isinstance(child, Alloc | View | Let):
-                name = child.var if isinstance(child, Let) else child.buffer
-                if name in names:
-                    result.setdefault(name, s)
-    return result
+    require_unchanged(function, block, Memory(function).loaded(block), after[after.index(block) + 1 :], what)
 
 
 def reverse_inline(function: Function, block: str) -> Step:
@@ -166,12 +138,13 @@ def reverse_inline(function: Function, block: str) -> Step:
     require_pointwise(function, consumer, what, f'reverse_compute_at("{block}", …)')
     read = loaded_buffers(consumer) - {store.buffer}
     faults: list[UserError] = []
-    for buffer in (b for b in allocations(function.body) if b in read):
+    for buffer in (b for b in allocations(function.body) if b in read and writers_of(function, b)):
         try:
             return _merged(function, consumer, buffer, what)
         except UserError as error:
             faults.append(error)
-    raise (faults or [refusal(function, what, consumer, why=f"{block} reads no local buffer", part=block)])[0]
+    nothing = refusal(function, what, consumer, why=f"{block} reads no local buffer that a block fills", part=block)
+    raise [*faults, nothing][0]
 
 
 def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> Step:
@@ -201,10 +174,7 @@ def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> S
 
 def _producer(function: Function, consumer: Block, buffer: Buffer, what: str) -> Block:
     """The block that fills the buffer, which the consumer alone reads."""
-    writers = writers_of(function, buffer)
-    if not writers:
-        raise refusal(function, what, consumer, why=f"no block stores {buffer.name}", part=consumer.name)
-    producer = writers[0]
+    producer = writers_of(function, buffer)[0]
     require_pointwise(function, producer, what, f'reverse_compute_at("{consumer.name}", …)')
     inside = {*statements(consumer), *statements(producer)}
     other = next((s for s in readers_of(function, buffer) if s not in inside), None)

@@ -7,6 +7,7 @@ pull_producers     others are computed in the innermost loop that needs no point
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
 
@@ -26,6 +27,7 @@ from tilewright.schedule.step import Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
+@lru_cache(maxsize=1 << 4)
 def inline_all(function: Function, *, once: bool = False) -> Step:
     """Inlines every local buffer that is defined point by point into its readers. Buffers that cost more to compute
     than to load stay if several nests read them. With `once`, they stay also if a nest reads an element of them several
@@ -34,30 +36,19 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
     block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
               =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
 
-    Each is inlined as by inline, which proves what it needs; what it refuses stays.
+    Each is inlined as by inline, which proves what it needs; what it refuses stays. Answers are kept: several templates
+    for a kernel begin with this step.
     """
-    return inlined_step(function, all_inlined(function, once=once))
-
-
-def inlined_step(function: Function, made: Function) -> Step:
-    """The step of inline_all, from what all_inlined made."""
-    return Step(made, None, () if made is function else ("inline allows each of them",))
-
-
-@lru_cache(maxsize=1 << 4)
-def all_inlined(function: Function, *, once: bool = False) -> Function:
-    """The function that `inline_all` makes. It is cached: several templates for a kernel begin with it."""
+    made = function
     for buffer in _local_buffers(function):
-        block = _producer(function, buffer)
+        block = _producer(made, buffer)
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
-        several = sum(buffer in loaded_buffers(nest) for nest in nests(function)) > 1
-        if not (several or (once and _is_read_again(function, buffer))) or not _is_expensive(block.body.value):
-            try:
-                function, _ = inlined(function, block)
-            except UserError:
-                continue
-    return function
+        several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
+        if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
+            with suppress(UserError):
+                made, _ = inlined(made, block)
+    return Step(made, None, () if made is function else ("inline allows each of them",))
 
 
 def _local_buffers(function: Function) -> list[Buffer]:
@@ -111,24 +102,21 @@ def pull_producers(function: Function) -> Step:
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
         producer = _producer(made, buffer)
         loop = _place_for(readers[0], buffer) if len(readers) == 1 and producer is not None else None
-        if loop is not None and producer is not None and _needs_each_once(loop, buffer):
+        if loop is not None and producer is not None:
             made = _pulled(made, producer, buffer, loop)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
 def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
-    """The innermost loop around every block that reads `buffer` which some index of it varies with."""
+    """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
+    reads every element of a box."""
     found = _loads_of(nest, buffer)
     used = set[Var]().union(*(_moving(block, load) for block, load in found))
     paths = [loops_around(nest, block) for block, _ in found]
     shared = [loop for loop in paths[0] if all(loop in path for path in paths)] if paths else []
-    return next((loop for loop in reversed(shared) if loop.var in used), None)
-
-
-def _needs_each_once(loop: For, buffer: Buffer) -> bool:
-    """Whether an iteration reads a box of a buffer, and every element of it."""
-    box = reads(loop.body).get(buffer)
-    return box is not None and box.exact
+    loop = next((loop for loop in reversed(shared) if loop.var in used), None)
+    box = reads(loop.body).get(buffer) if loop is not None else None
+    return loop if box is not None and box.exact else None
 
 
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:

@@ -1,10 +1,5 @@
 """pad: a block runs at points beyond the end, too, if the results there are ignored.
 
-for ii, ji: block dot where io*6 + ii < m:                    for ii, ji: block dot:
-  t[ii, ji] += x[io*6 + ii, k] * w[k, ji]              =>       t[ii, ji] += x[min(io*6 + ii, m - 1), k] * w[k, ji]
-for ii, ji: block y where io*6 + ii < m:                      for ii, ji: block y where io*6 + ii < m:
-  y[io*6 + ii, ji] = t[ii, ji]                                  y[io*6 + ii, ji] = t[ii, ji]
-
 A condition `c` of the block may be dropped if it is a condition on the stored element. Then each element is written
 either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block that writes
 them back to where they are may read them; the condition of every other reader must imply `c`.
@@ -14,35 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.build import conjunction, minimum
-from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial, substitute
+from tilewright.expr.build import conjunction, conjuncts, minimum
+from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial, substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import (
-    blocks,
-    loads,
-    loads_of,
-    loops_around,
-    map_expressions,
-    path_to,
-    replace,
-    statements,
-)
+from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import point
-from tilewright.schedule.facts.known import Known
+from tilewright.schedule.facts.elements import conditions_of, point, touches
+from tilewright.schedule.facts.iterations import bounds_of
+from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
 from tilewright.schedule.find import allocation_of, find_block
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def pad(function: Function, block: str, loop: Var | None = None) -> Step:
@@ -50,7 +35,8 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
     element.
 
-    block dot where vi < m: t[vi%6] += x[vi]        =>        block dot: t[vi%6] += x[min(vi, m - 1)]
+    block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
+              =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
     place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
     about, stores = place.conditions(loop), _stores(place)
@@ -100,8 +86,7 @@ class PlaceBeyond:
             evidence = [*evidence, *(f"loads of {load.buffer.name} beyond its end {told}" for told in last)]
         if any(a is not b for a, b in changed.items()):
             made = map_expressions(made, lambda e: transform(e, lambda n: n, changed))
-        body = replace(self.function.body, self.block, made)
-        return Step(self.function.replace(body=body), None, tuple(evidence))
+        return rewritten(self.function, self.block, made, None, *evidence)
 
     def loops_beyond(self, need: Polynomial) -> set[Var] | None:
         """The fewest loops, innermost first, some of whose iterations are beyond: at their first one, need >= 0 is
@@ -129,7 +114,7 @@ class PlaceBeyond:
         if not all(self._holds_first(n, beyond) for n in needs):
             raise self.refused(f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
-            if mentions(loop.begin, beyond) or mentions(loop.end, beyond):
+            if bounds_of(loop) & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond) or cond, beyond):
@@ -162,7 +147,7 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     """The distinct stores of a block that does nothing else, under loops that alone decide whether it runs."""
     function, block = place.function, place.block
     found: list[Stmt] = []
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store | Seq):
             why = "it holds more than stores, and what they do beyond the end is not known"
             raise refusal(function, place.what, s, why=why)
@@ -213,37 +198,12 @@ def _seen(place: PlaceBeyond, store: Access, readers: Readers, need: Polynomial,
         return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     alloc = allocation_of(function, buffer)
     shared = len(loops_around(function.body, alloc)) if alloc is not None else 0
-    indices = [polynomial(place.known.simplified(i)) for i in store.indices]
-    of_element = _of_element(need, indices, {loop.var for loop in place.loops[shared:]})
+    names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
+    of_element = exchanged(need, [*names, *names], {loop.var for loop in place.loops[shared:]})
     if of_element is None:
         return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
     reader = next((r for r in readers[buffer] if not r.excludes(of_element)), None)
     return None if reader is None else f"{reader.name} may read {buffer.name} where {cond} does not hold"
-
-
-def _of_element(need: Polynomial, indices: Sequence[Polynomial], own: set[Var]) -> Polynomial | None:
-    """The condition in terms of the stored element's indices (`point`) instead of loops: each dimension is solved for a
-    loop. None if a loop remains."""
-    unsolved = set(own)
-    system = list(zip(indices, point(len(indices)), strict=True))
-    while system:
-        index, element = system.pop(0)
-        solved = next((v for v in unsolved if (v,) in index and abs(index[(v,)]) == 1 and _is_affine(index, v)), None)
-        if solved is None:
-            continue
-        sign = index[(solved,)]
-        rest = {m: c for m, c in index.items() if m != (solved,)}
-        value: dict[Expr, Polynomial] = {solved: plus({(element,): sign}, rest, -sign)}
-        need = substitute(need, value)
-        system = [(substitute(i, value), e) for i, e in system]
-        unsolved.remove(solved)
-    return None if mentions(expression(need), own) else need
-
-
-def _is_affine(p: Polynomial, var: Var) -> bool:
-    """Whether the only place of a variable in a polynomial is one term of its own."""
-    parts = affine_in(p, var)
-    return parts is not None and set(parts[0]) == {()} and not mentions(expression(parts[1]), {var})
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,24 +224,23 @@ class _Reader:
 
 def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
     """The loads of a buffer, without those of blocks that write what they load back to where it is."""
-    homes = {s: b for b in blocks(function.body) for s in statements(b)}
     found: list[_Reader] = []
-    for a in accesses(function.body):
-        home = homes.get(a.statement)
-        if a.buffer is not buffer or a.is_store or (home is not None and _keeps_in_place(home, buffer)):
+    for touch in touches(function.body, buffer):
+        home = next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
+        if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
-        known = Known(ranges_of(a.loops))
-        elements = zip(point(len(a.indices)), a.indices, strict=True)
+        known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
+        elements = zip(point(len(indices)), indices, strict=True)
         element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        given = [bound(known.simplified(c)) for c in _conditions(function, home, a.statement)]
+        bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
         name = f"block {home.name}" if home is not None else "a statement"
-        found.append(_Reader(name, element, tuple(joined(g) for g in given if g is not None), known))
+        found.append(_Reader(name, element, tuple(joined(b) for b in bounds if b is not None), known))
     return found
 
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     """Whether a block only writes elements of a buffer back to where they are."""
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store):
             return False
         allowed = {s.indices} if s.buffer is buffer else set()
@@ -291,17 +250,3 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
         if any(load.buffer is buffer for i in places for load in loads_of(i)):
             return False
     return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
-
-
-def _conditions(function: Function, block: Block | None, statement: Stmt) -> list[Expr]:
-    """The conditions under which a statement runs, over loop variables."""
-    path = path_to(function.body, statement)
-    found: list[Expr] = []
-    for outer, inner in pairwise(path):
-        if isinstance(outer, If) and inner is outer.then:
-            found += conjuncts(outer.cond)
-    if block is None:
-        return found
-    reduced = {a.var for a in block.reduce} if block.init is not None and block.init in path else set()
-    parts = [c for c in conjuncts(block.where) if not mentions(c, reduced)]
-    return found + [r for c in parts if (r := resolved(block, c)) is not None]

@@ -1,10 +1,4 @@
-"""compact: a local buffer that lives within one iteration of a loop shrinks to what that iteration touches.
-
-alloc h: f32[33]                                            for io in 0..6:
-for io in 0..6:                                               alloc h: f32[6]
-  for ii in 0..6: block h(vi = io*6 + ii): h[vi] = …    =>    for ii in 0..6: block h(vi = io*6 + ii): h[ii] = …
-  for i in 0..6: block y(vi = io*6 + i): y[vi] = h[vi]        for i in 0..6: block y(vi = io*6 + i): y[vi] = h[i]
-"""
+"""compact: a local buffer that lives within one iteration of a loop shrinks to what that iteration touches."""
 
 from __future__ import annotations
 
@@ -35,6 +29,11 @@ Box = tuple[Range, ...]
 def compact(function: Function, buffer: str) -> Step:
     """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
     allocated inside that loop. Masked elements count as touched, so the shape is that of a whole tile.
+
+    alloc h: f32[33]                                            for io in 0..6:
+    for io in 0..6:                                               alloc h: f32[6]
+      for ii in 0..6: block h(vi = io*6 + ii): h[vi] = …    =>    for ii in 0..6: block h(vi = io*6 + ii): h[ii] = …
+      for i in 0..6: block y(vi = io*6 + i): y[vi] = h[vi]        for i in 0..6: block y(vi = io*6 + i): y[vi] = h[i]
 
     Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
     """

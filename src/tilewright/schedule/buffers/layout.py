@@ -1,14 +1,5 @@
 """How a local buffer holds its elements: where they lie (transform_layout, storage_align), in which type (widen), in
-which memory (set_scope).
-
-for k, j: block w.cache: w.cache[k, j] = w[k, j]                      for jo, k, ji: block w.cache:
-for …: block dot: y[i, j] += x[i, k] * w.cache[k, j]           =>       w.cache[jo, k, ji] = w[k, jo*16 + ji]
-                                                                      for …: block dot: y[i, j] += x[i, k] *
-             transform_layout("w.cache", "k, j -> j // 16, k, j % 16")           w.cache[j // 16, k, j % 16]
-
-alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
-alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
-"""
+which memory (set_scope)."""
 
 from __future__ import annotations
 
@@ -21,7 +12,7 @@ from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr.build import cast, conjunction, minimum, select
 from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Cast, Const, Expr, Lt, Mod, const
+from tilewright.expr.nodes import Cast, Expr, Lt, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     blocks,
@@ -39,9 +30,7 @@ from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
 from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
-    bytes_of,
-    fresh_loops,
-    moved,
+    elements_in,
     placed,
     require_no_prefetch,
     vectors_of,
@@ -49,12 +38,14 @@ from tilewright.schedule.buffers.local import (
 )
 from tilewright.schedule.facts.elements import Elements
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 def set_scope(function: Function, buffer: str, scope: str) -> Step:
     """The local buffer lives in "arena", "stack", "register" or, on a GPU, "shared" memory.
+
+    alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
 
     A buffer on the stack or in registers has a constant shape: at most 512 KiB, or 4096 bytes. Registers hold what is
     indexed by constants once loops are unrolled and vectorized; code that indexes it otherwise finds it on the stack.
@@ -67,7 +58,8 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
         _require_threads(function, alloc, what)
     if made.scope is Scope.REGISTER:
         require_no_prefetch(function, function.body, found, what, 'take scope="stack"')
-    evidence = (f"{buffer} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
+    count = elements_in(made.shape) if made.scope in MOST_BYTES else None
+    evidence = (f"{buffer} has {count * made.dtype.bytes} bytes",) if isinstance(count, int) else ()
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
 
 
@@ -86,6 +78,8 @@ def _require_threads(function: Function, alloc: Alloc, what: str) -> None:
 def storage_align(function: Function, buffer: str, dim: int, factor: int, offset: int) -> Step:
     """The stride of a dimension becomes `offset` more than a multiple of `factor`, in elements: the next dimension
     grows until it does. Buffers are row-major, so no index changes; the elements that are added are never touched.
+
+    alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
     """
     found = find_buffer(function, buffer)
     what = f"cannot align dimension {dim} of {buffer}"
@@ -98,13 +92,10 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
         raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
-    inner = 1
-    for extent in found.shape[dim + 2 :]:
-        known = simplify(extent)
-        if not isinstance(known, Const):
-            why = f"the stride contains {extent}, which is known only when the program runs"
-            raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=extent)
-        inner *= int(known.value)
+    inner = elements_in(found.shape[dim + 2 :])
+    if isinstance(inner, Expr):
+        why = f"the stride contains {inner}, which is known only when the program runs"
+        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=inner)
     grown = _grown(found.shape[dim + 1], inner, factor, offset)
     if grown is None:
         common = math.gcd(inner, factor)
@@ -216,7 +207,7 @@ def transform_layout(
     def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    return Step(function.replace(body=moved(body, found, made, places)), None, tuple(evidence))
+    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ y[vi] = x[vi + io*6]    =>    y[vi] = local[vi]         the accesses of one buff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
@@ -14,7 +14,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import blocks, loads, map_loads, statements, transform_statements
+from tilewright.loops.edit import loads, statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -23,7 +23,6 @@ from tilewright.loops.nodes import (
     Buffer,
     For,
     Function,
-    Load,
     LoopKind,
     Prefetch,
     Seq,
@@ -31,11 +30,9 @@ from tilewright.loops.nodes import (
     Store,
 )
 from tilewright.schedule.facts.domain import is_one
-from tilewright.schedule.facts.elements import Elements, as_condition, contains, point, united
-from tilewright.schedule.facts.known import Known
+from tilewright.schedule.facts.elements import Elements, as_condition, point
 from tilewright.schedule.facts.place import require_plain
-from tilewright.schedule.find import allocation_of, find_buffer, nested
-from tilewright.schedule.names import unique_loops
+from tilewright.schedule.find import allocation_of, nested
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -44,9 +41,6 @@ LOCAL = (Scope.ARENA, Scope.STACK, Scope.REGISTER, Scope.SHARED)
 
 LANES = (LoopKind.VECTORIZE, LoopKind.INSTRUCTION)
 """The loops whose iterations are lanes: none of these has memory of its own."""
-
-Places = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
-"""Where another buffer holds the element at these indices."""
 
 
 def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
@@ -63,20 +57,6 @@ def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
     return alloc
 
 
-def accessed(function: Function, root: Stmt, touched: Iterable[Buffer], name: str, what: str) -> Buffer:
-    """The only one of the buffers that `root` touches that has this name: a parameter, a local buffer or a constant."""
-    known = list(dict.fromkeys(touched))
-    found = [b for b in known if b.name == name]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        find_buffer(function, name)
-    names = ", ".join(b.name for b in known) or "nothing"
-    verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
-    why = f"it {verb} {names}" if not found else f"it {verb} {len(found)} buffers of this name"
-    raise refusal(function, what, root, why=why, part=part)
-
-
 def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, fix: str = "") -> Buffer:
     """A local buffer in the scope of this name; refuses where it cannot live there. `fix` is what helps, too."""
     found = next((s for s in LOCAL if s.value == scope), None)
@@ -87,12 +67,12 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
-    unknown = next((e for e in buffer.shape if not isinstance(simplify(e), Const)), None)
-    if unknown is not None:
-        why = f"the dimension {unknown} of {buffer.name} is known only when the program runs"
-        at_dimension = unknown if isinstance(at, Alloc) else part
-        raise refusal(function, what, at, why=why, fix=f'take scope="arena"{fix}', part=at_dimension)
-    size, most = bytes_of(buffer), MOST_BYTES[found]
+    count, most = elements_in(buffer.shape), MOST_BYTES[found]
+    if isinstance(count, Expr):
+        why = f"the dimension {count} of {buffer.name} is known only when the program runs"
+        fix = f'take scope="arena"{fix}'
+        raise refusal(function, what, at, why=why, fix=fix, part=count if isinstance(at, Alloc) else part)
+    size = count * buffer.dtype.bytes
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
@@ -100,13 +80,15 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     return made
 
 
-def bytes_of(buffer: Buffer) -> int:
-    """The bytes of a buffer of constant shape."""
+def elements_in(shape: Sequence[Expr]) -> int | Expr:
+    """The number of elements of a box of this shape; of a dynamic one its first dynamic dimension."""
     count = 1
-    for extent in map(simplify, buffer.shape):
-        assert isinstance(extent, Const)
-        count *= int(extent.value)
-    return count * buffer.dtype.bytes
+    for extent in shape:
+        known = simplify(extent)
+        if not isinstance(known, Const):
+            return extent
+        count *= int(known.value)
+    return count
 
 
 def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: str, fix: str) -> None:
@@ -125,23 +107,6 @@ def vectors_of(s: Stmt, buffer: Buffer) -> str | None:
     return "this loads vectors of it" if any(ld.buffer is buffer and ld.lanes != 1 for ld in loads(s)) else None
 
 
-def moved(root: Stmt, buffer: Buffer, made: Buffer, places: Places) -> Stmt:
-    """The statement with the accesses of one buffer, and where it is allocated, made to another."""
-
-    def of_load(load: Load) -> Expr:
-        return Load(made, places(load.indices)) if load.buffer is buffer else load
-
-    def of_statement(node: Node) -> Node:
-        match node:
-            case Store(b, indices, value) if b is buffer:
-                return Store(made, places(indices), value)
-            case Alloc(b) if b is buffer:
-                return node.replace(buffer=made)
-        return node
-
-    return transform_statements(map_loads(root, of_load), of_statement)
-
-
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:
     """Accesses of `buffer` as accesses of `small`, relative to where the box begins.
 
@@ -157,7 +122,7 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
                 for i, part in zip(indices, box, strict=True)
             )
 
-        return moved(s, buffer, small, places)
+        return substitute_buffers(s, {buffer: small}, places)
 
     if small is buffer:
         return root
@@ -186,30 +151,3 @@ def box_nest(
     values = dict(zip(point(len(points)), points, strict=True))
     where = conjunction([substitute(as_condition(c), values) for c in part.conditions])
     return nested(nest, Block(name, tuple(axes), store(points), None, where))
-
-
-def fresh_loops(function: Function, names: Sequence[str]) -> list[Var]:
-    """Variables for loops, called like this or with a number behind it."""
-    return [Var(name) for name in unique_loops(function, names)]
-
-
-def dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
-    """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
-    for block in blocks(body):
-        axes = {a.var for a in block.axes}
-        places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is buffer]
-        places += [load.indices for load in loads(block) if load.buffer is buffer]
-        for indices in places:
-            return [
-                i.name.removeprefix("v") or i.name if isinstance(i, Var) and i in axes else f"d{n}"
-                for n, i in enumerate(indices)
-            ]
-    return [f"d{n}" for n in range(len(buffer.shape))]
-
-
-def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
-    """The elements that stores write together, where that is known: all those of a box under some conditions."""
-    for candidate in [*united(parts), *(p for p in parts if p.exact)]:
-        if all(contains(candidate, part, known) for part in parts):
-            return candidate
-    return None

@@ -2,7 +2,7 @@
 
     for k: block s: t[i] += x[i, k]; block m: u[i] = max(u[i], x[i, k])        summed_in: s adds, m takes the greater
 
-The terms of one may be taken in any order, and in partial sums: lanes.py and rfactor.py have the steps.
+The terms of one may be taken in any order, and in partial sums: lanes.py and reduction.py have the steps.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ between the two.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from tilewright.analysis.intervals import Range
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loaded_buffers, loads, loops_around, path_to, statements
+from tilewright.loops.edit import loaded_buffers, loads, path_to, statements
 from tilewright.loops.nodes import Block, Buffer, CallFunction, For, Function, LoopKind, Seq, Stmt, Store
-from tilewright.schedule.facts.domain import Domain, domain_of, is_one, single_axis
+from tilewright.schedule.facts.domain import is_one, single_axis
 from tilewright.schedule.facts.place import Memory, own_loads, require_plain, word_of
 from tilewright.schedule.find import allocation_of, nests, stored_buffers
 from tilewright.schedule.step import refusal
@@ -56,22 +57,9 @@ def require_pointwise(function: Function, block: Block, what: str, fix: str) -> 
         raise refusal(function, what, block, why=why, fix=f"move it instead: {fix}", part=block.name)
 
 
-def nest_of(function: Function, block: Block, what: str) -> Stmt:
-    """The outermost statement that holds nothing but loops around the block; it stands in a sequence."""
-    path = list(path_to(function.body, block))
-    nest = path.pop()
-    while path and isinstance(path[-1], For):
-        nest = path.pop()
-    require_reached(function, path[-1:], f"block {block.name}", what)
-    return nest
-
-
-def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
-    """The points of a block under the loops of a nest."""
-    domain = domain_of(block, loops_around(nest, block))
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
-    return domain
+def nest_of(function: Function, block: Block) -> Stmt:
+    """The outermost of the loops that hold nothing but loops down to the block; the block where there is none."""
+    return [block, *takewhile(lambda s: isinstance(s, For), path_to(function.body, block)[-2::-1])][-1]
 
 
 def inverse(indices: Sequence[Expr], box: Mapping[Var, Range]) -> Callable[[Sequence[Expr]], dict[Expr, Expr]]:
@@ -98,7 +86,8 @@ def require_unchanged(function: Function, block: Block, reads: set[Buffer], afte
     for s in after:
         changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
         if changed:
-            why = f"it stores {min(b.name for b in changed)}, which {block.name} reads: that would run only after it"
+            first = min(b.name for b in changed)
+            why = f"it stores {first}, which {block.name} reads, and {block.name} would run only after it"
             raise refusal(function, what, s, why=why)
 
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.analysis.accesses import accesses
-from tilewright.expr.nodes import Expr
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.analysis.accesses import accesses, mentions
+from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
-    Axis,
     Block,
     Buffer,
     CallFunction,
@@ -30,7 +26,7 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
-from tilewright.schedule.find import nests, perfect_nest
+from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
 
@@ -39,12 +35,9 @@ class Memory:
     """What the statements of a function touch. Buffers that share memory, as views do, count as one."""
 
     def __init__(self, function: Function) -> None:
-        self.sources: dict[Buffer, Buffer] = {}
-        self.given: set[Buffer] = set()
-        for nest in nests(function):
-            views, given = _shared(nest)
-            self.sources.update(views)
-            self.given.update(given)
+        shared = [_shared(nest) for nest in nests(function)]
+        self.sources = {view: source for views, _ in shared for view, source in views}
+        self.given = {b for _, given in shared for b in given}
 
     def of(self, buffer: Buffer) -> Buffer:
         """The buffer whose memory this one is."""
@@ -54,23 +47,15 @@ class Memory:
 
     def loaded(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements read, or pass to calls."""
-        return {self.of(load.buffer) for s in stmts for load in loads(s)} | self._passed(stmts)
+        return {self.of(b) for s in stmts for b in (*loaded_buffers(s), *_shared(s)[1])}
 
     def stored(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements write, or pass to calls."""
-        found = {self.of(s.buffer) for each in stmts for s in statements(each) if isinstance(s, Store)}
-        return found | self._passed(stmts)
-
-    def _passed(self, stmts: Iterable[Stmt]) -> set[Buffer]:
-        if not self.given:
-            return set()
-        inside = [s for each in stmts for s in statements(each)]
-        found = {self.of(b) for s in inside if isinstance(s, CallFunction) for b in s.arguments}
-        return found | {self.of(s.buffer) for s in inside if isinstance(s, Publish)}
+        return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
 
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
-        return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
+        return buffer not in {*self.sources, *self.sources.values(), *self.given}
 
     def other_use(self, s: Stmt, buffer: Buffer) -> str | None:
         """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""
@@ -168,9 +153,7 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     for s in statements(block):
         if isinstance(s, Store):
             require_plain(function, s.buffer, what)
-    domain = domain_of(block, loops)
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+    domain = domain_in(function, nest, block, what)
     for loop in loops if not _keeps_apart(domain) else ():
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
@@ -178,19 +161,23 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     return domain
 
 
+def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The points of a block under the loops of a nest."""
+    domain = domain_of(block, loops_around(nest, block))
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
+    return domain
+
+
 def _keeps_apart(domain: Domain) -> bool:
     """Whether each point stores to elements of its own, and reads nothing else of what the block stores."""
     found = own_accesses(domain)
-    moving = [v for v, part in domain.box.items() if not is_one(part.extent)]
+    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
     places = {a.buffer: a.indices for a in found if a.is_store}
-    for access in found:
-        if access.buffer in places and access.indices != places[access.buffer]:
-            return False
-    for indices in places.values():
-        axes = [single_axis(i, moving) for i in indices]
-        if any(v not in [a[0] for a in axes if a is not None] for v in moving):
-            return False
-    return True
+    if any(a.indices != places.get(a.buffer, a.indices) for a in found):
+        return False
+    told = ({axis[0] for i in indices if (axis := single_axis(i, moving))} for indices in places.values())
+    return all(axes == moving for axes in told)
 
 
 def _require_sum(function: Function, block: Block, what: str) -> None:
@@ -198,9 +185,9 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
     stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
     reduced = {a.var for a in block.reduce}
     for store in stores:
-        others = {load.indices for load in loads(block) if load.buffer is store.buffer}
-        others |= {s.indices for s in stores if s.buffer is store.buffer}
-        if others != {store.indices} or any(variables_of(i) & reduced for i in store.indices):
+        touched = {load.indices for load in loads(block) if load.buffer is store.buffer}
+        touched |= {s.indices for s in stores if s.buffer is store.buffer}
+        if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
             raise refusal(function, what, store, why=why)
 
@@ -208,30 +195,24 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
 def word_of(stmt: Stmt) -> str:
     """A statement as a person calls it."""
     match stmt:
-        case Block():
-            return f"block {stmt.name}"
-        case For():
-            return f"loop {stmt.var.name}"
-        case Seq():
-            return f"a sequence of {len(stmt.body)} statements"
+        case Block(name):
+            return f"block {name}"
+        case For(var):
+            return f"loop {var.name}"
+        case Seq(body):
+            return f"a sequence of {len(body)} statements"
     return f"a statement {type(stmt).__name__.lower()}"
 
 
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
-    own = [c.binding if isinstance(c, Axis) else c for c in stmt.children() if isinstance(c, Expr | Axis)]
-    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
+    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
-    """The body with a statement of one of its sequences taken out."""
-    path = path_to(body, stmt)
-    if len(path) < 2:
-        return Seq(())
-    parent = path[-2]
-    assert isinstance(parent, Seq)
-    return replace(body, parent, seq(*(s for s in parent.body if s is not stmt)))
+    """The body with a statement taken out."""
+    return replace(body, stmt, Seq(()))
 
 
 def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
@@ -240,12 +221,12 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = memory.loaded(s) | memory.stored(s)
-        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
-        if both:
-            name = min(b.name for b in both)
-            word = "touches" if writes & touched else "stores"
-            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+        touched = writes & (memory.loaded(s) | memory.stored(s))
+        changed = reads & memory.stored(s) if s is not found.other else set()
+        if touched or changed:
+            verb, other = ("touches", "stores") if touched else ("stores", "reads")
+            name = min(b.name for b in touched or changed)
+            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"

@@ -1,18 +1,6 @@
 """join_sums, sum_in_lanes, sum_in_blocks: the sums of loops in one loop, and those of one loop in partial sums, side by
 side or one after the other.
 
-    for k in 0..n: t += f(k)       =>       vectorize l in 0..4: p[l] = 0                           sum_in_lanes(k, 4)
-                                            for ko in 0..n//4: vectorize l in 0..4: p[l] += f(ko*4 + l)
-                                            vectorize l in 0..2: p[l] = p[l] + p[l + 2]
-                                            unroll l in 0..1: p[l] = p[l] + p[l + 1]
-                                            unroll l in 0..1: t += p[l]
-                                            for k in n//4*4..n: t += f(k)
-
-    for k in 0..n: t += f(k)       =>       for ko in 0..n//4:                                      sum_in_blocks(k, 4)
-                                              p = 0; for ki in 0..4: p += f(ko*4 + ki)
-                                              t += p
-                                            for k in n//4*4..n: t += f(k)
-
 Partial sums change the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
 Several accumulations in one loop stay in one loop, each with partial sums of its own.
 """
@@ -27,14 +15,13 @@ from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of, replace
+from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.loops.merge import merge_neighbours
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 
 def join_sums(function: Function) -> Step:
@@ -73,7 +60,7 @@ def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
     later: list[Stmt] = []
     for s in reversed(parts[n + 1 : m]):
         (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
-    if any(_depend(s, t) for s in (first, *later) for t in needed) or any(_depend(t, second) for t in later):
+    if any(_depend(s, t) for s in (first, *later) for t in needed):
         return None
     merged = merge_neighbours([first, second])
     if len(merged) > 1 or not isinstance(merged[0], For):
@@ -209,6 +196,5 @@ def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tupl
         tail = fresh_blocks(function, fresh_copy(rest), ".tail")
         assert isinstance(tail, For)
         rest, made = tail, (*made, tail)
-    evidence = ("its sums may be added up in any order",)
-    body = replace(function.body, loop, seq(*made))
-    return Step(function.replace(body=body), (*variables, None if rest is None else rest.var), evidence)
+    handles = (*variables, None if rest is None else rest.var)
+    return rewritten(function, loop, seq(*made), handles, "its sums may be added up in any order")

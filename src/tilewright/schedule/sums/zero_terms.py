@@ -1,22 +1,7 @@
 """pad_sum, trim_sum: a block adds terms that are zero, too, or skips them.
 
-for ko in 0..39, ki in 0..2:                                       for ko in 0..39, ki in 0..2:
-  block dot(…, reduce vk = ko*2 + ki) where ko*2 + ki < 77:   =>     block dot(…, reduce vk = ko*2 + ki):
-    t[vi, vj] += i32(x[vi, vk]) * i32(w.cache[vk//2, vj, vk%2])        t[vi, vj] += …
-                                                                                                     pad_sum("dot", ki)
-
-w.cache was filled with select(ko*2 + ki < 77, w[min(ko*2 + ki, 76), j], 0): beyond the end it holds zeros.
-
-for i in 0..7, a in 0..3:                                 for i in 0..7, a in 0..3:
-  block sum(vi = i, reduce va = a):                  =>     block sum(vi = i, reduce va = a)
-    init: y[vi] = 0.0                                           where 1 <= vi + va and vi + va < 8:
-    y[vi] += q[vi + va] * w[va]                               init: y[vi] = 0.0
-                                                              y[vi] += q[vi + va] * w[va]
-                                                                                                     trim_sum("sum", a)
-
-q was filled with select(1 <= vi and vi < 8, x[vi - 1], 0). Zero times a number is a zero of one sign or the other,
-unless the number is infinite or NaN, and to add one to a sum that began with zero changes nothing: such a sum is never
--0.
+Zero times a number is a zero of one sign or the other, unless the number is infinite or NaN, and to add one to a sum
+that began with zero changes nothing: such a sum is never -0.
 """
 
 from __future__ import annotations
@@ -27,20 +12,18 @@ from tilewright.analysis.accesses import mentions
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import variables_of
-from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import replace
+from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.predicates import bound, conjuncts, resolved
+from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.step import Step
+from tilewright.schedule.step import Step, rewritten
 
 
 def pad_sum(function: Function, block: str, loop: Var) -> Step:
@@ -48,6 +31,7 @@ def pad_sum(function: Function, block: str, loop: Var) -> Step:
     are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
     factors must be zero, since zero times infinity is NaN.
 
+    p[k, l] was filled with select(k*2 + l < 77, …, 0):
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
     """
@@ -65,6 +49,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
     must begin with zero.
 
+    q[i] was filled with select(i < 8, …, 0):
     block sum(reduce va = a): t[] += q[vi + va] * w[va]
               =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
     """
@@ -94,7 +79,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
         raise place.refused(why, fix="unite the nests that fill it first")
     trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
+    return rewritten(function, found, trimmed, None, *evidence)
 
 
 def _product(place: PlaceBeyond) -> Mul:
@@ -129,9 +114,8 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     """The names of the factors that are zero wherever the condition does not hold."""
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
-    spatial = {v for a in block.spatial for v in variables_of(a.binding)}
     need = bound(over_loops)
-    if need is None or over_loops is None or mentions(over_loops, spatial):
+    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
         raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
