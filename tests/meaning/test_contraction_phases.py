@@ -18,7 +18,7 @@ from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.gemm.phases import in_phases
-from tilewright.schedule.blocks.local_buffers import all_inlined
+from tilewright.schedule.blocks.local_buffers import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.host import current_host
@@ -108,7 +108,7 @@ def windows(step: int) -> Function:
 
 
 def test_phases_are_contiguous() -> None:
-    s = Schedule(all_inlined(windows(2)))
+    s = Schedule(inline_all(windows(2)).function)
     before = find_contraction(s.func)
     assert before is not None
     after = in_phases(s, before, 2, 8)

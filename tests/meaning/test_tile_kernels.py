@@ -31,7 +31,7 @@ from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
 from tilewright.plan.gemm.shape import measure
 from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
-from tilewright.schedule.blocks.local_buffers import all_inlined
+from tilewright.schedule.blocks.local_buffers import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -160,7 +160,7 @@ graph main(x: f32[{rows}, 384]) -> y:
     monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
     monkeypatch.setattr(rewriting, "pays", lambda *_: True)
     planned = kernels(lower(tw.Module({"main": tw.parse(text)}, {"w": w}), machine), "plan")
-    plain = next(all_inlined(kernel) for kernel in planned if "sub" in kernel.name)
+    plain = next(inline_all(kernel).function for kernel in planned if "sub" in kernel.name)
     found = find_contraction(plain)
     assert found is not None
     assert found.vector.minus is not None

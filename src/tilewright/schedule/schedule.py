@@ -14,9 +14,8 @@ Each method is a primitive of this package: a pure function that checks that the
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
-from functools import cache
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from tilewright.expr.nodes import Var
@@ -32,10 +31,8 @@ from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import local_buffers, padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
-from tilewright.schedule.buffers import cache as caches
 from tilewright.schedule.buffers import compact as compaction
-from tilewright.schedule.buffers import index_map, layout
-from tilewright.schedule.buffers import stage as staging
+from tilewright.schedule.buffers import copies, index_map, layout
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
@@ -51,43 +48,24 @@ PRIMITIVES: dict[str, Callable[..., Step]] = {}
 """The primitives by name: what a trace can name."""
 
 
-def _no_argument(value: Any) -> NoReturn:
-    raise UserError(f"{value!r} cannot be an argument of a step", why="a trace holds loops, names and numbers")
-
-
-@cache
-def _signature(function: Callable[..., Step]) -> inspect.Signature:
-    """What a primitive takes beside the program."""
-    return inspect.Signature(list(inspect.signature(function).parameters.values())[1:])
-
-
-@cache
-def _loop_parameters(function: Callable[..., Step]) -> frozenset[str]:
-    """The parameters that take loops: those annotated `Var`."""
-    found = _signature(function).parameters.values()
-    return frozenset(p.name for p in found if str(p.annotation).replace(" | None", "") in ("Var", "Sequence[Var]"))
-
-
-def _bind(function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> inspect.BoundArguments:
-    """The arguments by the primitive's parameters; those left out are not among them."""
-    try:
-        return _signature(function).bind(*arguments, **options)
-    except TypeError as error:
-        fix = f"{function.__name__}{_signature(function)}"
-        raise UserError(f"cannot call {function.__name__}", why=str(error), fix=fix) from None
-
-
 def primitive(function: Callable[Concatenate[Function, P], Step]) -> Callable[..., Any]:
     """The method that applies a primitive to a schedule's program and records it. Loops are given as what earlier steps
-    returned, or by name where only one loop has it."""
+    returned, or by name where only one loop has it: parameters that are annotated `Var` take loops."""
+    name, parameters = function.__name__, list(inspect.signature(function).parameters.values())
+    taken = inspect.Signature(parameters[1:])
+    loops = {p.name for p in parameters if str(p.annotation).replace(" | None", "") in ("Var", "Sequence[Var]")}
 
     def method(self: Schedule, *arguments: Any, **options: Any) -> Any:
-        return self._apply(function, arguments, options)
+        try:
+            given = taken.bind(*arguments, **options)
+        except TypeError as error:
+            raise UserError(f"cannot call {name}", why=str(error), fix=f"{name}{taken}") from None
+        return self._apply(function, given, loops)
 
-    PRIMITIVES[function.__name__] = function
-    method.__name__, method.__doc__ = function.__name__, function.__doc__
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    method.__signature__ = inspect.Signature([own, *_signature(function).parameters.values()])  # type: ignore[attr-defined]
+    PRIMITIVES[name] = function
+    method.__name__, method.__doc__ = name, function.__doc__
+    method.__signature__ = taken.replace(parameters=[own, *parameters[1:]])  # type: ignore[attr-defined]
     return method
 
 
@@ -165,11 +143,8 @@ class Schedule:
         for step in trace.steps:
             if step.primitive not in PRIMITIVES:
                 raise UserError(f"there is no primitive {step.primitive}", fix=f"there are {', '.join(PRIMITIVES)}")
-            arguments, options = (
-                with_loops(step.arguments, loop),
-                {k: with_loops(v, loop) for k, v in step.options.items()},
-            )
-            result = self._apply(PRIMITIVES[step.primitive], arguments, options)
+            options = {k: with_loops(v, loop) for k, v in step.options.items()}
+            result = getattr(self, step.primitive)(*with_loops(step.arguments, loop), **options)
             made = result if isinstance(result, tuple) else (result,)
             loops.update({n: v for n, v in zip(step.made, made, strict=False) if n and isinstance(v, Var)})
 
@@ -194,9 +169,9 @@ class Schedule:
     tensorize = primitive(kinds.tensorize)
     annotate = primitive(kinds.annotate)
     prefetch = primitive(prefetching.prefetch)
-    cache_read = primitive(caches.cache_read)
-    cache_write = primitive(caches.cache_write)
-    stage = primitive(staging.stage)
+    cache_read = primitive(copies.cache_read)
+    cache_write = primitive(copies.cache_write)
+    stage = primitive(copies.stage)
     decompose_reduction = primitive(reductions.decompose_reduction)
     decompose_reductions = primitive(reductions.decompose_reductions)
     rfactor = primitive(reductions.rfactor)
@@ -223,15 +198,14 @@ class Schedule:
     storage_align = primitive(layout.storage_align)
     schedule_pieces = primitive(schedule_pieces)
 
-    def _apply(self, function: Callable[..., Step], arguments: Any, options: dict[str, Any]) -> Made:
+    def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
         refused, or that had nothing to do, nothing stays, not even the lines by which the trace would have come to know
         its loops."""
-        given = _bind(function, arguments, options)
         before = self.func, self.trace, self._names
         try:
             for name, value in given.arguments.items():
-                given.arguments[name] = self._argument(value, name in _loop_parameters(function))
+                given.arguments[name] = self._argument(value, name in loops)
             positional, named = given.args, given.kwargs
             step = function(self.func, *positional, **named)
             if step.function is not self.func:
@@ -255,7 +229,7 @@ class Schedule:
             return index_map.written(value)
         if is_loop:
             return tuple(map(self._loop, value)) if isinstance(value, list | tuple) else self._loop(value)
-        return with_loops(value, _no_argument)
+        return with_loops(value, _refuse)
 
     def _loop(self, loop: Any) -> Var:
         """A loop, by its variable or its name. The trace comes to know it: by its name, or as one of those around a
@@ -268,9 +242,9 @@ class Schedule:
             return found.var
         inside = blocks(found)
         if sum(s.var.name == found.var.name for s in loops_inside(self.func.body)) == 1:
-            self._apply(find.get_loop, (found.var.name,), {})
+            self.get_loop(found.var.name)
         elif inside:
-            self._apply(find.get_loops, (inside[0].name,), {})
+            self.get_loops(inside[0].name)
         else:
             what = f"loop {found.var.name} has no name of its own and holds no block"
             raise UserError(what, fix="give it another name")
@@ -295,3 +269,7 @@ class Schedule:
         shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
         recorded = TraceStep(call.primitive, call.arguments, call.options, shown, several, step.evidence)
         self.func, self.trace = step.function, Trace((*self.trace.steps, recorded))
+
+
+def _refuse(value: Any) -> NoReturn:
+    raise UserError(f"{value!r} cannot be an argument of a step", why="a trace holds loops, names and numbers")

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewright.report.errors import UserError
-from tilewright.schedule.names import unique
+from tilewright.schedule.step import unique
 
 FORMAT = 1
 

@@ -111,6 +111,16 @@ def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
     return cycles(sums, tile, target) / target.core.hertz
 
 
+def least_cycles(sums: Sums, target: Target) -> float:
+    """Cycles in the best tile."""
+    return cycles(sums, best(sums, target), target)
+
+
+def least_seconds(sums: Sums, target: Target) -> float:
+    """Seconds in the best tile."""
+    return least_cycles(sums, target) / target.core.hertz
+
+
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles of one core, the start of a kernel not counted. Tiles over the last row are computed whole; vectors that
     lie beyond the last column altogether are left out."""

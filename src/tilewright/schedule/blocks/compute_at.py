@@ -86,9 +86,10 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     outside = [t for t in touches(made.body, buffer) if t.access.is_store or t.access.statement not in inside]
     missing = unwritten(outside)
     if missing is not None:
+        here = missing.access.statement
         why = f"{buffer.name} is read here, outside loop {name}"
         fix = f"move this into {name} first, or take a loop around both"
-        raise refusal(function, what, missing.access.statement, why=why, fix=fix)
+        raise refusal(function, what, here if path_to(function.body, here) else found.other, why=why, fix=fix)
     is_read = not all(t.access.is_store for t in outside)
     others = "what reads it later reads what was computed" if is_read else "nothing else reads it"
     evidence = (

@@ -15,18 +15,7 @@ from tilewright.analysis.intervals import Range
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr, const
 from tilewright.loops.edit import allocations, loaded_buffers, loads, map_loads, path_to, replace, statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    Function,
-    Load,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.definition import (
     filled_by,

@@ -7,6 +7,7 @@ pull_producers     others are computed in the innermost loop that needs no point
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from math import prod
 
@@ -26,6 +27,7 @@ from tilewright.schedule.step import Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
+@lru_cache(maxsize=1 << 4)
 def inline_all(function: Function, *, once: bool = False) -> Step:
     """Inlines every local buffer that is defined point by point into its readers. Buffers that cost more to compute
     than to load stay if several nests read them. With `once`, they stay also if a nest reads an element of them several
@@ -34,30 +36,19 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
     block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
               =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
 
-    Each is inlined as by inline, which proves what it needs; what it refuses stays.
+    Each is inlined as by inline, which proves what it needs; what it refuses stays. Answers are kept: several templates
+    for a kernel begin with this step.
     """
-    return inlined_step(function, all_inlined(function, once=once))
-
-
-def inlined_step(function: Function, made: Function) -> Step:
-    """The step of inline_all, from what all_inlined made."""
-    return Step(made, None, () if made is function else ("inline allows each of them",))
-
-
-@lru_cache(maxsize=1 << 4)
-def all_inlined(function: Function, *, once: bool = False) -> Function:
-    """The function that `inline_all` makes. It is cached: several templates for a kernel begin with it."""
+    made = function
     for buffer in _local_buffers(function):
-        block = _producer(function, buffer)
+        block = _producer(made, buffer)
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
-        several = sum(buffer in loaded_buffers(nest) for nest in nests(function)) > 1
-        if not (several or (once and _is_read_again(function, buffer))) or not _is_expensive(block.body.value):
-            try:
-                function, _ = inlined(function, block)
-            except UserError:
-                continue
-    return function
+        several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
+        if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
+            with suppress(UserError):
+                made, _ = inlined(made, block)
+    return Step(made, None, () if made is function else ("inline allows each of them",))
 
 
 def _local_buffers(function: Function) -> list[Buffer]:

@@ -19,14 +19,7 @@ from tilewright.expr.linear import Polynomial, expression, joined, plus, polynom
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import (
-    loads,
-    loads_of,
-    loops_around,
-    map_expressions,
-    path_to,
-    statements,
-)
+from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.elements import conditions_of, point, touches
@@ -154,7 +147,7 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     """The distinct stores of a block that does nothing else, under loops that alone decide whether it runs."""
     function, block = place.function, place.block
     found: list[Stmt] = []
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store | Seq):
             why = "it holds more than stores, and what they do beyond the end is not known"
             raise refusal(function, place.what, s, why=why)
@@ -247,7 +240,7 @@ def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     """Whether a block only writes elements of a buffer back to where they are."""
-    for s in (s for part in (block.body, block.init) if part is not None for s in statements(part)):
+    for s in block.inside():
         if not isinstance(s, Store):
             return False
         allowed = {s.indices} if s.buffer is buffer else set()

@@ -26,8 +26,7 @@ from tilewright.schedule.facts.domain import is_one, single_axis, values_of
 from tilewright.schedule.facts.known import NOTHING, bound
 from tilewright.schedule.facts.place import Memory, domain_in
 from tilewright.schedule.find import find_block, find_buffer, writers_of
-from tilewright.schedule.names import unique_block
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.types.scopes import Scope
 
 

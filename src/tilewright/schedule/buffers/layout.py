@@ -31,7 +31,6 @@ from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
     elements_in,
-    fresh_loops,
     placed,
     require_no_prefetch,
     vectors_of,
@@ -39,7 +38,7 @@ from tilewright.schedule.buffers.local import (
 )
 from tilewright.schedule.facts.elements import Elements
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 

@@ -6,7 +6,7 @@ y[vi] = x[vi + io*6]    =>    y[vi] = local[vi]         the accesses of one buff
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from tilewright.analysis.intervals import Range
 from tilewright.core.node import Node
@@ -14,7 +14,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import blocks, loads, statements, substitute_buffers, transform_statements
+from tilewright.loops.edit import loads, statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import (
     Alloc,
     Axis,
@@ -30,11 +30,9 @@ from tilewright.loops.nodes import (
     Store,
 )
 from tilewright.schedule.facts.domain import is_one
-from tilewright.schedule.facts.elements import Elements, as_condition, contains, point, united
-from tilewright.schedule.facts.known import Known
+from tilewright.schedule.facts.elements import Elements, as_condition, point
 from tilewright.schedule.facts.place import require_plain
-from tilewright.schedule.find import allocation_of, find_buffer, nested
-from tilewright.schedule.names import unique_loops
+from tilewright.schedule.find import allocation_of, nested
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -57,20 +55,6 @@ def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
         fix = "take this step before memory is planned"
         raise refusal(function, what, alloc, why="its place in the arena is planned", fix=fix, part=buffer.name)
     return alloc
-
-
-def accessed(function: Function, root: Stmt, touched: Iterable[Buffer], name: str, what: str) -> Buffer:
-    """The only one of the buffers that `root` touches that has this name: a parameter, a local buffer or a constant."""
-    known = list(dict.fromkeys(touched))
-    found = [b for b in known if b.name == name]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        find_buffer(function, name)
-    names = ", ".join(b.name for b in known) or "nothing"
-    verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
-    why = f"it {verb} {names}" if not found else f"it {verb} {len(found)} buffers of this name"
-    raise refusal(function, what, root, why=why, part=part)
 
 
 def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, fix: str = "") -> Buffer:
@@ -167,28 +151,3 @@ def box_nest(
     values = dict(zip(point(len(points)), points, strict=True))
     where = conjunction([substitute(as_condition(c), values) for c in part.conditions])
     return nested(nest, Block(name, tuple(axes), store(points), None, where))
-
-
-def fresh_loops(function: Function, names: Sequence[str]) -> list[Var]:
-    """Variables for loops, called like this or with a number behind it."""
-    return [Var(name) for name in unique_loops(function, names)]
-
-
-def dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
-    """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
-    names = [f"d{n}" for n in range(len(buffer.shape))]
-    for block in blocks(body):
-        places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is buffer]
-        places += [load.indices for load in loads(block) if load.buffer is buffer]
-        if places:
-            axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
-            return [axes.get(index, name) for index, name in zip(places[0], names, strict=True)]
-    return names
-
-
-def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
-    """The elements that stores write together, where that is known: all those of a box under some conditions."""
-    for candidate in [*united(parts), *(p for p in parts if p.exact)]:
-        if all(contains(candidate, part, known) for part in parts):
-            return candidate
-    return None

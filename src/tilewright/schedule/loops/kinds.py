@@ -15,8 +15,7 @@ from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.names import unique_block
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")

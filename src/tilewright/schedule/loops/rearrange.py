@@ -24,8 +24,7 @@ from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.known import boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
 from tilewright.schedule.legality import KEPT, require_reorder, turned_around
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
 

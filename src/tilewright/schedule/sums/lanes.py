@@ -21,8 +21,7 @@ from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.loops.merge import merge_neighbours
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 
 def join_sums(function: Function) -> Step:

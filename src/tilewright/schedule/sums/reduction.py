@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, takewhile
+from typing import cast
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
@@ -55,8 +56,7 @@ from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.place import Memory, alone_in, require_plain
 from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
-from tilewright.schedule.names import unique_block, unique_buffer, unique_loops
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
 
 
@@ -182,8 +182,7 @@ def _before(root: Stmt, place: Stmt) -> list[Stmt]:
 def _renamed(function: Function, nest: Stmt) -> Stmt:
     """The nest with its loops named as no other loop of the program."""
     loops = [loop.var for loop in loops_inside(nest)]
-    names = unique_loops(function, [v.name for v in loops])
-    fresh: dict[Expr, Expr] = {v: Var(name) for v, name in zip(loops, names, strict=True)}
+    fresh: dict[Expr, Expr] = dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True))
 
     def change(s: Stmt) -> Stmt:
         return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
@@ -241,9 +240,7 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
     found, cut = find_block(function, block), find_loop(function, loop)
     summed = _summed_around(function, found, cut, f"cannot sum block {block} in parts of loop {cut.var.name}")
     parted = split(function, cut.var, part, tail="clip")
-    assert isinstance(parted.made, tuple)
-    outer = parted.made[0]
-    assert isinstance(outer, Var)
+    outer = cast(tuple[Var, ...], parted.made)[0]
     made = rfactor(parted.function, block, outer)
     evidence = (*parted.evidence, *made.evidence)
     if cut is summed[0]:
@@ -254,8 +251,8 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The partial results of `total`, which `block` accumulates: one for each of its spatial points (`domain`) and each
-    iteration of `loop`, which is dimension `axis` of `buffer`."""
+    """The partial results of `total`, which `source` accumulates: one for each of its spatial points (`domain`) and
+    each iteration of `loop`, which is dimension `axis` of `buffer`."""
 
     source: Block
     loop: For
@@ -306,14 +303,13 @@ class _Parts:
         """A nest that accumulates the partial results."""
         block, boxes = self.domain.block, [self.domain.box[a.var] for a in self.source.spatial]
         names = [a.var.name.removeprefix("v") or a.var.name for a in block.spatial] + [self.loop.var.name]
-        loops = [Var(name) for name in unique_loops(function, names)]
+        loops = fresh_loops(function, names)
         *points, turn = [Var("v" + loop.name) for loop in loops]
         values: dict[Expr, Node] = {a.var: p for a, p in zip(block.spatial, points, strict=True)}
-        starts = zip(points, boxes, loops, strict=False)
+        starts = zip(points, boxes, loops[:-1], strict=True)
         axes = [Axis(p, AxisKind.SPATIAL, simplify(part.begin + v)) for p, part, v in starts]
         axes.append(Axis(turn, AxisKind.REDUCE, loops[-1]))
-        assert isinstance(block.body, Store)
-        target = tuple(substitute(i, values) for i in block.body.indices)
+        target = tuple(substitute(i, values) for i in self.domain.store.indices)
         body = self.total.added(self.total.buffer, target, Load(self.buffer, self.place(points, turn)))
         init = None if block.init is None else substitute_expressions(block.init, dict(values))  # type: ignore[arg-type]
         made = Block(block.name, tuple(axes), body, init, self._made_where(values, turn))
