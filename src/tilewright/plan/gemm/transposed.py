@@ -93,7 +93,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
         for tile in tiles(turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most):
             shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
-            terms = written_out(size, tile, target)
+            terms = written_out(tile, target)
             yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
         dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
         if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.plan.price.transfer import apart_cycles, byte_cycles, memory
-from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
+from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
 
@@ -99,7 +99,7 @@ def tiles(
     lanes = sums.lanes(target)
     return [
         t
-        for t in candidates(registers or tile_registers(target), lanes, tallest(target))
+        for t in candidates(target, lanes, registers or tile_registers(target))
         if t.rows <= (most_rows or t.rows)
         and t.vectors <= (most_vectors or t.vectors)
         and (t.vectors - 1) * lanes < max(sums.columns, 1)
