@@ -257,19 +257,6 @@ graph main(x: f32[64, 128]) -> y:
     assert any(step.startswith("s.set_scope(") for step in tile.steps) and tile.role == "local"
 
 
-def test_an_operand_in_phases_has_the_order_of_its_step() -> None:
-    text = """
-graph main(x: f32[1, 3, 32, 32], w: f32[8, 3, 7, 7]) -> y:
-  z: f32[] = full(value=0.0, shape=())
-  p: f32[1, 3, 38, 38] = pad(x, z, low=(0, 0, 3, 3), high=(0, 0, 3, 3))
-  y: f32[1, 8, 16, 16] = contract(p, w, spec="n c i*2+a j*2+b, o c a b -> n o i j", sizes=(("i", 16), ("j", 16)))
-"""
-    kernel = only(tw.why(compiled(text), "y"))
-    (padded,) = (row for row in kernel.layouts if "% 2" in row.order)
-    assert padded.steps[0] == f's.transform_layout("{padded.name}", "{padded.order}")'
-    assert padded.type == "f32[1, 3, 38, 2, 19]"
-
-
 def test_an_attention_is_one_kernel_by_price() -> None:
     exe = compiled(KERNELS["attention"])
     kernel = only(tw.why(exe, "0"))

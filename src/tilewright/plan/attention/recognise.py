@@ -22,9 +22,7 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
-
-LEAST = 8
-"""Fewer rows or keys than this leave a tile or a vector empty: such products run as they do elsewhere."""
+from tilewright.target.target import SHORTEST_LANES
 
 LEAST_KEYS = 48
 """All scores of fewer keys than this stay in cache, and rows side by side are faster for them than rows in lanes."""
@@ -48,11 +46,12 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
 
 
 def _is_product(node: Node) -> bool:
-    """Whether a node is a product of two tensors over rows and columns enough for tiles."""
+    """Whether a node is a product of two tensors over rows and columns enough for tiles, two of the shortest vectors:
+    fewer leave a tile or a vector empty, and such products run as they do elsewhere."""
     if not isinstance(node.attrs, ContractAttributes) or len(node.inputs) != 2 or node.inputs[0] is node.inputs[1]:
         return False
     shape, kinds = node.outputs[0].type.shape, {v.type.dtype for v in (*node.inputs, *node.outputs)}
-    return kinds == {dtypes.f32} and len(shape) >= 2 and all(_is_at_least(n, LEAST) for n in shape[-2:])
+    return kinds == {dtypes.f32} and len(shape) >= 2 and all(_is_at_least(n, 2 * SHORTEST_LANES) for n in shape[-2:])
 
 
 def _is_at_least(extent: Expr, least: int) -> bool:

@@ -14,7 +14,6 @@ from tilewright.plan.attention.schedule import Choice, apply_choice
 from tilewright.plan.facts.attention import Attention
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.gemm import shape as contractions
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.attention import Size, best_tiles, seconds
 from tilewright.plan.price.sizes import Sizes
@@ -47,7 +46,6 @@ class Attentions(Template[Shape, Choice]):
 
     def choices(self, shape: Shape, target: Target) -> Iterator[Choice]:
         size, seen = shape.size, set()
-        products = [contractions.measure(p) for p in (shape.found.first, shape.found.second)]
         chains = max(round(target.core.fma_latency / target.core.add_cycles) // 2, 1)
         overlap = not size.any_rows and not _shares_rows(size, target)
         for rows in _row_blocks(size, target):
@@ -56,8 +54,8 @@ class Attentions(Template[Shape, Choice]):
                 step = math.lcm(*(tile.rows for tile in tiles))
                 rows = -(-rows // step) * step
             together = max(n for n in range(1, chains + 1) if rows % n == 0)
-            first, second = (written_out(p, tile, target) for p, tile in zip(products, tiles, strict=True))
-            choice = Choice(*tiles, rows, overlap, together, chains, (first, second))
+            terms = written_out(tiles[0], target), written_out(tiles[1], target)
+            choice = Choice(*tiles, rows, overlap, together, chains, terms)
             if choice not in seen:
                 seen.add(choice)
                 yield choice

@@ -22,9 +22,9 @@ from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.loops import Nest, tile_loops
-from tilewright.plan.gemm.phases import in_phases
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import has_room, is_bounded, panel_over_the_edge, settle_edges, whole_panels_apart
+from tilewright.plan.tile.loops import extent
 from tilewright.plan.tile.nest import MANY, write_out
 from tilewright.plan.tile.packing import (
     Together,
@@ -41,14 +41,9 @@ from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
-LEAST_TERMS = 32
-"""Tiles of fewer terms are done before what they ask for is there."""
-
 
 def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    if choice.phases > 1:
-        found = in_phases(s, found, choice.phases, choice.tile.lanes)
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
 
 
@@ -181,7 +176,7 @@ def _prefetch_constants(
 def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
     """When a tile is stored, the rows of the next one are brought near, and those of what epilogues read there, a
     cache line of each: the stores of a tile would else wait for memory that was last used long ago."""
-    if found.rows is None or found.depth < LEAST_TERMS:
+    if found.rows is None or extent(s, tiles) == 1:
         return
     asked: dict[str, Var] = {}
     for block in results:

@@ -39,7 +39,7 @@ from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
 from tilewright.plan.tile.edges import settle_edges
-from tilewright.plan.tile.loops import copied_by, extent
+from tilewright.plan.tile.loops import copied_by, extent, in_vectors
 from tilewright.plan.tile.nest import TileLoops, order_tile, ordered, split_tile, write_out, write_out_terms
 from tilewright.plan.tile.packing import Together, copy_vectors, lay_out, pack
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest, tile_registers
@@ -93,7 +93,7 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
         for tile in tiles(turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most):
             shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
-            terms = written_out(size, tile, target)
+            terms = written_out(tile, target)
             yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
         dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
         if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
@@ -258,7 +258,7 @@ def _interleave(s: Schedule, found: Contraction, block: str, choice: TransposedC
     else:
         channels, term = loops[dimension], loops[-1]
     s.unroll(term)
-    _vectorize(s, s.get_loops(block)[-2], choice.tile.lanes)
+    s.vectorize(in_vectors(s, s.get_loops(block)[-2], choice.tile.lanes)[1])
     s.parallel(channels)
 
 
@@ -295,17 +295,10 @@ def _copy_in_vectors(s: Schedule, copy: str, most: int, masked: bool) -> None:
 def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
     side, and is transposed in registers."""
-    _vectorize(s, s.get_loops(block)[-1], lanes)
+    s.vectorize(in_vectors(s, s.get_loops(block)[-1], lanes)[1])
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
     if extent(s, row) % SHORTEST_LANES == 0:
         _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])
         s.unroll(few)
-
-
-def _vectorize(s: Schedule, loop: Var, lanes: int) -> None:
-    """A loop in vectors, the last of them moved back to where the loop ends."""
-    while lanes > extent(s, loop):
-        lanes //= 2
-    s.vectorize(s.split(loop, lanes, tail="shift")[1])

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tilewright.plan.price.transfer import apart_cycles, byte_cycles, memory
-from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
+from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
 
@@ -99,7 +99,7 @@ def tiles(
     lanes = sums.lanes(target)
     return [
         t
-        for t in candidates(registers or tile_registers(target), lanes, tallest(target))
+        for t in candidates(target, lanes, registers or tile_registers(target))
         if t.rows <= (most_rows or t.rows)
         and t.vectors <= (most_vectors or t.vectors)
         and (t.vectors - 1) * lanes < max(sums.columns, 1)
@@ -109,6 +109,16 @@ def tiles(
 def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """What one core takes, the start of a kernel not counted."""
     return cycles(sums, tile, target) / target.core.hertz
+
+
+def least_cycles(sums: Sums, target: Target) -> float:
+    """Cycles in the best tile."""
+    return cycles(sums, best(sums, target), target)
+
+
+def least_seconds(sums: Sums, target: Target) -> float:
+    """Seconds in the best tile."""
+    return least_cycles(sums, target) / target.core.hertz
 
 
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:

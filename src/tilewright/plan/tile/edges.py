@@ -8,6 +8,7 @@ from tilewright.expr.build import conjuncts
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import loops_around
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.loops import copied_by, cut_at
@@ -66,7 +67,7 @@ def settle_edges(
 ) -> None:
     """Tiles over the edge are computed whole, where their operands have something to load there: panels that are
     `packed` do. The loops are those of a tile, which the block has by their names."""
-    mine = {loop.name: loop for loop in s.get_loops(block)}
+    mine = {loop.var.name: loop.var for loop in loops_around(s.func.body, find_block(s.func, block))}
     for loop in [mine[v.name] for v in (row, lane) if v is not None and v.name in mine]:
         is_row = row is not None and loop.name == row.name
         if is_bounded(s, block, loop) and (is_row or packed or has_room(found, tile)):

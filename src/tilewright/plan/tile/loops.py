@@ -72,6 +72,15 @@ def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
     return [*made, loop]
 
 
+def in_vectors(s: Schedule, loop: Var, lanes: int) -> tuple[Var, Var]:
+    """The loop split into vectors of at most so many lanes, halved until they fit it; the last one is moved back to
+    where the loop ends."""
+    while lanes > extent(s, loop):
+        lanes //= 2
+    vectors, lane = s.split(loop, lanes, tail="shift")
+    return vectors, lane
+
+
 def copied_by(s: Schedule, step: Callable[..., Any], *arguments: Any) -> list[str]:
     """Takes a step. Returns the names of the blocks that it made: the copies in the loops behind a cut."""
     before = {b.name for b in blocks(s.func.body)}
