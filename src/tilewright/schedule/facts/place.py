@@ -25,7 +25,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
+from tilewright.schedule.facts.domain import Domain, domain_of
 from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
@@ -154,7 +154,7 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
         if isinstance(s, Store):
             require_plain(function, s.buffer, what)
     domain = domain_in(function, nest, block, what)
-    for loop in loops if not _keeps_apart(domain) else ():
+    for loop in loops:
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
     _require_sum(function, block, what)
@@ -167,17 +167,6 @@ def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain
     if isinstance(domain, str):
         raise refusal(function, what, block, why=domain)
     return domain
-
-
-def _keeps_apart(domain: Domain) -> bool:
-    """Whether each point stores to elements of its own, and reads nothing else of what the block stores."""
-    found = own_accesses(domain)
-    moving = {v for v, part in domain.box.items() if not is_one(part.extent)}
-    places = {a.buffer: a.indices for a in found if a.is_store}
-    if any(a.indices != places.get(a.buffer, a.indices) for a in found):
-        return False
-    told = ({axis[0] for i in indices if (axis := single_axis(i, moving))} for indices in places.values())
-    return all(axes == moving for axes in told)
 
 
 def _require_sum(function: Function, block: Block, what: str) -> None:
