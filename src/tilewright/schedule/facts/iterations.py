@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.linear import expression, linear_in, polynomial
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import allocations, blocks, statements
