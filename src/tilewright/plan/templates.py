@@ -6,7 +6,8 @@ from typing import Any, Final
 
 from tilewright.plan.attention.pieces import Pieces
 from tilewright.plan.attention.template import Attentions
-from tilewright.plan.gemm.template import Contractions, TransposedContractions
+from tilewright.plan.gemm.template import Contractions
+from tilewright.plan.gemm.transposed import TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Template, register
 from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput

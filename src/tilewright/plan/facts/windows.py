@@ -156,11 +156,11 @@ def find_pool(function: Function) -> Windows | None:
     images may be dynamic. Values with several readers are not inlined."""
     reducing = [b for b in blocks(function.body) if b.reduce]
     summed = accumulation(reducing[0].replace(init=None)) if len(reducing) == 1 else None
-    read = [] if summed is None else list(loads(summed[2]))
+    read = [] if summed is None else list(loads(summed.term))
     if summed is None or len(read) != 1 or len(reducing[0].spatial) < 3 or len(read[0].indices) < 2:
         return None
-    (block,), (load,), out = reducing, read, summed[1].buffer
-    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed[1].indices != tuple(a.var for a in block.spatial):
+    (block,), (load,), out = reducing, read, summed.buffer
+    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed.target != tuple(a.var for a in block.spatial):
         return None
     return _windows(function, block, load, _extents_of(function, block), None)
 

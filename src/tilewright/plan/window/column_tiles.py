@@ -37,7 +37,7 @@ from tilewright.plan.window.steps import (
     final_block,
     hold,
     image_alone,
-    in_vectors,
+    lay_in_vectors,
     padded_rows,
     place,
     read_by,
@@ -118,7 +118,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
         s.compute_at(block, tiles[-1])
     _sum_rows(s, w, c.lanes, tiles[-1], c.unrolled, by_rows=c.held is Held.TILE)
     if whole is not None:  # the epilogue of rows shorter than a vector, on whole vectors
-        write_out(s, whole, tiles[-1], in_vectors(s, whole, c.lanes))
+        write_out(s, whole, tiles[-1], lay_in_vectors(s, whole, c.lanes))
     if copy:
         s.compute_at(copy, shared[-1] if shared and c.held is Held.CHANNEL else tiles[0])
         _copy(s, w, c, pad, copy)
@@ -165,7 +165,7 @@ def _sum_rows(s: Schedule, w: Windows, lanes: int, tile: Var, unrolled: bool, *,
     loaded once for all rows of the tile. If those rows are held in registers, sums run `by_rows`, one after the
     other."""
     row, (single, rows, columns) = loop_of(s, w.block, -2), window_loops(s, w)
-    lane = in_vectors(s, w.block, lanes, fill=w.products)
+    lane = lay_in_vectors(s, w.block, lanes, fill=w.products)
     rows = rows if by_rows else _by_strides(s, rows, w.rows.stride)
     s.reorder(*single, *((row, *rows, *columns) if by_rows else (*columns, *rows, row)), lane)
     write_out(s, w.block, tile, lane, kept=() if unrolled else columns)

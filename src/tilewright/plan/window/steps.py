@@ -2,7 +2,7 @@
 
 final_block, padded_rows     the blocks that a tile ends and begins with
 window_loops, trim_rows      the loops over a window
-place, relayout, in_vectors  where a block stores what it makes, and in which order
+place, relayout, lay_in_vectors  where a block stores what it makes, and in which order
 hold                         what a tile reads of rows, in registers
 write_out                    the loops of a tile unrolled around a vector
 image_alone, edges_alone     loops of their own for what lies inside an image, and for tiles at its edges
@@ -78,7 +78,7 @@ def relayout(s: Schedule, name: str, layout: Layout, pad: float | None = None) -
     s.transform_layout(name, text, **({} if pad is None else {"pad": pad}))
 
 
-def in_vectors(s: Schedule, block: str, lanes: int, fill: bool = True) -> Var:
+def lay_in_vectors(s: Schedule, block: str, lanes: int, fill: bool = True) -> Var:
     """What a block makes lies in registers, its rows as whole vectors, which it fills beyond the last column, too, if
     `fill`. Returns the loop over lanes."""
     lane = loop_of(s, block, -1)
@@ -94,7 +94,7 @@ def in_vectors(s: Schedule, block: str, lanes: int, fill: bool = True) -> Var:
 def hold(s: Schedule, block: str, tile: Var, lanes: int) -> None:
     """What an iteration of `tile` reads of a block's rows is loaded into registers as it lies, in whole vectors."""
     s.compute_at(block, tile)
-    write_out(s, block, tile, in_vectors(s, block, lanes))
+    write_out(s, block, tile, lay_in_vectors(s, block, lanes))
 
 
 def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Var] = ()) -> None:

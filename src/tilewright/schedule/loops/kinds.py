@@ -1,9 +1,4 @@
-"""How a loop runs: parallel, vectorize, unroll, bind, annotate; and a nest as a whole: blockize, tensorize.
-
-for i, jo, k: for l in 0..8, q in 0..2: block dot:              tensorize(l, "x86.avx2.dot_i16")
-  y[i, jo*8 + l] += i32(x[i, k*2 + q]) * i32(w[jo, k, l, q])
-       =>        for i, jo, k: instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot: …
-"""
+"""How a loop runs: parallel, vectorize, unroll, bind, annotate; and a nest as a whole: blockize, tensorize."""
 
 from __future__ import annotations
 
@@ -20,8 +15,7 @@ from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.names import unique_block
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")

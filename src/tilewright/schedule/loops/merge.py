@@ -1,9 +1,5 @@
 """Loops around several statements: merge_loops makes one loop of neighbours, jam moves one loop into each statement.
 
-for i in 0..n: A(i)          merge_loops(i, j)  =>      for i in 0..n:
-for j in 0..n: B(j)                                       A(i)
-                                    <=  jam(i)            B(i)
-
 Merged, what A leaves of a row is still in cache when B comes to it, and threads are forked once. Jammed, a loop is
 where the work is: unrolled or vectorized there, its copies are a register tile, unroll-and-jam without unrolling, and
 values that do not depend on it are loaded once for all of them.
@@ -16,12 +12,11 @@ from itertools import groupby
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.dependences import meeting
-from tilewright.core.node import Node
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import allocations, map_loads, statements, substitute_expressions, transform_statements
-from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.edit import allocations, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.find import find_loop, nests
 from tilewright.schedule.legality import require_independent
@@ -131,42 +126,18 @@ def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
         var = loop.var.replace() if copies else loop.var
         copies.append(loop.replace(var=var, body=substitute_expressions(body, {loop.var: var}) if copies else body))
         return copies[-1]
+
+    def with_one(parts: tuple[Expr, ...], more: Expr) -> tuple[Expr, ...]:
+        return (more, *parts) if front else (*parts, more)
+
+    own = [s.buffer for s in body.body if isinstance(s, Alloc)]
+    larger = {b: b.replace(shape=with_one(b.shape, extent_of(loop))) for b in own}
     place = simplify(loop.var - loop.begin)
-    larger = {b: b.replace(shape=_with(b.shape, extent_of(loop), front)) for b in _allocated(body)}
-    made: list[Stmt] = []
-    for part in body.body:
-        if isinstance(part, Alloc):
-            made.append(Alloc(larger[part.buffer]))
-        else:
-            made.append(_jammed(loop, _with_place(part, larger, place, front), front, copies))
-    return seq(*made)
-
-
-def _allocated(body: Seq) -> list[Buffer]:
-    return [s.buffer for s in body.body if isinstance(s, Alloc)]
-
-
-def _with(parts: tuple[Expr, ...], more: Expr, front: bool) -> tuple[Expr, ...]:
-    return (more, *parts) if front else (*parts, more)
+    moved = substitute_buffers(body, larger, lambda at: with_one(at, place)) if own else body
+    return seq(*(s if isinstance(s, Alloc) else _jammed(loop, s, front, copies) for s in moved.held()))
 
 
 def _lets_in(inner: For, var: Var) -> bool:
     """Whether a loop may change places with the one inside it."""
     decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE) or inner.instruction is not None
     return not decided and var not in bounds_of(inner)
-
-
-def _with_place(stmt: Stmt, larger: dict[Buffer, Buffer], place: Expr, front: bool) -> Stmt:
-    """The statement with accesses of these buffers moved to the larger ones, at a further index."""
-    if not larger:
-        return stmt
-
-    def of_load(e: Load) -> Expr:
-        return Load(larger[e.buffer], _with(e.indices, place, front)) if e.buffer in larger else e
-
-    def of_statement(node: Node) -> Node:
-        if isinstance(node, Store) and node.buffer in larger:
-            return Store(larger[node.buffer], _with(node.indices, place, front), node.value)
-        return node
-
-    return transform_statements(map_loads(stmt, of_load), of_statement)

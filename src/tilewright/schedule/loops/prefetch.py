@@ -1,7 +1,5 @@
 """prefetch: fetches data into cache before it is used. It changes no result.
 
-for k in 0..n: … b[k, 0] …                 prefetch("b", k, 2)     =>   for k in 0..n: prefetch b[k + 2, 0]; …
-
 for j in 0..n:                             prefetch("b", j, 1, k)  =>   for j in 0..n:
   for i in 0..4, k in 0..32:                                              for i in 0..4, k in 0..32:
     … b[j, k, 0..16] …                                                      prefetch b[j + 1, 0, (i*32 + k) * 4]; …

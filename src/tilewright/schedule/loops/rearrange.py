@@ -13,19 +13,18 @@ from typing import cast
 from tilewright.analysis.intervals import facts_of
 from tilewright.analysis.regions import ranges_of
 from tilewright.analysis.vectors import Vector, meetings
-from tilewright.expr.build import conjunction, maximum, minimum
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, loops_around, path_to, statements, substitute_expressions
+from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.predicates import boundary, conjuncts, settle
+from tilewright.schedule.facts.known import boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
 from tilewright.schedule.legality import KEPT, require_reorder, turned_around
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
 
@@ -192,12 +191,15 @@ def _in_blocks(stmt: Stmt, conditions: list[Expr]) -> Stmt:
 
 
 def _acts_in_blocks(stmt: Stmt) -> bool:
-    """Whether nothing outside blocks reads or writes memory."""
+    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
+    of a condition are evaluated."""
     match stmt:
-        case Block() | Alloc() | Prefetch():
+        case Block():
+            return not any(map(loads_of, stmt.own()))
+        case Alloc() | Prefetch():
             return True
         case Seq() | For() | If() | Let():
-            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not any(loads(c)) for c in stmt.children())
+            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
     return False
 
 
@@ -280,13 +282,13 @@ def reorder(function: Function, *loops: Var) -> Step:
 
 def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
     """The loops from the outermost to the innermost of those wanted, with nothing between them."""
-    first = min(wanted, key=lambda loop: len(path_to(function.body, loop)))
+    first = next(s for s in statements(function.body) if isinstance(s, For) and s in wanted)
     chain, _ = perfect_nest(first)
     missing = next((loop for loop in wanted if loop not in chain), None)
     if missing is None:
         return chain[: 1 + max(map(chain.index, wanted))]
     why = f"{missing.var.name} is not inside {first.var.name}"
-    if path_to(first, missing):
+    if missing in statements(first):
         name = chain[-1].var.name
         why = f"{name} holds more than a loop: what stands beside it would run another number of times"
     raise refusal(function, what, chain[-1], why=why, fix="decompose or move what is between the loops first")
