@@ -412,6 +412,20 @@ def elements_no_distance_apart(s: tw.Schedule) -> object:
     return s.prefetch("w", "k", 2, apart=0)
 
 
+@wrong(NARROW)
+def a_layout_that_an_instruction_does_not_take(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i8")
+    return s.transform_layout("w.cache", "a, k, j, l -> j, a, k, l")
+
+
+@wrong(NARROW)
+def a_type_that_an_instruction_does_not_take(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i8")
+    return s.widen("w.cache", "i32")
+
+
 class TestTensorize(PrimitiveTests):
     primitives = TENSORIZE
 
