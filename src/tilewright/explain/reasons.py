@@ -3,7 +3,7 @@
 A value between two kernels is asked about in the order in which the plan decides:
 
     does a template take both?       templates.py; the operators' own templates say why not
-    was it left out of the search?   partitions.py: kernels that are too large, values that are small and shared, …
+    was it left out of the search?   partitions.py: kernels that are too large, values that are stored anyway, …
     what would it cost?              the prices of the plan with this reference, the others as they are or chosen anew
 """
 
@@ -79,7 +79,7 @@ def _by_prices(graph: PlannedGraph, reference: Reference, maker: Place, reader: 
     if part is None or part.is_whole:
         return Reason(LEFT_OUT, "plans are switched off: each operator is a kernel")
     kernels = graph.priced(part)
-    if reference not in kernels.references:
+    if reference not in part.partition.references:
         return _left_out(graph, reference, maker, reader)
     bit = kernels.cut([reference])
     planned = part.selection.seconds
@@ -130,7 +130,7 @@ def _refused(
     graph: PlannedGraph, kernels: Kernels, cut: Cut, part: Part, reference: Reference
 ) -> tuple[tuple[str, str], ...]:
     """What templates say of the kernel that computes `reference`, under an assignment that has no price."""
-    taken = [r for r in kernels.references if not kernels.cut([r]) & cut]
+    taken = [r for r in part.partition.references if not kernels.cut([r]) & cut]
     into: dict[Node, list[Reference]] = {}
     for r in taken:
         into.setdefault(r.reader, []).append(r)
@@ -197,7 +197,7 @@ def why_joined(graph: PlannedGraph, value: Value, place: Place) -> Reason:
             CHEAPER, "the whole attention in one kernel is cheaper than the best plan by templates", (), planned, best
         )
     kernels = graph.priced(part)
-    bits = kernels.cut([r for r in kernels.references if r.value is value])
+    bits = kernels.cut([r for r in part.partition.references if r.value is value])
     if part.selection.cut & bits == bits:
         return Reason(RESULT, "it is stored: another kernel reads it, or it is a result")
     points = _points(kernels, part)

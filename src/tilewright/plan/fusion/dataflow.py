@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
+from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.price.sizes import Sizes
 
 
@@ -39,6 +41,8 @@ class Dataflow:
     """The places of nodes that bind or check sizes: no node may be moved across them."""
     depths: dict[Value, int] = field(init=False)
     """The most reductions (`reduce` only) on a path of the graph that ends in a value."""
+    alike: dict[Node, Hashable] = field(init=False)
+    """A key of each reduction, the same for those that one kernel may hold: points, axes and depth."""
     _extents: dict[Expr, int] = field(init=False, default_factory=dict)
     _elements: dict[Value, int] = field(init=False, default_factory=dict)
 
@@ -46,14 +50,16 @@ class Dataflow:
         nodes = self.function.nodes
         self.sizes = self.sizes.within(self.function)
         self.makers = {v: node for node in nodes for v in node.outputs}
-        self.depths = dict.fromkeys(self.function.params, 0)
+        self.depths, self.alike = dict.fromkeys(self.function.params, 0), {}
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
             for v in node.inputs:
                 if node not in self.aside or v not in self.makers or not is_free(self.makers[v]):
                     readers[v][node] = None
-            before = max((self.depths.get(v, 0) for v in node.inputs), default=0)
-            self.depths.update(dict.fromkeys(node.outputs, before + (node.op.name == "reduce")))
+            depth = max((self.depths.get(v, 0) for v in node.inputs), default=0) + (node.op.name == "reduce")
+            self.depths.update(dict.fromkeys(node.outputs, depth))
+            if isinstance(node.attrs, ReduceAttributes) and node.attrs.axes:
+                self.alike[node] = node.inputs[0].type.shape, frozenset(node.attrs.axes), depth
         self.readers = {v: list(found) for v, found in readers.items()}
         self.results = frozenset(self.function.results)
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)

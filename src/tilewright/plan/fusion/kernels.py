@@ -18,13 +18,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
-from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition, alike
+from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition
 from tilewright.plan.fusion.templates import Entries, take
 from tilewright.plan.nests.rows import chains
 from tilewright.plan.price.kernels import CostModel, KernelCost
@@ -78,19 +78,20 @@ class Kernels:
         for node in self._forced:
             self._storing.pop(node, None)
         self._reach: dict[Node, Cut] = {}
+        """The references that a kernel with each root may contain."""
+        for node in partition.nodes:
+            self._reach[node] = 0
+            for _, maker, bit in self._into[node]:
+                self._reach[node] |= bit | self._reach[maker]
         self._made: dict[tuple[Node, Cut], Kernel | None] = {}
         self._taken: dict[tuple[Node, Cut], Entries] = {}
-        self._together = Together(partition.nodes, flow, model)
-
-    @property
-    def references(self) -> Collection[Reference]:
-        """The references of the partition, in the order of their bits."""
-        return self._bits.keys()
-
-    @property
-    def may_combine(self) -> bool:
+        self._sums: dict[Kernel, Hashable | None] = {}
+        self._pairs: dict[tuple[Kernel, Kernel], Kernel | None] = {}
+        counts = Counter(flow.alike[node] for node in partition.nodes if node in flow.alike)
+        self.may_combine = any(count > 1 for count in counts.values())
         """Whether there are reductions that one kernel may hold together."""
-        return self._together.is_possible
+        self._most_sums = chains(model.target)
+        """So many sums hide the latency of an addition: more only take registers."""
 
     def cut(self, references: Iterable[Reference]) -> Cut:
         """The assignment that cuts these references."""
@@ -105,7 +106,7 @@ class Kernels:
             if kernel is None:
                 return None
             kernels.append(kernel)
-        return self._together.combine(kernels) if combined and self.may_combine else kernels
+        return self._combine(kernels) if combined and self.may_combine else kernels
 
     def seconds(self, cut: Cut, *, combined: bool = True) -> float:
         """The seconds of an assignment; infinite if no template takes one of its kernels."""
@@ -114,118 +115,88 @@ class Kernels:
 
     def _kernel(self, root: Node, cut: Cut) -> Kernel | None:
         """The kernel with this root, if one template takes all its nodes, one after the other."""
-        key = root, cut & self._reached(root)
+        key = root, cut & self._reach[root]
         if key not in self._made:
-            self._made[key] = self._check(root, cut)
+            entries = self._entries(root, cut)
+            self._made[key] = self._check(root, cut, entries) if entries else None
         return self._made[key]
 
-    def _check(self, root: Node, cut: Cut) -> Kernel | None:
-        entries = self._entries(root, cut)
-        if not entries:
-            return None
-        nodes = sorted(self._back(root, cut), key=lambda n: self._flow.place[n])
-        inside = frozenset(r for node in nodes for r, _, bit in self._into[node] if not bit & cut)
-        template = next((e for e in entries if e.anchors), entries[-1]).template
-        return Kernel(tuple(nodes), inside, template, self._model.kernel(nodes, inside))
-
-    def _back(self, root: Node, cut: Cut) -> set[Node]:
-        """The nodes of a root's kernel."""
-        waiting, seen = [root], {root}
+    def _check(self, root: Node, cut: Cut, entries: Entries) -> Kernel:
+        held, waiting = {root}, [root]
         while waiting:
             for _, maker, bit in self._into[waiting.pop()]:
-                if not bit & cut and maker not in seen:
-                    seen.add(maker)
+                if not bit & cut and maker not in held:
+                    held.add(maker)
                     waiting.append(maker)
-        return seen
+        nodes = self._in_order(held)
+        inside = frozenset(r for node in nodes for r, _, bit in self._into[node] if not bit & cut)
+        template = next((e for e in entries if e.anchors), entries[-1]).template
+        return Kernel(nodes, inside, template, self._model.kernel(nodes, inside))
 
-    def _reached(self, node: Node) -> Cut:
-        """The references that a kernel with this root may contain."""
-        if node not in self._reach:
-            self._reach[node] = sum(bit for n in self._back(node, 0) for *_, bit in self._into[n])
-        return self._reach[node]
+    def _in_order(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
+        return tuple(sorted(nodes, key=lambda n: self._flow.place[n]))
 
     def _entries(self, node: Node, cut: Cut) -> Entries:
         """The kernel's entries at one of its nodes; empty if no template takes the node."""
-        key = node, cut & self._reached(node)
+        key = node, cut & self._reach[node]
         if key not in self._taken:
             fused = {r.value: self._entries(maker, cut) for r, maker, bit in self._into[node] if not bit & cut}
             self._taken[key] = take(node, fused, self._flow) if all(fused.values()) else ()
         return self._taken[key]
 
-
-class Together:
-    """Combines the kernels of some nodes where they are aggregates."""
-
-    def __init__(self, nodes: Iterable[Node], flow: Dataflow, model: CostModel) -> None:
-        self._flow = flow
-        self._model = model
-        self._alike = {node: key for node in nodes if (key := alike(node, flow)) is not None}
-        self.is_possible = any(count > 1 for count in Counter(self._alike.values()).values())
-        """Whether there are reductions that one kernel may hold."""
-        self._most = chains(model.target)
-        """So many sums hide the latency of an addition: more only take registers."""
-        self._made: dict[tuple[Kernel, ...], Kernel | None] = {}
-        self._keys: dict[Kernel, Hashable | None] = {}
-
-    def combine(self, kernels: Sequence[Kernel]) -> list[Kernel]:
+    def _combine(self, kernels: Iterable[Kernel]) -> list[Kernel]:
         """The kernels, with aggregates combined where that is cheaper: in program order, each with the first kernel
         that it fits."""
-        made: list[Kernel] = []
-        groups: dict[Hashable, list[tuple[Kernel, ...]]] = {}
+        groups: dict[Hashable, list[Kernel]] = {}
         for kernel in sorted(kernels, key=lambda k: self._flow.place[k.root]):
-            if kernel not in self._keys:
-                self._keys[kernel] = self._key(kernel)
-            key = self._keys[kernel]
-            if key is None:
-                made.append(kernel)
-                continue
-            of_key = groups.setdefault(key, [])
-            home = next((n for n, g in enumerate(of_key) if self._joined((*g, kernel)) is not None), None)
-            if home is None:
-                of_key.append((kernel,))
+            if kernel not in self._sums:
+                self._sums[kernel] = self._sum_of(kernel)
+            found = groups.setdefault(self._sums[kernel] or kernel, [])
+            for n, other in enumerate(found):
+                joined = self._joined(other, kernel)
+                if joined is not None:
+                    found[n] = joined
+                    break
             else:
-                of_key[home] = (*of_key[home], kernel)
-        joined = (self._joined(group) for found in groups.values() for group in found)
-        return [*made, *(kernel for kernel in joined if kernel is not None)]
+                found.append(kernel)
+        return [kernel for found in groups.values() for kernel in found]
 
-    def _key(self, kernel: Kernel) -> Hashable | None:
-        """The key of a kernel's only reduction (`alike`). None if other nodes of the kernel need reductions of its
-        depth, or if the kernel stores more than one value for each result."""
+    def _sum_of(self, kernel: Kernel) -> Hashable | None:
+        """The key of a kernel's only reduction (`Dataflow.alike`). None if other nodes of the kernel need reductions of
+        its depth, or if the kernel stores more than one value for each result."""
+        flow = self._flow
         inside = [node for node in kernel.nodes if node.op.pattern is Pattern.REDUCE]
-        if len(inside) != 1 or inside[0] not in self._alike:
+        if len(inside) != 1 or inside[0] not in flow.alike:
             return None
         (out,) = inside[0].outputs
-        small = all(self._flow.elements(v) <= self._flow.elements(out) for v in kernel.outputs)
-        shallow = all(self._flow.depths[v] < self._flow.depths[out] for v in kernel.reads())
-        return self._alike[inside[0]] if small and shallow else None
+        small = all(flow.elements(v) <= flow.elements(out) for v in kernel.outputs)
+        shallow = all(flow.depths[v] < flow.depths[out] for v in kernel.reads())
+        return flow.alike[inside[0]] if small and shallow else None
 
-    def _joined(self, kernels: tuple[Kernel, ...]) -> Kernel | None:
-        """The kernels combined to one; None if they share too little, or if that is not cheaper."""
-        if len(kernels) == 1:
-            return kernels[0]
-        if kernels not in self._made:
-            self._made[kernels] = self._checked(kernels)
-        return self._made[kernels]
+    def _joined(self, one: Kernel, other: Kernel) -> Kernel | None:
+        """Two kernels of sums as one; None if they share too little, or if that is not cheaper."""
+        if (one, other) not in self._pairs:
+            self._pairs[one, other] = self._join(one, other)
+        return self._pairs[one, other]
 
-    def _checked(self, kernels: tuple[Kernel, ...]) -> Kernel | None:
-        nodes = sorted({n for k in kernels for n in k.nodes}, key=lambda n: self._flow.place[n])
-        places = [self._flow.place[k.root] for k in kernels]
+    def _join(self, one: Kernel, other: Kernel) -> Kernel | None:
+        nodes = self._in_order({*one.nodes, *other.nodes})
+        roots = (*one.beside, one.root, *other.beside, other.root)
+        places = [self._flow.place[root] for root in roots]
         if (
-            len(kernels) > self._most
+            len(roots) > self._most_sums
             or len(nodes) > KERNEL_NODES
-            or not any(self._wide(kernels[-1]) & self._wide(k) for k in kernels[:-1])
+            or self._wide(one).isdisjoint(self._wide(other))
             or any(min(places) < n < max(places) for n in self._flow.shaping)
         ):
             return None
-        inside = frozenset[Reference]().union(*(k.inside for k in kernels))
-        beside = tuple(k.root for k in kernels if k.root is not nodes[-1])
+        inside, beside = one.inside | other.inside, tuple(n for n in roots if n is not nodes[-1])
         cost = self._model.kernel(nodes, inside, beside)
-        apart = sum(k.cost.seconds for k in kernels)
-        return Kernel(tuple(nodes), inside, MULTI_AGGREGATE, cost, beside) if cost.seconds < apart else None
+        apart = one.cost.seconds + other.cost.seconds
+        return Kernel(nodes, inside, MULTI_AGGREGATE, cost, beside) if cost.seconds < apart else None
 
     def _wide(self, kernel: Kernel) -> set[Value]:
-        """The values that a kernel reads or computes for each point that is reduced."""
-        (node,) = [n for n in kernel.nodes if n in self._alike]
-        points = self._flow.elements(node.inputs[0])
+        """The values that a kernel of sums reads or computes for each point that is reduced."""
+        points = next(self._flow.elements(n.inputs[0]) for n in kernel.nodes if n in self._flow.alike)
         made = [v for n in kernel.nodes if not is_free(n) for v in n.outputs]
         return {v for v in (*kernel.reads(), *made) if self._flow.elements(v) >= points}

@@ -13,7 +13,6 @@ others are its *interesting points*:
 Partitions with more than MOST_POINTS of them are pruned: references that hardly any good plan uses are left out.
 
     stored anyway       the value is in memory for another reader, and computing it again is not cheaper
-    small and shared    a mask or a scale that several larger values are made with costs next to nothing to read
     apart               a map after a reduction, for readers that no kernel holds together; its value is stored in place
                         of the reduction's, which is as large. This separates the layers of a network with residual
                         connections
@@ -27,7 +26,6 @@ from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
 from tilewright.plan.fusion.templates import Memo, rows_of
 
@@ -93,21 +91,13 @@ def split(memo: Memo, references: Sequence[Reference]) -> list[Partition]:
     return [_partition(memo, part, among[head], head, taken) for head, part in nodes.items()]
 
 
-def alike(node: Node, flow: Dataflow) -> Hashable | None:
-    """A key that reductions share if one kernel may hold them: points, axes and depth. None for other nodes."""
-    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
-        return None
-    return node.inputs[0].type.shape, frozenset(node.attrs.axes), flow.depths[node.outputs[0]]
-
-
 def _partners(memo: Memo, taken: Collection[Reference]) -> Iterator[tuple[Node, Node]]:
     """Pairs of reductions of one kind that read a common value, directly or over maps: each with an earlier one."""
     flow = memo.flow
-    keys = {node: key for node in memo.entries if (key := alike(node, flow)) is not None}
-    counts = Counter(keys.values())
+    counts = Counter(flow.alike.values())
     first: dict[tuple[Hashable, Value], Node] = {}
-    for node, key in keys.items():
-        waiting = [node] if counts[key] > 1 else []
+    for node, key in flow.alike.items():
+        waiting = [node] if counts[key] > 1 and node in memo.entries else []
         seen = {node}
         while waiting:
             reader = waiting.pop()
@@ -206,18 +196,10 @@ def _kind(node: Node, goes_on: bool) -> Hashable | None:
 def _pruned(memo: Memo, references: Sequence[Reference]) -> Iterable[Reference]:
     """The references, in program order, without those that hardly any good plan uses."""
     flow = memo.flow
-    taken = {r for r in references if not _is_small_and_shared(r.value, flow)}
-    stored = {r.value for r in taken if _is_stored(r.value, flow, taken)}
-    kept = [r for r in references if r in taken and (r.value not in stored or _may_pay(r.value, flow))]
+    taken = set(references)
+    kept = [r for r in references if not _is_stored(r.value, flow, taken) or _may_pay(r.value, flow)]
     apart = _read_apart(memo, kept)
     return [r for r in kept if r.value not in apart or _may_pay(r.value, flow)]
-
-
-def _is_small_and_shared(value: Value, flow: Dataflow) -> bool:
-    readers, size = flow.readers_of(value), flow.elements(value)
-    if len(readers) < 4 or is_free(flow.makers[value]):
-        return False
-    return all(flow.elements(v) > size for reader in readers for v in reader.outputs)
 
 
 def _may_pay(value: Value, flow: Dataflow) -> bool:

@@ -28,9 +28,8 @@ from tilewright.loops.edit import allocations, loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.gemm.loops import split_terms
 from tilewright.plan.gemm.price import where
-from tilewright.plan.gemm.schedule import results_apart, sums_apart
+from tilewright.plan.gemm.schedule import results_apart, split_terms, sums_apart
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot

@@ -14,7 +14,7 @@ from tilewright.core.walk import substitute
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import variables_of
+from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, While, seq
 from tilewright.schedule.buffers.compact import touched_box
@@ -210,10 +210,8 @@ def _holds(outer: Box, inner: Box) -> bool:
 def _require_inner_sum(function: Function, found: Place, access: Access, loops: Sequence[For], what: str) -> None:
     """Requires that the loops which sum up what an access stores are inside the loop."""
     for block in [s for s in path_to(found.other, access.statement) if isinstance(s, Block)]:
-        for axis in block.reduce:
-            n = next((n for n, loop in enumerate(loops) if mentions(axis.binding, {loop.var})), None)
-            if n is None:
-                continue
+        n = next((n for n, loop in enumerate(loops) if loop.var in summed_loops(block)), None)
+        if n is not None:
             name = loops[n].var.name
             why = f"{access.buffer.name} is complete only after the last iteration of {name}, "
             fix = f"reorder the loops of {block.name} so that {name} is not the outermost"

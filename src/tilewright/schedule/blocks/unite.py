@@ -102,7 +102,7 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
         values = values_of(index, domain)
         if values is None:
             raise refusal(function, what, block.body, why=f"{index} is not one axis of {block.name}, moved", part=index)
-        if _may_be_empty(values, extent):
+        if not NOTHING.within(Range(const(0), extent), values) and not NOTHING.at_least(values.extent, const(1)):
             raise refusal(function, what, block, why=f"{block.name} may have no points: {values.extent} may be 0")
         box.append(values)
     told = [axis[0] for i in indices if (axis := single_axis(i, domain.box)) is not None]
@@ -111,16 +111,10 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     return _Piece(block, nest, tuple(box), inverse(indices, domain.box), substitute(domain.store.value, single))
 
 
-def _may_be_empty(part: Range, extent: Expr) -> bool:
-    """Whether part of a dimension may have no elements where the dimension has some."""
-    whole = part.begin is const(0) and simplify(part.extent - extent) is const(0)
-    return not whole and not NOTHING.at_least(part.extent, const(1))
-
-
 def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer, what: str) -> Seq:
     """The sequence that holds the nests of all pieces, and allocates the buffer."""
-    parents = {path_to(function.body, p.nest)[-2] if p.nest is not function.body else None for p in pieces}
-    (parent,) = parents if len(parents) == 1 else (None,)
+    parents = {s for p in pieces for s in path_to(function.body, p.nest)[-2:-1]}
+    parent = parents.pop() if len(parents) == 1 else None
     if not isinstance(parent, Seq):
         raise refusal(function, what, pieces[0].block, why="the blocks do not stand one after the other")
     if not any(isinstance(s, Alloc) and s.buffer is buffer for s in parent.body):

@@ -44,8 +44,8 @@ from tilewright.schedule.buffers.local import (
     box_nest,
     placed,
     rebased,
+    require_elements,
     require_no_prefetch,
-    vectors_of,
     whole,
 )
 from tilewright.schedule.facts.domain import known_in, unclipped
@@ -195,7 +195,7 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
     seen += [s.buffer for s in statements(found.body) if isinstance(s, Store)]
     source = accessed(function, found, seen, buffer, what)
     around = [*loops_around(function.body, found), found]
-    _require_elements(function, around, source, what)
+    _require_kept(function, around, source, what)
     part = _part(found, source, around)
     name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, part.touched, what)
     local = placed(function, Buffer(name, source.dtype, shape), scope, found, what, ", or a loop further inside")
@@ -211,7 +211,7 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
     return Step(made, name, tuple(evidence))
 
 
-def _require_elements(function: Function, around: Sequence[For], source: Buffer, what: str) -> None:
+def _require_kept(function: Function, around: Sequence[For], source: Buffer, what: str) -> None:
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
@@ -221,10 +221,7 @@ def _require_elements(function: Function, around: Sequence[For], source: Buffer,
         why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
         raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(function, loop.body, source, what, "stage first")
-    for s in statements(loop.body):
-        vectors = vectors_of(s, source)
-        if vectors is not None:
-            raise refusal(function, what, s, why=vectors)
+    require_elements(function, loop.body, source, what)
     for block in blocks(loop.body):
         outer = next((each for each in around if each.var in summed_loops(block)), None)
         init = block.init

@@ -38,7 +38,6 @@ class Digit:
 class IndexMap:
     """`names` are the dimensions of a buffer; `digits`, of which each is a dimension of the layout, cut them."""
 
-    text: str
     names: tuple[str, ...]
     digits: tuple[Digit, ...]
 
@@ -100,7 +99,7 @@ def read_map(text: str, rank: int) -> IndexMap:
     digits = tuple(_piece(text, piece, sources) for piece in pieces)
     for source, name in enumerate(names):
         _require_digits(text, name, sorted((d for d in digits if d.source == source), key=lambda d: d.step))
-    return IndexMap(text, names, digits)
+    return IndexMap(names, digits)
 
 
 def _piece(text: str, piece: Expr, sources: dict[Var, int]) -> Digit:

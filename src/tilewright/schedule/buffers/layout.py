@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.analysis.accesses import accesses
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr.build import cast, conjunction, minimum, select
@@ -32,8 +31,8 @@ from tilewright.schedule.buffers.local import (
     box_nest,
     elements_in,
     placed,
+    require_elements,
     require_no_prefetch,
-    vectors_of,
     whole,
 )
 from tilewright.schedule.facts.elements import Elements
@@ -117,18 +116,6 @@ def _grown(extent: Expr, inner: int, factor: int, offset: int) -> Expr | None:
     return simplify(extent + Mod(const(wanted) - extent, const(period)))
 
 
-def _unfixed(function: Function, buffer: Buffer, what: str) -> Alloc:
-    """Where a local buffer is allocated whose elements nothing takes several at once, or as they lie."""
-    alloc = allocation(function, buffer, what)
-    for s in statements(function.body):
-        why = vectors_of(s, buffer)
-        if isinstance(s, For) and s.instruction is not None and any(a.buffer is buffer for a in accesses(s)):
-            why = f"the instruction {s.instruction} takes it as it lies"
-        if why is not None:
-            raise refusal(function, what, s, why=why, part=buffer.name)
-    return alloc
-
-
 def widen(function: Function, buffer: str, dtype: str) -> Step:
     """The local buffer holds its elements in a type that has all values of its own type. Stored values are converted.
     Loaded values are converted back, or directly to the type that the reader converts them to.
@@ -137,7 +124,8 @@ def widen(function: Function, buffer: str, dtype: str) -> Step:
     """
     found = find_buffer(function, buffer)
     what = f"cannot hold {buffer} as {dtype}"
-    alloc = _unfixed(function, found, what)
+    alloc = allocation(function, found, what)
+    require_elements(function, function.body, found, what)
     require_no_prefetch(function, function.body, found, what, "widen first")
     wide = DTYPES.get(dtype)
     if wide is None or wide is found.dtype or not wide.holds(found.dtype):
@@ -190,7 +178,8 @@ def transform_layout(
     """
     found = find_buffer(function, buffer)
     what = f"cannot change the layout of {buffer}"
-    alloc = _unfixed(function, found, what)
+    alloc = allocation(function, found, what)
+    require_elements(function, function.body, found, what)
     if pad is not None and not isinstance(pad, int | float):
         raise refusal(function, what, alloc, why=f"{pad!r} is no number", part=buffer)
     layout = read_map(map if isinstance(map, str) else written(map), len(found.shape))

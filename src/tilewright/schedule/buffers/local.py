@@ -98,13 +98,14 @@ def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: st
             raise refusal(function, what, s, why=f"{buffer.name} is prefetched here", fix=fix)
 
 
-def vectors_of(s: Stmt, buffer: Buffer) -> str | None:
-    """How a statement itself touches several elements of a buffer at once; None where it does not."""
-    if not isinstance(s, Store):
-        return None
-    if s.buffer is buffer and any(i.lanes != 1 for i in s.indices):
-        return "this stores vectors of it"
-    return "this loads vectors of it" if any(ld.buffer is buffer and ld.lanes != 1 for ld in loads(s)) else None
+def require_elements(function: Function, root: Stmt, buffer: Buffer, what: str) -> None:
+    """Refuses a buffer of which something in `root` takes several elements at once."""
+    for s in statements(root):
+        if isinstance(s, Store):
+            stored = s.buffer is buffer and any(i.lanes != 1 for i in s.indices)
+            if stored or any(load.buffer is buffer and load.lanes != 1 for load in loads(s)):
+                why = f"this {'stores' if stored else 'loads'} vectors of {buffer.name}"
+                raise refusal(function, what, s, why=why, part=buffer.name)
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:

@@ -215,7 +215,10 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
         raise refusal(function, what, target, why=why, fix=f"take an axis in 0..{rank + 1}")
     shape = [domain.box[a.var].extent for a in found.spatial]
     shape.insert(axis, extent_of(target))
-    _require_steady(function, nest, shape, what)
+    unsteady = next((e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)), None)
+    if unsteady is not None:
+        why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
+        raise refusal(function, what, nest, why=why)
     name = unique_buffer(function, f"{total.buffer.name}.partial")
     parts = _Parts(found, target, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
     made = parts.block(unique_block(function, f"{block}.partial"))
@@ -361,11 +364,3 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
         raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')
-
-
-def _require_steady(function: Function, nest: Stmt, shape: Sequence[Expr], what: str) -> None:
-    """The shape of the partial results is known before anything runs."""
-    for extent in shape:
-        if variables_of(extent) - set(function.symbols) or loads_of(extent):
-            why = f"the partial results would have {extent} elements along a dimension, not the same each time"
-            raise refusal(function, what, nest, why=why)
