@@ -252,6 +252,13 @@ def annotate_grain(s: tw.Schedule) -> None:
     s.annotate("i", "grain", 4)
 
 
+@wrong(SUM)
+def prefetch_in_an_init(s: tw.Schedule) -> object:
+    """What begins the sum of a nest that became a block has loops of its own."""
+    blockize_sum(s)
+    return s.prefetch("y", s.get_loops("sum.init")[-1], 1)
+
+
 @wrong(INTEGERS)
 def an_unknown_instruction(s: tw.Schedule) -> object:
     return s.tensorize("k", "x86.dot")

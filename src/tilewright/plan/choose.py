@@ -27,10 +27,8 @@ from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
 from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
 from tilewright.plan.triangle import TriangularProducts
 from tilewright.plan.window.channels_last import ChannelsLast
-from tilewright.plan.window.columns import Columns
-from tilewright.plan.window.dynamic import DynamicWindows
-from tilewright.plan.window.shared import SharedVectors
-from tilewright.plan.window.transposed import Transposed
+from tilewright.plan.window.columns import Columns, DynamicWindows
+from tilewright.plan.window.shared import SharedVectors, Transposed
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

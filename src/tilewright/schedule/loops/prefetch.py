@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import pairwise
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.intervals import Range, interval
@@ -17,8 +18,8 @@ from tilewright.analysis.regions import Region, access_region, cover, ranges_of
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Min, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import allocations, loops_around
-from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Prefetch, seq
+from tilewright.loops.edit import allocations, loops_around, path_to
+from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_buffer, find_loop
 from tilewright.schedule.step import Step, refusal, rewritten
@@ -54,6 +55,11 @@ def prefetch(
         why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
         raise refusal(function, what, found, why=why, fix="take another loop")
     place = found if inner is None else find_loop(function, inner)
+    around = pairwise(path_to(function.body, place))
+    begun = next((b for b, s in around if isinstance(b, Block) and b.init is s), None)
+    if begun is not None:
+        why = f"loop {place.var.name} is part of the init of block {begun.name}, which stores and does nothing else"
+        raise refusal(function, what, place, why=why, fix="decompose_reductions() first")
     inside = [] if inner is None else _loops_between(function, found, place, what)
     later = {found.var: simplify(found.var + distance)}
     asked = []

@@ -8,6 +8,7 @@ for j in 0..10:          split(j, 4, tail="mask")      for jo in 0..3, ji in 0..
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import cast
 
 from tilewright.analysis.intervals import facts_of
@@ -20,6 +21,7 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
+from tilewright.schedule.facts.domain import is_single
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.facts.known import boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
@@ -276,8 +278,22 @@ def reorder(function: Function, *loops: Var) -> Step:
         if used:
             why = f"the bounds of {loop.var.name} depend on {', '.join(used)}, which would run inside it"
             raise refusal(function, what, loop, why=why)
+    around = {loop.var for loop in loops_around(function.body, chain[0])}
+    for block in _started(chain[-1]):
+        before, after = (_repeating(block, order) for order in (chain, target))
+        if before != after and not summed_loops(block) & around:
+            name = min(v.name for v in before ^ after)
+            why = f"{name} repeats {block.name}, whose init runs outside the loops it sums over"
+            first = next(loop.var.name for loop in chain if loop.var in summed_loops(block))
+            raise _decompose_first(function, chain[0], block, first, why, what)
     evidence = require_reorder(function, chain, [chain.index(loop) for loop in target], what)
     return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
+
+
+def _repeating(block: Block, loops: Sequence[For]) -> set[Var]:
+    """The loops that repeat a block, init and all: outside of those that it sums over, no axis is bound to them."""
+    outside = takewhile(lambda loop: loop.var not in summed_loops(block), loops)
+    return {loop.var for loop in outside if loop.var not in spatial_loops(block) and not is_single(loop)}
 
 
 def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
