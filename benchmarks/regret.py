@@ -39,10 +39,10 @@ from tilewright.frontends.onnx import read
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
-from tilewright.plan.cheapest import finish as finish_schedule
-from tilewright.plan.choice_record import record_of
+from tilewright.plan.decision import record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, candidates
+from tilewright.plan.template import finish as finish_schedule
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from tilewright.expr import dtypes
 from tilewright.plan.price.contraction import Sums, best, cycles, seconds, term_cycles, tiles
 from tilewright.plan.price.transfer import (
-    KEPT,
+    apart_cycles,
     byte_cycles,
     fits,
     kept,
@@ -17,6 +18,7 @@ from tilewright.plan.price.transfer import (
     read_seconds,
     reread_seconds,
     rewrite_seconds,
+    room_in,
     wait_cycles,
 )
 from tilewright.plan.tile.registers import RegisterTile
@@ -61,7 +63,22 @@ def test_a_term_takes_the_longest_of_its_limits() -> None:
     panel = 4 * 64 * byte_cycles(len(WIDE.caches) + 1, WIDE)
     assert term_cycles(far, RegisterTile(1, 4, 16), WIDE) >= panel
     scattered = Sums(1, 64, 1 << 10, scattered=True)
-    assert term_cycles(scattered, RegisterTile(1, 1, 16), WIDE) >= wait_cycles(2, WIDE)
+    line, streamed = WIDE.caches[0].line, replace(scattered, scattered=False)
+    for vectors, level in itertools.product((1, 4), (2, 3)):
+        one, other = (replace(s, panel=level) for s in (scattered, streamed))
+        found = term_cycles(one, RegisterTile(1, vectors, 16), WIDE)
+        assert found > term_cycles(other, RegisterTile(1, vectors, 16), WIDE)
+        assert found >= apart_cycles(level, WIDE) + (vectors - 1) * line * byte_cycles(level, WIDE)
+    few = WIDE.with_core(rows_ahead=1.0)
+    assert term_cycles(scattered, RegisterTile(1, 1, 16), few) >= wait_cycles(2, few)
+
+
+def test_a_wait_is_the_latency_of_its_level() -> None:
+    core, peaks = WIDE.core, WIDE.peaks
+    waits = [wait_cycles(level, WIDE) for level in range(1, memory(WIDE) + 1)]
+    assert waits == [pytest.approx(ns * core.ghz) for ns in (*peaks.cache_ns, peaks.memory_ns)]
+    assert waits == sorted(waits) and waits[1] == pytest.approx(14, rel=0.01)
+    assert wait_cycles(2, WIDE.with_peaks(cache_ns=[1, 9, 9])) == pytest.approx(9 * core.ghz)
 
 
 def test_what_vectors_cost_counts() -> None:
@@ -107,7 +124,7 @@ def test_less_of_a_working_set_is_found_again_the_nearer_it_is_to_a_caches_size(
     shares = [kept(size, last) for size in sizes]
     assert shares[:33] == [1.0] * 33 and shares[64:] == [0.0] * 33
     assert all(0 <= a - b < 0.04 for a, b in itertools.pairwise(shares))
-    assert kept(KEPT * last.bytes, last) == 0.5 and kept(last.bytes / 4, last, cores=4) == 0.0
+    assert kept(room_in(last.bytes), last) == 0.5 and kept(last.bytes / 4, last, cores=4) == 0.0
     for again in (reread_seconds, rewrite_seconds):
         taken = [again(1e6, size, WIDE) for size in sizes]
         assert all(a * 0.999 < b < 1.15 * a for a, b in itertools.pairwise(taken[24:]))

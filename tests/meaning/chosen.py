@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import tilewright.plan.templates  # noqa: F401  (registers the package's own)
+import tilewright.plan.choose  # noqa: F401  (registers the package's own)
 from tilewright.loops.nodes import Function
-from tilewright.plan.cheapest import finish
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Candidate, named
+from tilewright.plan.template import Candidate, finish, named
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

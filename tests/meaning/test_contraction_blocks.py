@@ -38,7 +38,7 @@ func product(x: f32[{m}, {k}], w: f32[{k}, {n}]{constant}, b: f32[{n}], y: f32[{
 """
 
 
-GROUPS = {"pack_vector": True, "rows_stay": False, "block_tiles": 4, "block_panels": 3}
+GROUPS = {"pack_vector": True, "block_tiles": 4, "block_panels": 3}
 ALONE = """
 func product(x: f32[12, 200], w: f32[200, 64], y: f32[12, 64]):
   for i in 0..12, j in 0..64, k in 0..200:

@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.plan.facts.contraction import find_contraction
-from tilewright.schedule.blocks.inline import all_inlined
+from tilewright.schedule.blocks.local_buffers import inline_all
 
 CASES = {
     "two constants": ("3, 40, 48", "3, 48, 64", "1, 48, 64", "pmk,pkn->pmn", "3, 40, 64"),
@@ -57,7 +57,7 @@ def test_both_constants_are_packed(name: str) -> None:
     exe, constants = compiled(*CASES[name])
     (kernel,) = exe.kernels
     assert exe.decisions[kernel].template == "contraction"
-    found = find_contraction(all_inlined(exe.after("plan").functions[kernel]))
+    found = find_contraction(inline_all(exe.after("plan").functions[kernel]).function)
     assert found is not None
     assert [part.buffer.name for part in found.vector.parts] == ["w", "v"]
     packed = exe.after("hoist").constants

@@ -30,8 +30,8 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.lower.graph.shift_signs import shift_signs
-from tilewright.plan.choice_record import choice_of
 from tilewright.plan.choose import default_schedule, schedule
+from tilewright.plan.decision import choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.price.dots import choose_dot

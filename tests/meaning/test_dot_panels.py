@@ -63,7 +63,8 @@ def made(f: Function, target: Target, template: str) -> Schedule:
 
 
 def prefetches(f: Function) -> list[Prefetch]:
-    return [s for s in statements(f.body) if isinstance(s, Prefetch)]
+    """Those of operands: rows of the result are asked for, too, where there is a next tile."""
+    return [s for s in statements(f.body) if isinstance(s, Prefetch) and s.place.buffer is not f.params[-1]]
 
 
 def compare(plain: Function, found: Function) -> None:
@@ -114,4 +115,4 @@ def test_panels_from_afar_are_brought_near(template: str, text: str) -> None:
 def test_a_single_tile_of_rows_asks_for_nothing() -> None:
     """It reads each panel once, and could only ask for what it reads next itself."""
     f = function(BATCHED, b=3, k=8, m=5, n=96)
-    assert not prefetches(made(f, small(PAIRS, 4096), "contraction").func)
+    assert not any(isinstance(s, Prefetch) for s in statements(made(f, small(PAIRS, 4096), "contraction").func.body))

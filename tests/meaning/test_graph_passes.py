@@ -24,6 +24,7 @@ from tilewright.lower.graph.multiply_reciprocals import multiply_reciprocals
 from tilewright.lower.graph.orient_constants import orient_constants
 from tilewright.lower.graph.read_in_place import read_in_place
 from tilewright.lower.graph.simplify_graph import simplify_graph
+from tilewright.target import native
 from tilewright.types.tensor import TensorType
 
 ordinary = settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -48,7 +49,7 @@ def test_orientation_keeps_results_up_to_rounding(program: Program) -> None:
 @given(program=programs())
 @ordinary
 def test_reading_in_place_keeps_results_up_to_rounding(program: Program) -> None:
-    agree(program, read_in_place(program.module), tolerance=1e-12)
+    agree(program, read_in_place(program.module, native()), tolerance=1e-12)
 
 
 @given(program=programs())

@@ -16,7 +16,7 @@ from graph_strategies import Program, programs
 from tilewright.compiler.pipeline import PLANNED, SCHEDULED, pipeline
 from tilewright.core.switches import HIGHEST
 from tilewright.graph.evaluate import evaluate
-from tilewright.plan.fusion.prune import KERNEL_NODES
+from tilewright.plan.fusion.partitions import KERNEL_NODES
 from tilewright.target import native
 
 OPTIONAL = [p.name for p in pipeline(native()) if p.since] + ["plan", "schedule"]

@@ -20,10 +20,9 @@ from tilewright.lower.graph.own_results import own_results
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.enumeration import FUSE_ALL, NO_REDUNDANCY, UNFUSED, select
 from tilewright.plan.fusion.kernels import Kernels
-from tilewright.plan.fusion.memo import explore
-from tilewright.plan.fusion.partitions import Partition, split
+from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition, split, within_size
 from tilewright.plan.fusion.planner import Plan, choose
-from tilewright.plan.fusion.prune import KERNEL_NODES, within_size
+from tilewright.plan.fusion.templates import explore
 from tilewright.plan.price.kernels import CostModel
 from tilewright.target import Target
 
@@ -219,6 +218,16 @@ graph main(x: f32[1, 4, 34, 34], w: f32[4, 4, 3, 3], v: f32[4, 4]) -> y:
   s: f32[1, 4, 32, 32] = sigmoid(a)
   m: f32[1, 4, 32, 32] = mul(a, s)
   y: f32[1, 4] = reduce(m, kind=sum, axes=(2, 3))
+""",
+    # the product computes long enough to hide what else it reads: a stored value costs its write alone there
+    """
+graph main(x: f32[1, 64, 28, 28], w: f32[64, 64], b: f32[1, 64, 1, 1]) -> y:
+  c: f32[1, 64, 28, 28] = contract(x, w, spec="n c i j, o c -> n o i j")
+  a: f32[1, 64, 28, 28] = add(c, b)
+  r: f32[1, 64, 28, 28] = relu(a)
+  s: f32[1, 64, 1, 1] = reduce(r, kind=sum, axes=(2, 3), keepdims=true)
+  e: f32[1, 64, 1, 1] = sigmoid(s)
+  y: f32[1, 64, 28, 28] = mul(r, e)
 """,
 ]
 

@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.lower.kernels import make_kernels as kernels
 from tilewright.lower.kernels.make_kernels import form_of, form_of_kernel, make_kernels
-from tilewright.plan.fusion.kernel import Kernel
+from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import choose, unfused
 from tilewright.target import Target
 

@@ -19,7 +19,8 @@ from tilewright.lower.graph import strassen as rewriting
 from tilewright.lower.graph.strassen import strassen
 from tilewright.ops.accuracy import PRODUCT_ERROR
 from tilewright.ops.strassen import transform_factor
-from tilewright.plan.rewrite.strassen import Sizes, error_bound, half_columns, pays
+from tilewright.plan.price.contraction import Sums
+from tilewright.plan.rewrite.strassen import error_bound, half_columns, pays
 from tilewright.target import Target, native
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
@@ -194,31 +195,31 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "stored", "expected"),
+    ("sums", "stored", "expected"),
     [
-        (Sizes(1, 128, 768, 768), False, True),
-        (Sizes(1, 128, 768, 3072), False, True),
-        (Sizes(1, 197, 3072, 768), False, True),
-        (Sizes(1, 784, 192, 768), False, False),
-        (Sizes(1, 128, 768, 50257), False, True),
-        (Sizes(1, 1024, 1024, 1024), True, True),
-        (Sizes(1, 2048, 2048, 2048), False, True),
-        (Sizes(1, 32, 1024, 1024), True, True),
-        (Sizes(1, 32, 1024, 1024), False, False),
-        (Sizes(1, 16, 768, 768), True, False),
-        (Sizes(1, 3136, 96, 96), True, False),
-        (Sizes(4, 128, 768, 768), False, True),
+        (Sums(128, 768, 768, 1), False, True),
+        (Sums(128, 3072, 768, 1), False, True),
+        (Sums(197, 768, 3072, 1), False, True),
+        (Sums(784, 768, 192, 1), False, False),
+        (Sums(128, 50257, 768, 1), False, True),
+        (Sums(1024, 1024, 1024, 1), True, True),
+        (Sums(2048, 2048, 2048, 1), False, True),
+        (Sums(32, 1024, 1024, 1), True, True),
+        (Sums(32, 1024, 1024, 1), False, False),
+        (Sums(16, 768, 768, 1), True, False),
+        (Sums(3136, 96, 96, 1), True, False),
+        (Sums(128, 768, 768, 4), False, True),
     ],
 )
-def test_choice(sizes: Sizes, stored: bool, expected: bool) -> None:
-    assert pays(sizes, SHARED, stored) is expected
+def test_choice(sums: Sums, stored: bool, expected: bool) -> None:
+    assert pays(sums, SHARED, stored) is expected
 
 
 def test_constants_are_read_while_products_are_computed() -> None:
     """Where memory is so slow that reading the constant takes longest, halves, which read it more often, do not pay."""
-    sizes = Sizes(1, 128, 768, 768)
+    sums = Sums(128, 768, 768, 1)
     slow = V4.with_peaks(memory_gbs=2.0)
-    assert (pays(sizes, V4, False), pays(sizes, slow, False)) == (True, False)
+    assert (pays(sums, V4, False), pays(sums, slow, False)) == (True, False)
 
 
 @pytest.mark.parametrize(("columns", "half"), [(768, 384), (1000, 512), (50257, 25152), (30, 16)])

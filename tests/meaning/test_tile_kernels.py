@@ -29,9 +29,8 @@ from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.gemm import choice as choosing
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
-from tilewright.plan.gemm.shape import measure
-from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
-from tilewright.schedule.blocks.inline import all_inlined
+from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
+from tilewright.schedule.blocks.local_buffers import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -160,7 +159,7 @@ graph main(x: f32[{rows}, 384]) -> y:
     monkeypatch.setattr(rewriting, "keeps_all", lambda *_: False)
     monkeypatch.setattr(rewriting, "pays", lambda *_: True)
     planned = kernels(lower(tw.Module({"main": tw.parse(text)}, {"w": w}), machine), "plan")
-    plain = next(all_inlined(kernel) for kernel in planned if "sub" in kernel.name)
+    plain = next(inline_all(kernel).function for kernel in planned if "sub" in kernel.name)
     found = find_contraction(plain)
     assert found is not None
     assert found.vector.minus is not None
@@ -195,7 +194,7 @@ func {name}{symbols}({", ".join(f"{b}: {dtype}[{shape}]" for b, shape in shapes.
     assert isinstance(function, Function)
     found = find_contraction(function)
     assert found is not None
-    terms = choosing.written_out(measure(found), tile, target) if target is not None else 1
+    terms = choosing.written_out(tile, target) if target is not None else 1
     choice = Choice(tile, 8, None, pack_vector=False, pack_broadcast=False, terms=terms)
     return apply_choice(Schedule(function), found, choice).func
 
@@ -214,7 +213,7 @@ def loops_of(functions: list[Function], target: Target) -> dict[str, list[Loop]]
 def tiles(target: Target, bits: int) -> list[RegisterTile]:
     """The tiles that a schedule may choose: of each number of vectors the tallest, which need the most registers, and
     the smallest; all of them in long runs."""
-    every = candidates(tile_registers(target), target.vector_bits // bits, tallest(target))
+    every = candidates(target, target.vector_bits // bits, tile_registers(target))
     if LONG:
         return every
     heights = {v: [t.rows for t in every if t.vectors == v] for v in {t.vectors for t in every}}
@@ -248,7 +247,7 @@ def test_no_tile_that_may_be_chosen_spills(target: str, dtype: str, rows: str | 
 def test_a_tile_that_does_not_fit_is_seen_to_spill(target: str, rows: int, vectors: int) -> None:
     machine = Target.parse(target)
     tile = RegisterTile(rows, vectors, machine.vector_bits // 32)
-    assert tile not in candidates(tile_registers(machine), tile.lanes, tallest(machine))
+    assert tile not in candidates(machine, tile.lanes, tile_registers(machine))
     kernel = tile_kernel(tile, "f32", 256)
     (loop,) = loops_of([kernel], machine)[kernel.name]
     assert [loop.multiply_adds] == written_out(kernel)

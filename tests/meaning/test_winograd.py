@@ -17,7 +17,8 @@ from tilewright.graph.verify import verify
 from tilewright.lower.graph import winograd as rewriting
 from tilewright.lower.graph.winograd import winograd
 from tilewright.ops.accuracy import WINDOW_ERROR
-from tilewright.plan.rewrite.winograd import Sizes, Tiles, choose_tiles, error_bound
+from tilewright.plan.price.convolution import Sizes
+from tilewright.plan.rewrite.winograd import Tiles, choose_tiles, error_bound
 from tilewright.target import Target
 from tilewright.types.tensor import TensorType
 

@@ -13,6 +13,9 @@ from tilewright.graph.nodes import GraphFunction, Module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.read_in_place import read_in_place
+from tilewright.target import Target
+
+TARGET = Target.parse("x86-64-v4")
 
 TRANSPOSED = """
 graph main(q: f32[6, 1, 5], k: f32[6, 9, 5]) -> s:
@@ -42,9 +45,9 @@ graph main(q: f32[1, 6, 1, 5], k: f32[1, 2, 9, 5], m: f32[1, 1, 1, 9]) -> y:
 """
 
 MANY_USES = """
-graph main(q: f32[6, 8, 5], k: f32[6, 9, 5]) -> s:
+graph main(q: f32[6, 16, 5], k: f32[6, 9, 5]) -> s:
   t: f32[6, 5, 9] = transpose(k, perm=(0, 2, 1))
-  s: f32[6, 8, 9] = contract(q, t, spec="hid,hdt->hit")
+  s: f32[6, 16, 9] = contract(q, t, spec="hid,hdt->hit")
 """
 
 UNKNOWN_USES = """
@@ -88,7 +91,7 @@ def feeds_of(module: Module, size: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("size", [0, 1, 4])
 def test_operands_of_few_uses_are_read_where_they_lie(text: str, kept: str, gone: str, size: int) -> None:
     module = module_of(text)
-    made = eliminate_dead(read_in_place(module))
+    made = eliminate_dead(read_in_place(module, TARGET))
     verify(made)
     assert kept in str(made)
     assert gone not in str(made)
@@ -100,7 +103,7 @@ def test_operands_of_few_uses_are_read_where_they_lie(text: str, kept: str, gone
 
 
 def test_what_follows_keeps_the_shape_of_the_product() -> None:
-    made = eliminate_dead(read_in_place(module_of(SOFTMAX)))
+    made = eliminate_dead(read_in_place(module_of(SOFTMAX), TARGET))
     assert [node.op.name for node in made.graph.nodes][-1] == "reshape"
     assert "y: f32[2, 3, 9] = div(e, d)" in str(made)
 
@@ -108,9 +111,17 @@ def test_what_follows_keeps_the_shape_of_the_product() -> None:
 @pytest.mark.parametrize("text", [MANY_USES, UNKNOWN_USES], ids=["many uses", "as many as a call says"])
 def test_operands_of_many_uses_stay(text: str) -> None:
     module = module_of(text)
-    assert read_in_place(module) is module
+    assert read_in_place(module, TARGET) is module
+
+
+@pytest.mark.parametrize(("shuffle2_cycles", "few"), [(0.5, 10), (1.0, 14)])
+def test_uses_are_few_where_products_take_less_than_the_copy(shuffle2_cycles: float, few: int) -> None:
+    target = TARGET.with_core(shuffle2_cycles=shuffle2_cycles, load_cycles=0.5, store_cycles=1, fma_cycles=0.5)
+    for uses in (few - 1, few):
+        module = module_of(MANY_USES.replace("16", str(uses)))
+        assert (read_in_place(module, target) is module) == (uses >= few)
 
 
 def test_terms_keep_their_order() -> None:
-    made = read_in_place(module_of(OTHER_ORDER))
+    made = read_in_place(module_of(OTHER_ORDER), TARGET)
     assert "transpose" in str(eliminate_dead(made))

@@ -11,10 +11,9 @@ import tilewright as tw
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.choice_record import choice_of, record_of
 from tilewright.plan.choose import scheduled as default
-from tilewright.plan.nests.beside import named_nests
-from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest
+from tilewright.plan.decision import choice_of, record_of
+from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest, named_nests
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 

@@ -73,6 +73,18 @@ func chain[m](x: f32[m, 6], y: f32[m, 6]):
     block y(va = a, vb = b):
       y[va, vb] = t[vb, va] * 3
 """
+UNREAD = """
+func unread[n](x: f32[n], y: f32[n]):
+  if 3 < n:
+    alloc t: f32[n] in arena
+    for i in 0..n:
+      block t(vi = i):
+        t[vi] = x[vi] * 2.0
+  for i in 0..n:
+    block y(vi = i):
+      y[vi] = x[vi]
+"""
+
 MIRROR = CHAIN.replace("t[vb, va] * 3", "t[vb, va] * t[5 - vb, va]")
 
 
@@ -80,6 +92,29 @@ def of_size(text: str, m: int) -> str:
     """The program for one m."""
     return re.sub(r"\bm\b", str(m), text.replace("[m](", "("))
 
+
+BOUND = """
+func bound(x: i64[1], y: i64[8]):
+  alloc t: i64[1] in arena
+  for k in 0..1:
+    block t(vk = k):
+      t[vk] = min(max(x[vk], 0), 8)
+  for i in 0..t[0], j in 0..1:
+    block y(vi = i, vj = j):
+      y[vi] = t[vj]
+"""
+LAST = """
+func last(x: f32[4], y: f32[4], z: f32[1]):
+  alloc t: f32[1] in arena
+  for i in 0..4:
+    for k in 0..1:
+      block t(vk = k):
+        t[vk] = x[i] * 2.0
+    for j in 0..1:
+      block y(vi = i + j):
+        y[vi] = t[0]
+  z[0] = t[0]
+"""
 
 PLACEMENT = Primitives("placement", sizes=(0, 1, 3, 4, 5, 13), message_files=one_file)
 case, wrong = PLACEMENT.case, PLACEMENT.wrong
@@ -192,6 +227,12 @@ def compute_at_split_producer(s: tw.Schedule) -> None:
 
 @case("inline", MIRROR)
 def inline(s: tw.Schedule) -> None:
+    s.inline("t")
+
+
+@case("inline-what-nobody-reads", UNREAD)
+def inline_what_nobody_reads(s: tw.Schedule) -> None:
+    """A condition that then holds nothing stays."""
     s.inline("t")
 
 
@@ -314,6 +355,18 @@ def later_readers_of_more(s: tw.Schedule) -> object:
     """What the first reader needs is less than the others."""
     s.partition("i2", 1)
     return s.compute_at("e", s.get_loops("total")[0])
+
+
+@wrong(BOUND)
+def a_bound_that_is_read_before(s: tw.Schedule) -> object:
+    """The loop around the target needs it to know how far it runs."""
+    return s.compute_at("t", "j")
+
+
+@wrong(LAST)
+def a_reader_after_the_loop(s: tw.Schedule) -> object:
+    """What the last iteration left is read when all have run."""
+    return s.inline("t")
 
 
 @wrong(BLUR)

@@ -126,5 +126,11 @@ def lanes(s: tw.Schedule) -> object:
     return s.skew("i", "j")
 
 
+@wrong(ROWS.replace("for m in 0..4, a", "for r in 0..2, m in 0..4, a"))
+def a_loop_that_repeats_sums_inside_them(s: tw.Schedule) -> object:
+    """The init would run once for all iterations of r."""
+    return s.reorder("a", "r")
+
+
 class TestSkew(PrimitiveTests):
     primitives = SKEW

@@ -252,6 +252,13 @@ def annotate_grain(s: tw.Schedule) -> None:
     s.annotate("i", "grain", 4)
 
 
+@wrong(SUM)
+def prefetch_in_an_init(s: tw.Schedule) -> object:
+    """What begins the sum of a nest that became a block has loops of its own."""
+    blockize_sum(s)
+    return s.prefetch("y", s.get_loops("sum.init")[-1], 1)
+
+
 @wrong(INTEGERS)
 def an_unknown_instruction(s: tw.Schedule) -> object:
     return s.tensorize("k", "x86.dot")
@@ -410,6 +417,20 @@ def rows_that_lie_apart_in_lines(s: tw.Schedule) -> object:
 @wrong(PANELS)
 def elements_no_distance_apart(s: tw.Schedule) -> object:
     return s.prefetch("w", "k", 2, apart=0)
+
+
+@wrong(NARROW)
+def a_layout_that_an_instruction_does_not_take(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i8")
+    return s.transform_layout("w.cache", "a, k, j, l -> j, a, k, l")
+
+
+@wrong(NARROW)
+def a_type_that_an_instruction_does_not_take(s: tw.Schedule) -> object:
+    *_, ji = packed(s, 8, 2)
+    s.tensorize(ji, "x86.avx2.dot_i8")
+    return s.widen("w.cache", "i32")
 
 
 class TestTensorize(PrimitiveTests):

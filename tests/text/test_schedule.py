@@ -14,10 +14,10 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.plan.nests.beside import named_nests
+from tilewright.plan.nests.nest import named_nests
 from tilewright.plan.nests.rows import Region, Terms, apply_terms, fuse_terms
-from tilewright.schedule.buffers.cache import cache_write
-from tilewright.schedule.loops.jam import jam
+from tilewright.schedule.buffers.copies import cache_write
+from tilewright.schedule.loops.merge import jam
 from tilewright.schedule.loops.rearrange import fuse, split
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.sums.lanes import sum_in_blocks, sum_in_lanes

@@ -1,4 +1,5 @@
-"""split(…, tail="shift"): the last inner loop ends where the whole ends; refused where twice is not once."""
+"""split(…, tail="shift"): the last inner loop ends where the whole ends; refused where twice is not once. And
+tail="mask" of a block whose condition reads memory."""
 
 from __future__ import annotations
 
@@ -57,6 +58,16 @@ def test_shown() -> None:
     s = tw.Schedule(parse(DOUBLE))
     s.split("j", 4, tail="shift")
     assert str(s.func).strip() == SHIFTED
+
+
+def test_a_condition_that_reads_memory_is_not_read_beyond_the_end() -> None:
+    text = OPEN.replace("block copy(vj = j):", "block copy(vj = j) where 1.0 < x[vj]:")
+    s = tw.Schedule(parse(text))
+    s.split("j", 4, tail="mask")
+    assert "if jo*4 + ji < n:" in str(s.func)
+    x, y = np.float32([0, 1, 2, 3, 4]), np.zeros(5, np.float32)
+    evaluate(s.func, {"x": x, "y": y})
+    np.testing.assert_array_equal(y, [0, 0, 2, 3, 4])
 
 
 def test_what_divides_stays_plain() -> None:

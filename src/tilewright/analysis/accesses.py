@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr.linear import affine_in, expression, polynomial
+from tilewright.expr.linear import expression, linear_in, polynomial
 from tilewright.expr.nodes import Expr, Ramp, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import loads_of
@@ -158,12 +158,8 @@ def stride(access: Access, var: Var) -> Expr | None:
     index = flat_index(access.buffer.shape, access.indices)
     if index.lanes != 1:
         return None
-    parts = affine_in(polynomial(index), var)
-    if parts is None:
-        return None
-    if any(mentions(atom, (var,)) for part in parts for monomial in part for atom in monomial):
-        return None
-    return expression(parts[0])
+    parts = linear_in(polynomial(index), var)
+    return None if parts is None else expression(parts[0])
 
 
 def mentions(e: Expr, variables: tuple[Var, ...] | frozenset[Var] | set[Var]) -> bool:

@@ -40,6 +40,11 @@ class Cost:
     bytes_written: Expr
 
 
+def count_flops(function: Function) -> Expr:
+    """The floating-point operations of one call of a function."""
+    return simplify(_flops(function.body, {}, ()))
+
+
 def count(function: Function) -> Cost:
     """The cost of one call of a function; only its parameters count as memory. Calls of others count nothing."""
     return count_statement(decompose(function).body)

@@ -18,8 +18,8 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.analysis.vectors import distance_along, longest
-from tilewright.expr.linear import Polynomial, affine_in, expression, joined, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Mod, Var
+from tilewright.expr.linear import Polynomial, affine_in, expression, involves, joined, plus, polynomial
+from tilewright.expr.nodes import Const, Expr, Mod
 from tilewright.expr.simplify import Facts
 from tilewright.loops.edit import allocations, loads_of, statements
 from tilewright.loops.nodes import For, Store
@@ -169,7 +169,7 @@ class _Pair:
         if parts is None:
             return None
         step, rest = parts
-        if _mention(step, {self.loop.var, *self.inner}) or _mention(rest, {self.loop.var}):
+        if involves(step, {self.loop.var, *self.inner}) or involves(rest, {self.loop.var}):
             return None
         return parts
 
@@ -210,10 +210,6 @@ class _Pair:
         if one is None or two is None:
             return False
         return _less(one.high, two.low, facts) or _less(two.high, one.low, facts)
-
-
-def _mention(p: Polynomial, variables: set[Var]) -> bool:
-    return any(mentions(atom, variables) for monomial in p for atom in monomial)
 
 
 def _less(a: Expr, b: Expr, facts: Facts) -> bool:

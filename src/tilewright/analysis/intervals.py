@@ -30,8 +30,13 @@ class Range:
     def last(self) -> Expr:
         return _last(self.begin, self.extent)
 
+    @property
+    def end(self) -> Expr:
+        """The number after the last one, simplified."""
+        return simplify(self.begin + self.extent)
+
     def __str__(self) -> str:
-        return f"{self.begin}..{simplify(self.begin + self.extent)}"
+        return f"{self.begin}..{self.end}"
 
 
 @lru_cache(maxsize=1 << 12)

@@ -72,11 +72,12 @@ def _lanes(index: Ramp, moving: Ranges) -> Interval | None:
 
 def ranges_of(loops: Sequence[For]) -> dict[Var, Range]:
     """The ranges of loop variables, outermost first."""
-    return {loop.var: _range(loop.begin, loop.end) for loop in loops}
+    return {loop.var: span(loop.begin, loop.end) for loop in loops}
 
 
 @lru_cache(maxsize=1 << 12)
-def _range(begin: Expr, end: Expr) -> Range:
+def span(begin: Expr, end: Expr) -> Range:
+    """The integers from begin to before end."""
     return Range(begin, simplify(end - begin))
 
 
@@ -128,8 +129,7 @@ def cover(a: Region, b: Region) -> Region:
     boxes = []
     for r, s in zip(a.ranges, b.ranges, strict=True):
         begin = simplify(minimum(r.begin, s.begin))
-        end = simplify(maximum(r.begin + r.extent, s.begin + s.extent))
-        boxes.append(Range(begin, simplify(end - begin)))
+        boxes.append(span(begin, simplify(maximum(r.begin + r.extent, s.begin + s.extent))))
     return Region(tuple(boxes), False)
 
 

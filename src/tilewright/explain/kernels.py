@@ -18,9 +18,8 @@ from tilewright.explain.program import Place, ProgramFacts
 from tilewright.explain.reasons import why_apart, why_joined
 from tilewright.explain.ways import verdict, ways_of
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.dataflow import is_free
+from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.explain import PartRow
-from tilewright.plan.fusion.memo import Reference
 from tilewright.plan.fusion.planner import Part
 
 UNSCHEDULED = "nothing: schedules are switched off"

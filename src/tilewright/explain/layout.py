@@ -27,7 +27,7 @@ from tilewright.graph.nodes import Node, Value
 from tilewright.graph.symbolic import Constant
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind
-from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.fusion.dataflow import Reference
 from tilewright.plan.price.sizes import Sizes
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.trace import Trace, TraceStep

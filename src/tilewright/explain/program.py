@@ -21,12 +21,10 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.explain import aside, symbols_of
-from tilewright.plan.fusion.kernel import Kernel
-from tilewright.plan.fusion.kernels import Kernels
-from tilewright.plan.fusion.memo import Memo, explore
+from tilewright.plan.fusion.explain import symbols_of
+from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.planner import Part, Plan
-from tilewright.plan.fusion.whole import WHOLE
+from tilewright.plan.fusion.templates import Memo, explore
 from tilewright.plan.price.kernels import CostModel, KernelCost
 from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.report.errors import UserError
@@ -53,7 +51,7 @@ class PlannedGraph:
     def __init__(self, function: GraphFunction, plan: Plan, target: Target) -> None:
         self.function = function
         self.plan = plan
-        self.flow = Dataflow(function, aside(plan))
+        self.flow = Dataflow(function, plan.aside)
         self.model = CostModel(self.flow, target)
         self._priced: dict[int, Kernels] = {}
         self._name = describe(function).printer.name
@@ -76,11 +74,6 @@ class PlannedGraph:
         if id(part) not in self._priced:
             self._priced[id(part)] = Kernels(part.partition, self.flow, self.model)
         return self._priced[id(part)]
-
-
-def is_whole(part: Part) -> bool:
-    """Whether a kernel was recognised as a whole: its nodes are in no memo table."""
-    return WHOLE in part.selection.alternatives
 
 
 class ProgramFacts:

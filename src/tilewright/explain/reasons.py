@@ -2,8 +2,8 @@
 
 A value between two kernels is asked about in the order in which the plan decides:
 
-    does a template take both?       memo.py; the operators' own templates say why not
-    was it left out of the search?   prune.py: kernels that are too large, values that are small and shared, …
+    does a template take both?       templates.py; the operators' own templates say why not
+    was it left out of the search?   partitions.py: kernels that are too large, values that are stored anyway, …
     what would it cost?              the prices of the plan with this reference, the others as they are or chosen anew
 """
 
@@ -23,15 +23,13 @@ from tilewright.explain.answer import (
     RESULT,
     Reason,
 )
-from tilewright.explain.program import Place, PlannedGraph, is_whole
+from tilewright.explain.program import Place, PlannedGraph
 from tilewright.graph.nodes import Node, Value
-from tilewright.plan.fusion.dataflow import makes_kernels
+from tilewright.plan.fusion.dataflow import Reference, makes_kernels
 from tilewright.plan.fusion.kernels import Cut, Kernels
-from tilewright.plan.fusion.memo import Reference, refusals, take
-from tilewright.plan.fusion.planner import Part
-from tilewright.plan.fusion.prune import KERNEL_NODES
-from tilewright.plan.fusion.template import Entries
-from tilewright.plan.fusion.whole import ATTENTION, PIECES
+from tilewright.plan.fusion.partitions import KERNEL_NODES
+from tilewright.plan.fusion.planner import ATTENTION, PIECES, Part
+from tilewright.plan.fusion.templates import Entries, refusals, take
 
 ROUNDS = 4
 """Rounds of changing one point after another, in search of the cheapest plan with a reference."""
@@ -78,10 +76,10 @@ def _of(place: Place, node: Node, made_by: Node) -> str:
 
 def _by_prices(graph: PlannedGraph, reference: Reference, maker: Place, reader: Place) -> Reason:
     part = graph.part_of(reader.kernel)
-    if part is None or is_whole(part):
+    if part is None or part.is_whole:
         return Reason(LEFT_OUT, "plans are switched off: each operator is a kernel")
     kernels = graph.priced(part)
-    if reference not in kernels.references:
+    if reference not in part.partition.references:
         return _left_out(graph, reference, maker, reader)
     bit = kernels.cut([reference])
     planned = part.selection.seconds
@@ -132,7 +130,7 @@ def _refused(
     graph: PlannedGraph, kernels: Kernels, cut: Cut, part: Part, reference: Reference
 ) -> tuple[tuple[str, str], ...]:
     """What templates say of the kernel that computes `reference`, under an assignment that has no price."""
-    taken = [r for r in kernels.references if not kernels.cut([r]) & cut]
+    taken = [r for r in part.partition.references if not kernels.cut([r]) & cut]
     into: dict[Node, list[Reference]] = {}
     for r in taken:
         into.setdefault(r.reader, []).append(r)
@@ -193,13 +191,13 @@ def why_joined(graph: PlannedGraph, value: Value, place: Place) -> Reason:
     if part is None:
         return Reason(ONLY_WAY, "plans are switched off: what reads nothing is made where it is used")
     planned = part.selection.seconds
-    if is_whole(part):
+    if part.is_whole:
         best = min(s for name, s in part.selection.alternatives.items() if name == PIECES)
         return Reason(
             CHEAPER, "the whole attention in one kernel is cheaper than the best plan by templates", (), planned, best
         )
     kernels = graph.priced(part)
-    bits = kernels.cut([r for r in kernels.references if r.value is value])
+    bits = kernels.cut([r for r in part.partition.references if r.value is value])
     if part.selection.cut & bits == bits:
         return Reason(RESULT, "it is stored: another kernel reads it, or it is a result")
     points = _points(kernels, part)

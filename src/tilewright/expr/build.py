@@ -60,6 +60,19 @@ def conjunction(parts: list[Expr]) -> Expr | None:
     return result
 
 
+def conjuncts(cond: Expr | None) -> list[Expr]:
+    """The conditions that must all hold, in their order; none of None."""
+    found: list[Expr] = []
+    stack = [] if cond is None else [cond]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, And):
+            stack += [part.b, part.a]
+        else:
+            found.append(part)
+    return found
+
+
 def one_of(place: Expr, terms: Sequence[Expr]) -> Expr:
     """The term of this number, counted from 0; the last one for any other number."""
     value = terms[-1]

@@ -11,11 +11,11 @@ not to overflow when sizes are bound).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeGuard, cast
 
 from tilewright.core.node import Node
-from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, const, exact
+from tilewright.expr.nodes import Add, Call, Const, Expr, FloorDiv, Mod, Mul, Sub, Var, const, exact
 
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
@@ -231,3 +231,15 @@ def affine_in(p: Polynomial, var: Expr) -> tuple[Polynomial, Polynomial] | None:
         else:
             return None
     return coefficient, rest
+
+
+def linear_in(p: Polynomial, var: Var) -> tuple[Polynomial, Polynomial] | None:
+    """(coefficient, rest) with p = coefficient*var + rest, in neither of which `var` occurs, inside atoms either; None
+    where there are none."""
+    parts = affine_in(p, var)
+    return parts if parts is not None and not any(involves(part, (var,)) for part in parts) else None
+
+
+def involves(p: Polynomial, variables: Collection[Var]) -> bool:
+    """Whether one of the variables occurs in a polynomial, inside atoms, too."""
+    return any(not atom.variables.isdisjoint(variables) for monomial in p for atom in monomial)

@@ -14,9 +14,10 @@ predicate it keeps what holds or not for all points of the reduce axes alike: th
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
-from tilewright.expr.nodes import And, Expr, Var
+from tilewright.expr.build import conjunction, conjuncts
+from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of as variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loops_around, replace
 from tilewright.loops.nodes import Block, For, Function, LoopKind, Stmt, seq
@@ -28,6 +29,11 @@ _INIT_KINDS = {LoopKind.PARALLEL: LoopKind.SERIAL, LoopKind.INSTRUCTION: LoopKin
 def summed_loops(block: Block) -> frozenset[Var]:
     """The loops that reduce axes are bound to."""
     return frozenset().union(*(variables_of(a.binding) for a in block.reduce))
+
+
+def spatial_loops(block: Block) -> frozenset[Var]:
+    """The loops that spatial axes are bound to."""
+    return frozenset().union(*(variables_of(a.binding) for a in block.spatial))
 
 
 def decompose_block(root: Stmt, block: Block) -> Stmt:
@@ -45,8 +51,9 @@ def init_nest(block: Block, loops: Sequence[For], name: str) -> Stmt:
     the block and of the loops."""
     assert block.init is not None
     summed = summed_loops(block)
-    spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
-    where = _without(block.where, summed | {a.var for a in block.reduce})
+    spatial = spatial_loops(block)
+    over = summed | {a.var for a in block.reduce}
+    where = conjunction([part for part in conjuncts(block.where) if not variables_of(part) & over])
     if where is not None:
         spatial |= variables_of(where)
     made: Stmt = Block(name, block.spatial, block.init, None, where)
@@ -55,15 +62,6 @@ def init_nest(block: Block, loops: Sequence[For], name: str) -> Stmt:
             kind = _INIT_KINDS.get(loop.kind, loop.kind)
             made = For(loop.var, loop.begin, loop.end, kind, made, loop.thread)
     return made
-
-
-def _without(where: Expr | None, variables: Set[Var]) -> Expr | None:
-    """The conjuncts of a predicate in which none of these variables occurs."""
-    if isinstance(where, And):
-        parts = [_without(side, variables) for side in (where.a, where.b)]
-        kept = [p for p in parts if p is not None]
-        return And(*kept) if len(kept) == 2 else kept[0] if kept else None
-    return None if where is None or variables_of(where) & variables else where
 
 
 def decompose(function: Function) -> Function:

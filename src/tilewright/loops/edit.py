@@ -32,6 +32,9 @@ from tilewright.loops.nodes import (
     seq,
 )
 
+Places = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
+"""The indices of an element in another buffer."""
+
 
 def statements(root: Stmt) -> Iterator[Stmt]:
     """Every statement in `root`, outer before inner, in program order."""
@@ -227,14 +230,17 @@ def _same(node: Node) -> Node:
     return node
 
 
-def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer]) -> Stmt:
-    """`root` with buffers replaced by others of the same rank wherever they are read, written or passed."""
+def substitute_buffers(root: Stmt, values: Mapping[Buffer, Buffer], places: Places = tuple) -> Stmt:
+    """`root` with buffers replaced by others wherever they are read, written, passed or allocated. `places` has the
+    indices of an element in the other buffer, which are the same where it is of the same rank."""
 
     def of_load(e: Load) -> Expr:
-        return e.replace(buffer=values[e.buffer]) if e.buffer in values else e
+        return Load(values[e.buffer], places(e.indices)) if e.buffer in values else e
 
     def of_statement(node: Node) -> Node:
-        if isinstance(node, Store | Alloc) and node.buffer in values:
+        if isinstance(node, Store) and node.buffer in values:
+            return Store(values[node.buffer], places(node.indices), node.value)
+        if isinstance(node, Alloc) and node.buffer in values:
             return node.replace(buffer=values[node.buffer])
         if isinstance(node, View):
             buffer, source = values.get(node.buffer, node.buffer), values.get(node.source, node.source)

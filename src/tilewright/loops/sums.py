@@ -64,7 +64,7 @@ def check_place(s: Block, around: Sequence[For], visible: Sequence[Set[Node]]) -
     nest = init_nest(s, around[first:], s.name)
     known = visible[first] | _defined(nest)
     for at, root in _needed(nest):
-        for found in _names(root):
+        for found in names_in(root):
             if found not in known:
                 raise _too_early(s, found, around[first], at, around)
 
@@ -88,7 +88,7 @@ def _needed(nest: Stmt) -> Iterator[tuple[For | Axis | Stmt, Node]]:
     yield nest.body, nest.body
 
 
-def _names(root: Node) -> Iterator[Var | Buffer]:
+def names_in(root: Node) -> Iterator[Var | Buffer]:
     """The variables and buffers in an expression or a statement. Constants are known everywhere and left out."""
     for node in preorder(root):
         if isinstance(node, Var):

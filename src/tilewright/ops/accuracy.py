@@ -1,5 +1,8 @@
 """How far off results may be where a program is computed in another way than it is written: the package's policy, the
 same for every machine. Errors are relative to the sum of |w| times the largest |x|.
+
+They are here and not with the decisions of plan/rewrite/, for they are part of what operators promise: a rewrite may
+choose what is fast, but not what is right.
 """
 
 from __future__ import annotations

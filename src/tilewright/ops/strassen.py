@@ -65,13 +65,18 @@ def transform_factor(w: Array, half: int) -> Array:
     k = -(-w.shape[0] // 2)
     whole = w if w.shape == (2 * k, 2 * half) else np.pad(w, ((0, 2 * k - w.shape[0]), (0, 2 * half - w.shape[1])))
     made = np.empty((STORED, k, half), w.dtype)
-    few = max(1, 2**15 // half)  # rows whose sums a cache holds on their way
+    few = rows_at_once(half)
     for row in range(0, k, few):
         end = min(row + few, k)
         blocks = [whole[i + row : i + end, j : j + half] for i in (0, k) for j in (0, half)]
         for place, term in enumerate(factor_terms(blocks)):
             made[place, row:end] = term
     return made
+
+
+def rows_at_once(columns: int) -> int:
+    """So many rows of a constant at a time that what NumPy makes of them stays in a cache on its way."""
+    return max(1, 2**15 // columns)
 
 
 class OutputAttributes(Attributes):

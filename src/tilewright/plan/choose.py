@@ -11,18 +11,49 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any, Final
 
-import tilewright.plan.templates  # noqa: F401  (its table registers the package's own)
 from tilewright.core.forced import Forced
 from tilewright.loops.nodes import Function
-from tilewright.plan.cheapest import cheapest, finish
-from tilewright.plan.choice_record import choice_of, record_of
-from tilewright.plan.decision import Alternative, Decision, Refusal
+from tilewright.plan.attention.pieces import Pieces
+from tilewright.plan.attention.template import Attentions
+from tilewright.plan.decision import Alternative, Decision, Refusal, choice_of, record_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Candidate, candidates, registered
+from tilewright.plan.gemm.template import Contractions
+from tilewright.plan.gemm.transposed import TransposedContractions
+from tilewright.plan.nests.template import Nests
+from tilewright.plan.template import Candidate, Template, candidates, cheapest, finish, register, registered
+from tilewright.plan.transforms.strassen import StrassenInput, StrassenOutput
+from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
+from tilewright.plan.triangle import TriangularProducts
+from tilewright.plan.window.channels_last import ChannelsLast
+from tilewright.plan.window.columns import Columns, DynamicWindows
+from tilewright.plan.window.shared import SharedVectors, Transposed
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+
+TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
+    Attentions(),
+    Pieces(),
+    WinogradInput(),
+    WinogradOutput(),
+    StrassenInput(),
+    StrassenOutput(),
+    Columns(),
+    DynamicWindows(),
+    SharedVectors(),
+    Transposed(),
+    ChannelsLast(),
+    TransposedContractions(),
+    Contractions(),
+    TriangularProducts(),
+    Nests(),
+)
+"""Every kernel has a way to run: `nests` recognises all."""
+
+for _template in TEMPLATES:
+    register(_template)
 
 SHOWN = 5
 """How many of the cheapest choices a decision keeps for `why`: as many as a reader compares."""

@@ -8,22 +8,30 @@
 Nothing but `apply` touches a program, and it decides nothing: it takes the steps that the choice says, each of which
 proves that it is legal. So a choice can be listed, priced, forced, kept as JSON and applied again.
 
-A template belongs to kinds of targets. Those of the package are rows of plan/templates.py; others are added by
-`register`. Of all choices of all templates that recognise a kernel, the cheapest is taken (plan/choose.py).
+A template belongs to kinds of targets. Those of the package are rows of plan/choose.py; others are added by
+`register`. Of all choices of all templates that recognise a kernel, `cheapest` takes that of the lowest price whose
+steps are all legal.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.core import extensions
+from tilewright.plan.decision import Refusal
 from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.nests.nest import schedule_beside
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+
+TRIES = 12
+"""How many choices of a template are tried: a step that one cannot prove may be left out by the next, a prefetch
+say; but a kernel that refuses all of these would take long to refuse the rest."""
 
 ShapeT = TypeVar("ShapeT")
 ChoiceT = TypeVar("ChoiceT")
@@ -121,3 +129,47 @@ def candidates(facts: Facts, target: Target, turn: int = 0) -> Iterator[Candidat
         if shape is not None:
             for choice in template.choices(shape, target):
                 yield Candidate(template, shape, choice, template.price(choice, shape, target))
+
+
+def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Refusal], list[Candidate]]:
+    """The schedule of a kernel, the choice that made it, the refusals on the way, and all that was priced, the cheapest
+    first."""
+    refusals: list[Refusal] = []
+    ranked: list[Candidate] = []
+    for turn in sorted({template.turn for template in registered(target.kind)}):
+        found = sorted(candidates(facts, target, turn), key=lambda c: c.seconds)
+        ranked += found
+        legal = _first_legal(found, facts, target, refusals)
+        if legal is not None:
+            made, taken = legal
+            refusals += [Refusal.of(taken.template.name, error) for error in made.refused]
+            return made, taken, refusals, ranked
+    raise UserError(
+        f"no template schedules {facts.function.name} for {target.name}",
+        why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",
+    )
+
+
+def _first_legal(
+    ranked: Sequence[Candidate], facts: Facts, target: Target, refusals: list[Refusal]
+) -> tuple[Schedule, Candidate] | None:
+    """The cheapest candidate whose steps are all legal; the refusals are appended, one for each template."""
+    tried: Counter[str] = Counter()
+    for candidate in ranked:
+        name = candidate.template.name
+        if tried[name] < TRIES:
+            try:
+                return finish(candidate, facts, target), candidate
+            except UserError as error:
+                tried[name] += 1
+                if tried[name] == 1:
+                    refusals.append(Refusal.of(name, error))
+    return None
+
+
+def finish(candidate: Candidate, facts: Facts, target: Target) -> Schedule:
+    """The candidate's schedule, with the nests beside its tiles scheduled, too."""
+    made = candidate.schedule(facts)
+    if not candidate.template.whole:
+        schedule_beside(made, target)
+    return made

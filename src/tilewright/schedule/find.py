@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from tilewright.expr.nodes import Var
-from tilewright.loops.edit import allocations, blocks, loads, loops_around, loops_inside, statements
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import Step, refusal
@@ -99,14 +99,14 @@ def get_block(function: Function, name: str) -> Step:
 
 def get_producers(function: Function, block: str) -> Step:
     """The blocks that store what a block loads, in program order."""
-    wanted = {load.buffer for load in loads(find_block(function, block))}
+    wanted = loaded_buffers(find_block(function, block))
     return Step(function, _others(function, block, lambda b: stored_buffers(b) & wanted))
 
 
 def get_consumers(function: Function, block: str) -> Step:
     """The blocks that load what a block stores, in program order."""
     made = stored_buffers(find_block(function, block))
-    return Step(function, _others(function, block, lambda b: {load.buffer for load in loads(b)} & made))
+    return Step(function, _others(function, block, lambda b: loaded_buffers(b) & made))
 
 
 def _others(function: Function, block: str, meets: Callable[[Block], object]) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
-"""What a primitive gives, and how it refuses.
+"""What a primitive gives, how it refuses, and the names of what it makes.
 
 A primitive is a pure function: it takes a function and what to do with it, and returns a `Step` or raises a UserError
 that shows the program, the place in it, the reason and a legal alternative. A loop is known by its variable and a block
-by its name, so that what earlier steps returned stays valid after later ones.
+by its name, so that what earlier steps returned stays valid after later ones: every block has a name of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from itertools import chain, count
 
 from tilewright.core.node import Node
 from tilewright.expr.nodes import Expr, Var
+from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of
-from tilewright.loops.nodes import For, Function
+from tilewright.loops.nodes import Block, For, Function, Stmt
 from tilewright.report.errors import UserError
 
 Handle = Var | str
@@ -29,6 +32,11 @@ class Step:
     function: Function
     made: Made = None
     evidence: tuple[str, ...] = ()
+
+
+def rewritten(function: Function, old: Stmt, fresh: Stmt, made: Made, *evidence: str) -> Step:
+    """The step that puts a statement in the place of another one."""
+    return Step(function.replace(body=replace(function.body, old, fresh)), made, evidence)
 
 
 class Refused(UserError):
@@ -70,3 +78,46 @@ class _Place:
 
     def __str__(self) -> str:
         return str(place_of(self.function, self.fault))
+
+
+def unique_block(function: Function, name: str) -> str:
+    """The name, with a number behind it where a block has it already."""
+    return unique(name, {b.name for b in blocks(function.body)})
+
+
+def unique_buffer(function: Function, name: str) -> str:
+    """The name, with a number behind it where a parameter, a local buffer or a block has it already: a buffer and the
+    block that fills it share theirs."""
+    taken = {b.name for b in (*function.params, *allocations(function.body))}
+    return unique(name, taken | {b.name for b in blocks(function.body)})
+
+
+def fresh_loops(function: Function, names: Iterable[str]) -> list[Var]:
+    """Variables for loops of these names, each with a number behind it where a loop of the program, or one before it,
+    has it already."""
+    taken = {loop.var.name for loop in loops_inside(function.body)}
+    made: list[Var] = []
+    for name in names:
+        made.append(Var(unique(name, taken)))
+        taken.add(made[-1].name)
+    return made
+
+
+def unique(name: str, taken: Collection[str], joint: str = "") -> str:
+    """The name, with a number behind it, after `joint`, where it is taken."""
+    numbered = (f"{name}{joint}{n}" for n in count(2))
+    return next(each for each in chain((name,), numbered) if each not in taken)
+
+
+def fresh_blocks(function: Function, stmt: Stmt, suffix: str) -> Stmt:
+    """The statement with its blocks named anew: NAME + suffix, numbered where that is taken."""
+    taken = {b.name for b in blocks(function.body)}
+
+    def change(node: Node) -> Node:
+        if not isinstance(node, Block):
+            return node
+        name = unique(node.name + suffix, taken)
+        taken.add(name)
+        return node.replace(name=name)
+
+    return transform_statements(stmt, change)

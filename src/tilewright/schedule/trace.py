@@ -12,11 +12,12 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tilewright.report.errors import UserError
+from tilewright.schedule.step import unique
 
 FORMAT = 1
 
@@ -25,10 +26,10 @@ FORMAT = 1
 class LoopName:
     """A loop, by the name that the trace gave it."""
 
-    name: str
+    loop: str
 
     def __repr__(self) -> str:
-        return self.name
+        return self.loop
 
 
 Value = LoopName | str | int | float | bool | None | tuple["Value", ...]
@@ -41,13 +42,13 @@ class TraceStep:
 
     primitive: str
     arguments: tuple[Value, ...]
-    options: tuple[tuple[str, Value], ...] = ()
+    options: Mapping[str, Value] = field(default_factory=dict)
     made: tuple[str | None, ...] = ()
     several: bool = False
     evidence: tuple[str, ...] = field(default=(), compare=False)
 
     def __str__(self) -> str:
-        parts = [_python(a) for a in self.arguments] + [f"{k}={_python(v)}" for k, v in self.options]
+        parts = [_python(a) for a in self.arguments] + [f"{k}={_python(v)}" for k, v in self.options.items()]
         call = f"s.{self.primitive}({', '.join(parts)})"
         if not any(self.made):
             return call
@@ -73,16 +74,7 @@ class Trace:
 
     def to_json(self) -> str:
         """The trace as a JSON document."""
-        rows = [
-            {
-                "primitive": s.primitive,
-                "arguments": [_encode(a) for a in s.arguments],
-                "options": {k: _encode(v) for k, v in s.options},
-                "made": list(s.made),
-                "several": s.several,
-            }
-            for s in self.steps
-        ]
+        rows = [{k: v for k, v in asdict(s).items() if k != "evidence"} for s in self.steps]
         return json.dumps({"format": FORMAT, "steps": rows}, indent=1)
 
     @staticmethod
@@ -107,13 +99,25 @@ class Trace:
             ) from None
 
 
+def with_loops(value: Any, loop: Callable[[Any], Any]) -> Any:
+    """An argument of a step with loop(part) in place of each part that is no text, number or None. Sequences become
+    tuples."""
+    if isinstance(value, list | tuple):
+        return tuple([with_loops(v, loop) for v in value])
+    return value if isinstance(value, str | int | float | None) else loop(value)
+
+
 def _step(row: Any) -> TraceStep:
+    """A step of a JSON document."""
+
+    def read(value: Any) -> Any:
+        return with_loops(value, lambda found: LoopName(str(found["loop"])))
+
     made = tuple(row["made"])
-    if not isinstance(row["primitive"], str) or not all(m is None or isinstance(m, str) for m in made):
+    if not isinstance(row["primitive"], str) or not all(isinstance(m, str | None) for m in made):
         raise ValueError("a step has no name, or made what has none")
-    options = tuple((str(k), _decode(v)) for k, v in row["options"].items())
-    arguments = tuple(_decode(a) for a in row["arguments"])
-    return TraceStep(row["primitive"], arguments, options, made, bool(row["several"]))
+    options = {str(k): read(v) for k, v in row["options"].items()}
+    return TraceStep(row["primitive"], read(tuple(row["arguments"])), options, made, bool(row["several"]))
 
 
 def _statement(line: ast.stmt) -> TraceStep:
@@ -128,8 +132,8 @@ def _statement(line: ast.stmt) -> TraceStep:
         targets = tuple(None if n.id == "_" else n.id for n in named if isinstance(n, ast.Name))
     match call:
         case ast.Call(ast.Attribute(ast.Name("s"), name), arguments, options) if all(o.arg for o in options):
-            given = tuple(_argument(a) for a in arguments)
-            return TraceStep(name, given, tuple((str(o.arg), _argument(o.value)) for o in options), targets, several)
+            given = {str(o.arg): _argument(o.value) for o in options}
+            return TraceStep(name, tuple(map(_argument, arguments)), given, targets, several)
     raise ValueError(f"line {line.lineno} is no step of a schedule s")
 
 
@@ -138,7 +142,7 @@ def _argument(node: ast.expr) -> Value:
         case ast.Name(name):
             return LoopName(name)
         case ast.List(parts):
-            return tuple(_argument(p) for p in parts)
+            return tuple(map(_argument, parts))
         case ast.Call(ast.Name("float"), [ast.Constant(str(text))], []):
             return float(text)
         case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
@@ -148,54 +152,26 @@ def _argument(node: ast.expr) -> Value:
     raise ValueError(f"line {node.lineno} has an argument that no step takes")
 
 
-def _encode(value: Value) -> Any:
-    if isinstance(value, LoopName):
-        return {"loop": value.name}
-    return [_encode(v) for v in value] if isinstance(value, tuple) else value
-
-
-def _decode(value: Any) -> Value:
-    if isinstance(value, dict):
-        return LoopName(str(value["loop"]))
-    if isinstance(value, list):
-        return tuple(_decode(v) for v in value)
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
-    raise ValueError(f"{value!r} is no argument of a step")
-
-
 def _python(value: Value) -> str:
-    if isinstance(value, tuple):
-        inner = ", ".join(_python(v) for v in value)
-        return f"[{inner}]"
-    if (
-        isinstance(value, str)
-        and "\n" in value
-        and value.replace("\n", "").isprintable()
-        and '"""' not in f'{value}"'
-        and "\\" not in value
-    ):
-        return f'"""{value}"""'
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f'float("{value}")'
+    match value:
+        case tuple():
+            return f"[{', '.join(map(_python, value))}]"
+        case str() if _is_block_of_lines(value):
+            return f'"""{value}"""'
+        case str():
+            return json.dumps(value, ensure_ascii=False)
+        case float() if not math.isfinite(value):
+            return f'float("{value}")'
     return repr(value)
 
 
-def names_for(wanted: Sequence[str | None], taken: set[str]) -> tuple[str | None, ...]:
-    """Names for what a step made that no earlier step has, and that Python can write."""
-    result: list[str | None] = []
-    for name in wanted:
-        if name is None:
-            result.append(None)
-            continue
-        base = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "loop"
-        base = f"_{base}" if base[0].isdigit() or base in ("s", "tw") else base
-        unique, n = base, 1
-        while unique in taken:
-            n += 1
-            unique = f"{base}_{n}"
-        taken.add(unique)
-        result.append(unique)
-    return tuple(result)
+def _is_block_of_lines(text: str) -> bool:
+    """Whether a text reads best as lines between three quotes, and has nothing that these would change."""
+    plain = text.replace("\n", "").isprintable() and "\\" not in text and '"""' not in f'{text}"'
+    return "\n" in text and plain
+
+
+def python_name(name: str, taken: Collection[str]) -> str:
+    """A name that Python can write, and that is none of those taken."""
+    made = "".join(c if c.isalnum() or c == "_" else "_" for c in name) or "loop"
+    return unique(f"_{made}" if made[0].isdigit() or made in ("s", "tw") else made, taken, "_")

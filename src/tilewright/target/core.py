@@ -48,8 +48,8 @@ class Rates(Mapping[str, float]):
 
 @dataclass(frozen=True, slots=True)
 class Core:
-    """One core of a target. All numbers are above zero, but the cycles beside multiply-adds and of
-    subnormal numbers may be zero.
+    """One core of a target. All numbers are above zero, but the cycles beside multiply-adds, what
+    these do not hide, and the cycles of subnormal numbers may be zero.
 
     ghz               10^9 cycles a second under vector load
     fma_cycles        cycles of one f32 multiply-add of a vector (of a product and a sum, without such an instruction);
@@ -67,6 +67,10 @@ class Core:
     sqrt_cycles       cycles of an f32 vector square root
     chain             how often the sum of its instructions' cycles a long chain takes that iterations overlap: a ratio
                       of at least 1, of an exp-like polynomial of 14 dependent instructions in a loop over vectors
+    rows_ahead        rows of an operand, each on a page of its own, that are under way at a time while a register tile
+                      multiplies; always the family's
+    unhidden          the part of what caches beyond the first take to deliver operands that the multiply-adds of a
+                      register tile do not hide: a ratio; always the family's, for a stream alone hides all of it
     dots              cycles of one instruction of `target.instructions.INSTRUCTIONS`, by its name, for all that run on
                       the target: all its lines, conversions of operands in registers included
     subnormal_cycles  what one multiply-add takes longer when an operand is subnormal
@@ -92,6 +96,8 @@ class Core:
     divide_cycles: float
     sqrt_cycles: float
     chain: float
+    rows_ahead: float
+    unhidden: float
     subnormal_cycles: float
     fork_seconds: float
     wake_seconds: float
@@ -136,16 +142,18 @@ UNITS: Final[Mapping[str, str]] = {
         ("_latency", "cycles"),
         ("_seconds", "s"),
         ("chain", "×"),
+        ("rows_ahead", "rows"),
+        ("unhidden", "×"),
         ("dots", "cycles"),
     )
     if field.name.endswith(ending)
-}
-"""The unit of each field."""
+} | {"cache_ns": "ns", "memory_ns": "ns"}
+"""The unit of each field, and of those of `Peaks` that are no GB/s."""
 
 DOTS: Final = "dots."
 """The name of an instruction's rate among all figures begins so, and then comes the instruction's."""
 
-_MAY_BE_ZERO: Final = ("add_beside_cycles", "subnormal_cycles")
+_MAY_BE_ZERO: Final = ("add_beside_cycles", "unhidden", "subnormal_cycles")
 
 
 def number_of(name: str, value: object) -> float:

@@ -49,6 +49,12 @@ class Family:
               of `bf16`; `widen` is one conversion of bytes to a vector of i16
     reads     bytes a cycle that a core reads from each cache beyond the first, `writes` that it writes
     memory    GB/s that a core reads, that it writes, and that all cores read
+    rows_ahead and `unhidden` as in `Core`: no manual has either, and a loop that only loads hides more than a tile does
+              (7 rows, and all), so both are [here] of tiles (Zen 5: a row out of the third cache takes some 30 cycles;
+              Sapphire Rapids: 6 x 4 vectors reach 84 % of the peak and 14 x 2 95 %, where the second cache delivers 30
+              bytes a cycle)
+    waits     cycles from a load to its use, from each cache beyond the first, and `memory_ns` from memory, as the
+              manuals have them
     narrow    what is otherwise for registers of half the width
     """
 
@@ -69,12 +75,16 @@ class Family:
     divide: float = 5
     sqrt: float = 6
     chain: float = 1.3
+    rows_ahead: float = 2
+    unhidden: float = 0.2
     subnormal: float = 0
     dot: Mapping[str, float] = field(default_factory=lambda: {"i16": 0.5, "i8": 0.5, "bf16": 1.0})
     widen: float = 1
     reads: tuple[float, ...] = (24, 10, 8)
     writes: tuple[float, ...] = (16, 8, 8)
     memory: tuple[float, float, float] = (16, 8, 32)
+    waits: tuple[float, ...] = (14, 50)
+    memory_ns: float = 100
     narrow: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, bits: int) -> Family:
@@ -91,15 +101,18 @@ _INTEL: Final = 150.0
 
 _SKYLAKE: Final = Family(
     "Intel Skylake-X", "[uops] SKX, [fog]", 512, 2.8, shuffle=1, gather=10, divide=10, sqrt=12,
-    dot={"i16": 0.5, "i8": 0.5, "bf16": 2.0}, reads=(40, 8, 8), writes=(20, 6, 6), memory=(12, 7, 80), subnormal=_INTEL,
+    dot={"i16": 0.5, "i8": 0.5, "bf16": 2.0}, reads=(40, 8, 8), writes=(20, 6, 6), memory=(12, 7, 80), waits=(14, 68),
+    subnormal=_INTEL,
 )  # fmt: skip
 _ALDER: Final = Family(
     "Intel Alder Lake", "[uops] ADL-P, [intel]", 256, 4.2, load=0.33, store=0.5, broadcast=0.33, gather=5, divide=5,
     sqrt=6, reads=(40, 14, 8), writes=(28, 12, 8), memory=(25, 14, 45), subnormal=_INTEL,
+    waits=(15, 65), memory_ns=80,
 )  # fmt: skip
 _ZEN2: Final = Family(
     "AMD Zen 2", "[amd17], [uops] ZEN2", 256, 3.2, latency=5, beside=0.1, shuffle=2, shuffle2=2, gather=16, divide=6,
     sqrt=7, subnormal=3, reads=(30, 18, 8), writes=(20, 12, 8), memory=(18, 10, 80),
+    waits=(12, 39),
 )  # fmt: skip
 _ZEN4: Final = Family(
     "AMD Zen 4", "[amd19], [uops] ZEN4", 512, 3.6, fma=1, add=1, beside=0.2, load=1, store=2, broadcast=1, gather=24,
@@ -110,7 +123,8 @@ _ZEN4: Final = Family(
 )  # fmt: skip
 _NEOVERSE: Final = Family(
     "Arm Neoverse N1", "[n1]", 128, 2.6, store=1, shuffle=0.5, shuffle2=1, gather=4, divide=5, sqrt=5, chain=1.6,
-    dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8), memory=(14, 10, 100),
+    dot={"i16": 0.5, "i8": 0.5, "bf16": 0.5}, widen=0.5, reads=(16, 8, 8), writes=(14, 8, 8),
+    memory=(14, 10, 100), waits=(11, 60),
 )  # fmt: skip
 _GENERIC: Final = Family("generic x86-64-v4", "the least of Intel's and AMD's rows of this width", 512, 3.0,
     beside=0.1, gather=16, divide=10, sqrt=12, subnormal=100, dot={"i16": 0.5, "i8": 0.5, "bf16": 1.0},
@@ -126,13 +140,14 @@ FAMILIES: Final[tuple[Family, ...]] = (
     replace(_SKYLAKE, name="Intel Sapphire Rapids", source="[uops] ADL-P with AVX-512, [intel]; bf16 pairs: [here]",
             ghz=3.5, reads=(48, 8, 8), memory=(14, 8, 150), narrow={"load": 0.33, "store": 0.5, "broadcast": 0.33}),
     replace(_SKYLAKE, name="Intel Skylake", source="[uops] SKL", bits=256, ghz=4.0, gather=5, divide=5, sqrt=6,
-            reads=(30, 14, 8), memory=(20, 10, 32)),
+            reads=(30, 14, 8), memory=(20, 10, 32), waits=(12, 42), memory_ns=80),
     replace(_SKYLAKE, name="Intel Haswell", source="[uops] HSW, BDW", bits=256, ghz=3.2, latency=5, add=1, gather=12,
-            divide=13, sqrt=19, dot={"i16": 1.0, "i8": 1.0, "bf16": 2.0}, reads=(24, 10, 8), memory=(12, 7, 40)),
+            divide=13, sqrt=19, dot={"i16": 1.0, "i8": 1.0, "bf16": 2.0}, reads=(24, 10, 8),
+            memory=(12, 7, 40), waits=(12, 43)),
     _ALDER,
     _ZEN2,
     replace(_ZEN2, name="AMD Zen 3", source="[amd19], [uops] ZEN3", ghz=3.4, latency=4, shuffle=1, shuffle2=1, gather=8,
-            divide=6, chain=1.2, memory=(20, 12, 100)),
+            divide=6, chain=1.2, memory=(20, 12, 100), waits=(12, 46)),
     _ZEN4,
     replace(_ZEN4, name="AMD Zen 5", source="[amd1a]; [here]", ghz=3.8, fma=0.5, add=0.5, beside=0.1, load=0.5, store=1,
             broadcast=0.5, shuffle=0.5, shuffle2=0.5, gather=13, divide=2.5, sqrt=4.5, chain=1, subnormal=0,
@@ -245,6 +260,8 @@ def estimate_core(family: str, features: frozenset[str], bits: int, ghz: float |
         divide_cycles=row.divide,
         sqrt_cycles=row.sqrt,
         chain=row.chain,
+        rows_ahead=row.rows_ahead,
+        unhidden=row.unhidden,
         subnormal_cycles=row.subnormal,
         dots=Rates(dots),
         **STARTS,
@@ -260,9 +277,11 @@ def estimate_peaks(family: str, core: Core, bits: int, levels: int, cores: int) 
     return Peaks(
         cache_gbs=tuple(rounded(core.ghz * rate) for rate in itertools.accumulate(reads, min)),
         store_gbs=tuple(rounded(core.ghz * rate) for rate in itertools.accumulate(writes, min)),
+        cache_ns=tuple(rounded(wait / core.ghz) for wait in (5, *row.waits, *row.waits[-1:] * levels)[:levels]),
         memory_gbs=row.memory[0],
         memory_store_gbs=row.memory[1],
         memory_gbs_all=min(row.memory[2], cores * row.memory[0]),
+        memory_ns=row.memory_ns,
     )
 
 

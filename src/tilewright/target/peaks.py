@@ -17,13 +17,15 @@ from .core import settle_rates
 
 @dataclass(frozen=True, slots=True)
 class Peaks:
-    """Upper bounds in GB/s (10^9 bytes a second).
+    """Upper bounds in GB/s (10^9 bytes a second), and how long the first byte takes.
 
     cache_gbs         for each cache level, nearest first: what one core reads from it, streaming
     store_gbs         for each cache level: what one core writes to it, streaming over lines that it holds already
     memory_gbs        what one core reads from memory
     memory_store_gbs  what one core writes to memory by plain stores (which read the line first)
     memory_gbs_all    what all cores together read from memory
+    cache_ns          for each cache level: the nanoseconds from a load to its use, where nothing was fetched before
+    memory_ns         the same from memory; both are always the family's
     """
 
     cache_gbs: tuple[float, ...]
@@ -31,6 +33,8 @@ class Peaks:
     memory_gbs: float
     memory_store_gbs: float
     memory_gbs_all: float
+    cache_ns: tuple[float, ...]
+    memory_ns: float
 
     def __post_init__(self) -> None:
         settle_rates(self)
@@ -40,8 +44,10 @@ class Peaks:
         or a row that has not one number for each cache."""
         rows: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in changes.items()}
         out = dataclasses.replace(self, **rows)
-        if {len(out.cache_gbs), len(out.store_gbs)} != {len(self.cache_gbs)}:
-            raise ValueError(f"cache_gbs and store_gbs have a number for each of {len(self.cache_gbs)} caches")
+        if {len(out.cache_gbs), len(out.store_gbs), len(out.cache_ns)} != {len(self.cache_gbs)}:
+            raise ValueError(
+                f"cache_gbs, store_gbs and cache_ns have a number for each of {len(self.cache_gbs)} caches"
+            )
         return out
 
     def record(self) -> dict[str, Any]:

@@ -114,6 +114,18 @@ class Target:
         return 4096
 
     @property
+    def pages_followed(self) -> int:
+        """Rows, each on a page of its own, of which prefetchers remember where each was read last, and fetch what is
+        behind: an estimate, the same for all families."""
+        return 256
+
+    @property
+    def streams(self) -> int:
+        """Streams of memory that a core reads best at once: what comes for one use comes faster in a few streams than
+        in one, and prefetchers lose count of many. A Zen 5 reads 4 and 8 rows of a matrix alike."""
+        return 4
+
+    @property
     def has_fma(self) -> bool:
         """Fused multiply-add of f32 and f64 vectors."""
         return self.has("fma") or self.has("neon")

@@ -11,9 +11,12 @@ split into groups and the heads of a group. Decoding does this: one token is mul
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
+from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
@@ -23,17 +26,19 @@ from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import TransposeAttributes
-
-FEW_USES = 8
-"""An operand is read in place if each of its elements is used in fewer products than this."""
+from tilewright.plan.price.points import transpose_cycles
+from tilewright.target import Target
 
 Pieces = tuple[tuple[str, Expr], ...]
 """The axes that an axis was split into, the slowest first, with their extents."""
 
 
-def read_in_place(module: Module) -> Module:
-    """The module with products that read such operands in place."""
-    return simplify_graph(module, ((read_source, ("contract",)), *RULES))
+def read_in_place(module: Module, target: Target) -> Module:
+    """The module with products that read such operands in place: those of fewer uses than multiply-adds take as long as
+    the copy."""
+    lanes = target.lanes(f32)
+    few = transpose_cycles(lanes, lanes, target) / target.core.fma_cycles
+    return simplify_graph(module, ((partial(read_source, few=few), ("contract",)), *RULES))
 
 
 @dataclass(slots=True)
@@ -51,16 +56,16 @@ class _Source:
         return self.parted.get(axis, ((axis, extent),))
 
 
-def read_source(node: Node, graph: Graph) -> Value | None:
+def read_source(node: Node, graph: Graph, few: float) -> Value | None:
     """contract(x, transpose(y), "a b, b c -> a c")  =>  contract(x, y, "a b, c b -> a c")
     and contract(x, reshape(broadcast(y)), "h d, h t d -> h t")
-        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))        each element of y in few terms"""
+        =>  reshape(contract(reshape(x), reshape(y), "g e d, g t d -> g e t"))  y in less than `few` terms"""
     attrs, maps = read_contraction(node)
     if attrs.sizes or not all(i.axis for indices in maps.spec.operands for i in indices):
         return None
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):
         axes = [i.axis for i in indices]
-        if len(set(axes)) != len(axes) or not _has_few_uses(maps, axes):
+        if len(set(axes)) != len(axes) or not _uses(maps, axes) < few:
             continue
         source = _follow(_Source(value, axes), graph)
         if source is not None:
@@ -68,10 +73,11 @@ def read_source(node: Node, graph: Graph) -> Value | None:
     return None
 
 
-def _has_few_uses(maps: IndexMaps, axes: list[str | None]) -> bool:
-    """Whether the axes that do not index an operand have few points together."""
+def _uses(maps: IndexMaps, axes: list[str | None]) -> float:
+    """In how many products each element of an operand is, which these axes index; infinitely many where that is not
+    known."""
     uses = product_of([maps.extent(a) for a in maps.spec.axes if a not in axes])
-    return isinstance(uses, Const) and uses.value < FEW_USES
+    return float(uses.value) if isinstance(uses, Const) else math.inf
 
 
 def _follow(source: _Source, graph: Graph) -> _Source | None:

@@ -28,7 +28,8 @@ from tilewright.ops.accuracy import PRODUCT_ERROR
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.strassen import DERIVED, PARTS, transform_factor
-from tilewright.plan.rewrite.strassen import Sizes, error_bound, half_columns, keeps_all, pays
+from tilewright.plan.price.contraction import Sums
+from tilewright.plan.rewrite.strassen import error_bound, half_columns, keeps_all, pays
 from tilewright.report import settings
 from tilewright.store.pages import release
 from tilewright.target import Target
@@ -49,7 +50,7 @@ def _rewrite(module: Module, function: GraphFunction, target: Target, stored: bo
     edit = _Products(module, function, target, stored)
     for node in function.nodes:
         found = find_product(edit, node) if isinstance(node.attrs, ContractAttributes) else None
-        made = edit.made(found) if found is not None and pays(found.sizes, target, stored) else None
+        made = edit.made(found) if found is not None and pays(found.sums, target, stored) else None
         if made is None or not edit.replace(node, (made,)):
             edit.keep(node)
     return edit.finish()
@@ -72,9 +73,10 @@ class Product:
         return self.array.transpose(self.order)
 
     @property
-    def sizes(self) -> Sizes:
-        *outer, rows, depth = self.x.type.static_shape() or (0, 0)
-        return Sizes(math.prod(outer), rows, depth, self.factor.shape[1])
+    def sums(self) -> Sums:
+        """Its extents."""
+        *outer, rows, terms = self.x.type.static_shape() or (0, 0)
+        return Sums(rows, self.factor.shape[1], terms, math.prod(outer))
 
 
 def find_product(edit: Edit, node: Node) -> Product | None:
@@ -135,7 +137,7 @@ class _Products(Edit):
         """The second factors of the products, as many as PARTS says."""
         key = found.constant, found.order
         if key not in self._factors:
-            u = transform_factor(found.factor, half_columns(found.sizes.columns, self._target))
+            u = transform_factor(found.factor, half_columns(found.sums.columns, self._target))
             accurate = error_bound(found.factor, u) <= PRODUCT_ERROR
             self._factors[key] = self._constants(u) if accurate else None
             release(found.array)

@@ -22,8 +22,8 @@ from tilewright.graph.symbolic import Call, Constant
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Alloc, Axis, Block, Buffer, For, Function, Let, Load, Stmt, Store
-from tilewright.plan.fusion.kernel import Kernel
-from tilewright.plan.fusion.memo import Reference
+from tilewright.plan.fusion.dataflow import Reference
+from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Plan
 from tilewright.types.finite import is_finite
 from tilewright.types.scopes import Scope

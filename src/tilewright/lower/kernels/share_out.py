@@ -36,8 +36,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.plan.nests.partial_sums import FEW
-from tilewright.plan.price.sizes import Sizes
+from tilewright.plan.price.sizes import FEW, Sizes
 from tilewright.schedule.facts.iterations import extent_of, is_spatial
 from tilewright.schedule.loops.rearrange import fused
 

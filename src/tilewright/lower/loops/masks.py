@@ -10,27 +10,14 @@ from __future__ import annotations
 
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.build import cast, maximum, minimum
+from tilewright.expr.build import cast, conjuncts, maximum, minimum
 from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.linear import Polynomial, affine_in, are_moderate, expression, plus, polynomial, times
-from tilewright.expr.nodes import And, Broadcast, Cast, Const, Expr, FloorDiv, Le, Lt, Max, Min, Ramp, Var, const
+from tilewright.expr.nodes import Broadcast, Cast, Const, Expr, FloorDiv, Le, Lt, Max, Min, Ramp, Var, const
 from tilewright.loops.nodes import Load
 
 _BY_WIDTH = {dtype.bits: dtype for dtype in (dtypes.i8, dtypes.i16, dtypes.i32, dtypes.i64)}
-
-
-def conjuncts(cond: Expr) -> list[Expr]:
-    """The conditions that must all hold, in their order."""
-    found: list[Expr] = []
-    stack = [cond]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, And):
-            stack += [part.b, part.a]
-        else:
-            found.append(part)
-    return found
 
 
 def lane_type(bits: int, count: int) -> DType:

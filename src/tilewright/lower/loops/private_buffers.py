@@ -34,7 +34,7 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.plan.nests.partial_sums import FEW
+from tilewright.plan.price.sizes import FEW
 from tilewright.types.scopes import Scope
 
 

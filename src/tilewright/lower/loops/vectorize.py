@@ -19,13 +19,13 @@ from __future__ import annotations
 from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Broadcast, Const, Expr, Ramp, Var
 from tilewright.loops.edit import statements, substitute_expressions, transform_statements
 from tilewright.loops.nodes import Alloc, For, Function, If, Let, Load, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.lower.loops.mask_loads import loads_outside
-from tilewright.lower.loops.masks import compare_lanes, conjuncts, decided, is_pure, lane_type
+from tilewright.lower.loops.masks import compare_lanes, decided, is_pure, lane_type
 from tilewright.lower.loops.private_lanes import is_private, with_private_lanes
 
 

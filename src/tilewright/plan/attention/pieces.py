@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Alloc, Buffer, Stmt
-from tilewright.plan.cheapest import cheapest
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Template
+from tilewright.plan.template import Template, cheapest
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.pieces import piece_functions
 from tilewright.schedule.find import nests, stored_buffers

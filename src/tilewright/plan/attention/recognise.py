@@ -13,6 +13,7 @@ Nodes whose values others need stay outside, with all that they are made of; so 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
@@ -21,15 +22,10 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow
-
-LEAST = 8
-"""Fewer rows or keys than this leave a tile or a vector empty: such products run as they do elsewhere."""
+from tilewright.target.target import SHORTEST_LANES
 
 LEAST_KEYS = 48
 """All scores of fewer keys than this stay in cache, and rows side by side are faster for them than rows in lanes."""
-
-MOST_NODES = 40
-"""The most nodes between the products."""
 
 
 def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
@@ -41,8 +37,8 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
     taken: set[Node] = set()
     found: list[tuple[Node, ...]] = []
     for node in function.nodes:
-        if node not in taken and _is_product(node) and _has_keys(node):
-            nodes = _Attention(flow, node).nodes()
+        if node not in taken and _is_product(node) and _is_at_least(node.outputs[0].type.shape[-1], LEAST_KEYS):
+            nodes = _nodes(flow, node)
             if nodes and not taken & set(nodes):
                 taken.update(nodes)
                 found.append(nodes)
@@ -50,150 +46,129 @@ def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
 
 
 def _is_product(node: Node) -> bool:
-    """Whether a node is a product of two tensors over rows and columns enough for tiles."""
+    """Whether a node is a product of two tensors over rows and columns enough for tiles, two of the shortest vectors:
+    fewer leave a tile or a vector empty, and such products run as they do elsewhere."""
     if not isinstance(node.attrs, ContractAttributes) or len(node.inputs) != 2 or node.inputs[0] is node.inputs[1]:
         return False
-    type = node.outputs[0].type
-    kinds = {v.type.dtype for v in (*node.inputs, *node.outputs)}
-    return kinds == {dtypes.f32} and len(type.shape) >= 2 and all(_is_enough(n) for n in type.shape[-2:])
+    shape, kinds = node.outputs[0].type.shape, {v.type.dtype for v in (*node.inputs, *node.outputs)}
+    return kinds == {dtypes.f32} and len(shape) >= 2 and all(_is_at_least(n, 2 * SHORTEST_LANES) for n in shape[-2:])
 
 
-def _has_keys(first: Node) -> bool:
-    keys = first.outputs[0].type.shape[-1]
-    return not isinstance(keys, Const) or int(keys.value) >= LEAST_KEYS
+def _is_at_least(extent: Expr, least: int) -> bool:
+    return not isinstance(extent, Const) or int(extent.value) >= least
 
 
-def _is_enough(extent: Expr) -> bool:
-    return not isinstance(extent, Const) or int(extent.value) >= LEAST
+def _nodes(flow: Dataflow, first: Node) -> tuple[Node, ...]:
+    """The nodes of the attention that begins with a product, in program order; none where it begins none."""
+    between, second = _follow_scores(flow, first)
+    sums = [n for n in between if isinstance(n.attrs, ReduceAttributes) and n.attrs.kind.value == "sum"]
+    if second is None or not sums or not any(n.op.name == "exp" for n in between):
+        return ()
+    inside = {first, *between, second}
+    inside |= _behind(flow, second, inside)
+    if any(user not in inside for node in between for user in _readers(flow, node)):
+        return ()
+    operands = [*first.inputs, *(v for v in second.inputs if flow.makers.get(v) not in inside)]
+    inside |= _before(flow, operands, inside)
+    return tuple(sorted(inside, key=lambda n: flow.place[n]))
 
 
-class _Attention:
-    """The nodes of the attention that begins with a product, as they are found."""
+def _readers(flow: Dataflow, node: Node) -> list[Node]:
+    return [reader for value in node.outputs for reader in flow.readers_of(value)]
 
-    def __init__(self, flow: Dataflow, first: Node) -> None:
-        self._flow, self._first = flow, first
-        self._between: list[Node] = []
-        self._second: Node | None = None
 
-    def nodes(self) -> tuple[Node, ...]:
-        """All of them in program order; none where the product begins no attention."""
-        if not self._follow_scores() or self._second is None or not self._is_softmax():
-            return ()
-        inside = [self._first, *self._between, self._second]
-        inside += self._behind({*inside})
-        if any(user not in inside for node in self._between for user in self._readers(node)):
-            return ()
-        operands = [*self._first.inputs, *(v for v in self._second.inputs if self._flow.makers.get(v) not in inside)]
-        inside += self._before(operands, {*inside})
-        return tuple(sorted(inside, key=lambda n: self._flow.place[n]))
+def _is_result(flow: Dataflow, node: Node) -> bool:
+    return any(value in flow.results for value in node.outputs)
 
-    def _readers(self, node: Node) -> list[Node]:
-        return [reader for value in node.outputs for reader in self._flow.readers_of(value)]
 
-    def _is_result(self, node: Node) -> bool:
-        return any(value in self._flow.results for value in node.outputs)
+def _follow_scores(flow: Dataflow, first: Node) -> tuple[set[Node], Node | None]:
+    """All that depends on scores up to one product, and that: maps of them and reductions over keys, but for what
+    divides the second product by what rows come to. No product where there is anything else, or none."""
+    shape, second = first.outputs[0].type.shape, None
+    between: set[Node] = set()
+    pending = _readers(flow, first)
+    if _is_result(flow, first):
+        return between, None
+    while pending:
+        node = pending.pop()
+        if node in between or node is second or (node.op.name == "div" and _is_behind(flow, node, first)):
+            continue
+        if _is_product(node) and second is None:
+            second = node
+            continue
+        if not _keeps_rows(node, shape) or _is_result(flow, node):
+            return between, None
+        between.add(node)
+        pending += _readers(flow, node)
+    return between, second
 
-    def _follow_scores(self) -> bool:
-        """Whether all that depends on scores is maps of them and reductions over keys, up to one product."""
-        shape = self._first.outputs[0].type.shape
-        pending = self._readers(self._first)
-        if self._is_result(self._first):
-            return False
-        while pending:
-            node = pending.pop()
-            if node in self._between or node is self._second:
-                continue
-            if _is_product(node) and self._second is None:
-                self._second = node
-                continue
-            if node.op.name == "div" and self._is_behind(node):
-                continue
-            if not _keeps_rows(node, shape) or self._is_result(node) or len(self._between) >= MOST_NODES:
-                return False
-            self._between.append(node)
-            pending += self._readers(node)
-        return self._second is not None
 
-    def _is_behind(self, node: Node) -> bool:
-        """Whether a division is of the second product by what rows come to."""
-        maker = self._flow.makers.get(node.inputs[0])
-        while maker is not None and maker.op.moves:
-            maker = self._flow.makers.get(maker.inputs[0])
-        return maker is not None and _is_product(maker) and maker is not self._first
+def _is_behind(flow: Dataflow, node: Node, first: Node) -> bool:
+    """Whether what a node divides is moved from another product than the first."""
+    maker = flow.makers.get(node.inputs[0])
+    while maker is not None and maker.op.moves:
+        maker = flow.makers.get(maker.inputs[0])
+    return maker is not None and _is_product(maker) and maker is not first
 
-    def _is_softmax(self) -> bool:
-        """Whether an exponential and a sum are between the products."""
-        sums = [n for n in self._between if isinstance(n.attrs, ReduceAttributes) and n.attrs.kind.value == "sum"]
-        return bool(sums) and any(n.op.name == "exp" for n in self._between)
 
-    def _behind(self, inside: set[Node]) -> list[Node]:
-        """The nodes behind the second product that move or convert its elements, or divide them by what rows come to.
-        Views at the end stay outside: they are no work."""
-        made: list[Node] = []
-        assert self._second is not None
-        node = self._second
-        while not self._is_result(node) and len(self._readers(node)) == 1:
-            value, (node,) = node.outputs[0], self._readers(node)
-            others = [v for v in node.inputs if self._flow.makers.get(v) not in {*inside, *made}]
-            if not (node.op.moves or node.op.name in ("div", "cast")) or others or node.inputs.count(value) > 1:
+def _behind(flow: Dataflow, second: Node, inside: set[Node]) -> set[Node]:
+    """The nodes behind the second product that move or convert its elements, or divide them by what rows come to.
+    Views at the end stay outside: they are no work."""
+    made: list[Node] = []
+    node = second
+    while not _is_result(flow, node) and len(_readers(flow, node)) == 1:
+        value, (node,) = node.outputs[0], _readers(flow, node)
+        others = [v for v in node.inputs if flow.makers.get(v) not in {*inside, *made}]
+        if not (node.op.moves or node.op.name in ("div", "cast")) or others or node.inputs.count(value) > 1:
+            break
+        made.append(node)
+    while made and made[-1].op.pattern is Pattern.VIEW:
+        made.pop()
+    return set(made)
+
+
+def _before(flow: Dataflow, operands: Iterable[Value], inside: set[Node]) -> set[Node]:
+    """The nodes before the products that move elements of their operands, and scale them on the way, where nobody
+    else needs these. Views and maps at the top stay outside, where they are part of what comes before."""
+    made: set[Node] = set()
+    chains = [list(_chain(flow, value)) for value in operands]
+
+    def is_own(node: Node) -> bool:
+        known = inside | made
+        return node in known or not (_is_result(flow, node) or any(r not in known for r in _readers(flow, node)))
+
+    while found := {n for chain in chains for n in takewhile(is_own, chain)} - inside - made:
+        made |= found
+    for chain in chains:
+        for node in reversed([n for n in chain if n in made]):
+            fed = any(flow.makers.get(v) in made for v in node.inputs)
+            if fed or (node.op.moves and node.op.pattern is not Pattern.VIEW):
                 break
-            made.append(node)
-        while made and made[-1].op.pattern is Pattern.VIEW:
-            made.pop()
-        return made
-
-    def _before(self, operands: Iterable[Value], inside: set[Node]) -> list[Node]:
-        """The nodes before the products that move elements of their operands, and scale them on the way, where nobody
-        else needs these."""
-        made: set[Node] = set()
-        chains = [list(self._chain(value)) for value in operands]
-        grown = True
-        while grown:
-            grown = False
-            for chain in chains:
-                for node in chain:
-                    known = inside | made
-                    if node in known:
-                        continue
-                    if self._is_result(node) or any(user not in known for user in self._readers(node)):
-                        break
-                    made.add(node)
-                    grown = True
-        for chain in chains:
-            self._leave_out_top([n for n in chain if n in made], made)
-        return list(made)
-
-    def _chain(self, value: Value) -> Iterator[Node]:
-        """The nodes that an operand comes through, from the product upwards."""
-        node = self._flow.makers.get(value)
-        while node is not None and (node.op.moves or self._is_scaling(node)):
-            yield node
-            node = self._flow.makers.get(node.inputs[0])
-
-    def _is_scaling(self, node: Node) -> bool:
-        """Whether a node multiplies or divides by one number."""
-        if node.op.name not in ("mul", "div") or len(node.inputs) != 2:
-            return False
-        other = self._flow.makers.get(node.inputs[1])
-        return other is not None and other.op.name == "full"
-
-    def _leave_out_top(self, chain: list[Node], made: set[Node]) -> None:
-        """Views and maps at the top of a chain stay outside, where they are part of what comes before."""
-        for node in reversed(chain):
-            others = [v for v in node.inputs if self._flow.makers.get(v) in made]
-            if others or (node.op.moves and node.op.pattern is not Pattern.VIEW):
-                return
             made.discard(node)
+    return made
+
+
+def _chain(flow: Dataflow, value: Value) -> Iterator[Node]:
+    """The nodes that an operand comes through, from the product upwards: they move its elements, or scale them all by
+    one number."""
+    node = flow.makers.get(value)
+    while node is not None and (node.op.moves or _is_scaling(flow, node)):
+        yield node
+        node = flow.makers.get(node.inputs[0])
+
+
+def _is_scaling(flow: Dataflow, node: Node) -> bool:
+    if node.op.name not in ("mul", "div") or len(node.inputs) != 2:
+        return False
+    other = flow.makers.get(node.inputs[1])
+    return other is not None and other.op.name == "full"
 
 
 def _keeps_rows(node: Node, shape: tuple[Expr, ...]) -> bool:
     """Whether a node is a map of scores, or what rows come to, point by point; or a reduction over keys."""
     if isinstance(node.attrs, ReduceAttributes):
-        rank = len(node.inputs[0].type.shape)
-        return node.attrs.axes == (rank - 1,) and node.attrs.keepdims
+        return node.attrs.axes == (len(node.inputs[0].type.shape) - 1,) and node.attrs.keepdims
     if node.op.name == "reshape":
         return all(v.type.shape[-2:-1] == shape[-2:-1] for v in (*node.inputs, *node.outputs))
-    return node.op.elementwise and len(node.outputs) == 1 and all(v.type.dtype in _TYPES for v in node.inputs)
-
-
-_TYPES = (dtypes.f32, dtypes.bool_)
+    plain = node.op.elementwise and len(node.outputs) == 1
+    return plain and all(v.type.dtype in (dtypes.f32, dtypes.bool_) for v in node.inputs)

@@ -8,36 +8,60 @@
         y = g(p · vp)                     a tile in registers at a time, stored to its place
 
 Both products are tiled like any other contraction, inside a block of rows. Steps in between are whatever maps and
-reductions of rows stand between two products: a kernel is an attention by its shape, not by what it computes.
+reductions of rows stand between two products: a kernel is an attention by its shape, not by what it computes. Maps are
+in vectors, reductions are vectors of partial results, which are halved at the end:
+
+    for r in 0..4, k in 0..n: t[r] = max(t[r], s[r, k])   =>   for ko: for r: p[r, 0..8] = max(p[r], s[r, ko*8 ..])
+                                                               p4[r] = max(p[r, 0..4], p[r, 4..8]), p2 = …, t = …
+
+Rows side by side hide what a reduction of one waits for; of one alone several vectors do.
 """
 
 from __future__ import annotations
 
-from tilewright.expr.nodes import Const, Select, Var
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.nodes import Select, Var
 from tilewright.loops.edit import allocations, blocks
-from tilewright.loops.nodes import Buffer, Store
-from tilewright.plan.attention.choice import Choice
-from tilewright.plan.attention.rows import in_lanes
+from tilewright.loops.nodes import LoopKind, Store
 from tilewright.plan.facts.attention import Attention
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.edges import panel_over_the_edge
-from tilewright.plan.tile.nest import MANY, write_out, write_out_terms
-from tilewright.plan.tile.packing import only_store, panels_of
+from tilewright.plan.tile.edges import is_bounded, panel_over_the_edge
+from tilewright.plan.tile.loops import copied_by, extent
+from tilewright.plan.tile.nest import order_tile, ordered, split_tile, write_out, write_out_terms
+from tilewright.plan.tile.packing import local_bytes, only_store, panels_of
 from tilewright.plan.tile.registers import RegisterTile
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The register tiles of the scores and of the second product; the rows of a block; and whether blocks may overlap,
+    so that only heads are shared by threads: rows left over then make a block together with rows of the one before.
+    Reductions of so many rows, or of one row in so many vectors, run side by side (`together`, `chains`). Of both
+    products so many `terms` are written out."""
+
+    scores: RegisterTile
+    sums: RegisterTile
+    rows: int
+    overlap: bool
+    together: int
+    chains: int
+    terms: tuple[int, int] = (1, 1)
+
+
 def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    batch, rows = _outer_loops(s, found, choice)
+    batch = [v for v in s.get_loops(found.write) if v not in (found.row, found.column)]
+    s.reorder(*batch, found.row, found.column)
+    rows, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
     tiles = ((found.first, choice.scores), (found.second, choice.sums))
     panels = [panels_of(s, dot, dot.vector, dot.columns, tile.columns) for dot, tile in tiles]
     _gather(s, found, rows, choice.together)
-    _operands(s, found, batch, rows, panels, choice)
+    _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
     whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
     for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
         s.compact(name)
@@ -45,20 +69,15 @@ def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
         _fill_panels(s, panel)
     _tile(s, found.first, found.scores, choice.scores, choice.terms[0])
     _tile(s, found.second, found.write, choice.sums, choice.terms[1])
-    in_lanes(s, found.between, choice.scores.lanes, choice.chains)
-    _keep_near(s)
+    for name in found.between:
+        _in_lanes(s, name, choice.scores.lanes, choice.chains)
+    for buffer in allocations(s.func.body):
+        if buffer.scope is Scope.ARENA and local_bytes(buffer) <= MOST_BYTES[Scope.STACK]:
+            s.set_scope(buffer.name, "stack" if local_bytes(buffer) > buffer.dtype.bytes else "register")
     shared = batch if choice.overlap else [*batch, rows]
     if shared:
-        s.parallel(_shared(s, shared))
+        s.parallel(ordered({v: extent(s, v) for v in shared})[0])
     return s
-
-
-def _outer_loops(s: Schedule, found: Attention, choice: Choice) -> tuple[list[Var], Var]:
-    """The loops of the result in order: over batches, over blocks of rows, then those of a block."""
-    batch = [v for v in s.get_loops(found.write) if v not in (found.row, found.column)]
-    s.reorder(*batch, found.row, found.column)
-    outer, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
-    return batch, outer
 
 
 def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
@@ -84,25 +103,22 @@ def _gather(s: Schedule, found: Attention, rows: Var, together: int) -> None:
         s.compute_at(block, rows)
 
 
-def _operands(s: Schedule, found: Attention, batch: list[Var], rows: Var, panels: list[str], choice: Choice) -> None:
+def _place_operands(s: Schedule, found: Attention, batch: list[Var], rows: Var, panels: list[str], lanes: int) -> None:
     """Panels of keys and values are made once for each head; rows that are scaled, once for each block."""
     for panel in panels if batch else []:
         s.compute_at(panel, batch[-1])
-    queries = found.first.broadcast.buffer
-    made = [b.name for b in blocks(s.func.body) if isinstance(b.body, Store) and b.body.buffer is queries]
-    for block in made:
+    for block in [b.name for b in writers_of(s.func, found.first.broadcast.buffer) if isinstance(b.body, Store)]:
         s.compute_at(block, rows)
-        _vectorize_last(s, block, choice.scores.lanes)
+        s.vectorize(s.split(s.get_loops(block)[-1], lanes, tail="mask")[1])
 
 
 def _fill_panels(s: Schedule, panel: str) -> None:
     """Panels are filled in vectors; one over the end, which has places to be filled in, apart from the others."""
     *_, panels, _, lane = (a.binding for a in find_block(s.func, panel).axes)
-    before = {b.name for b in blocks(s.func.body)}
-    if isinstance(only_store(s, panel), Select) and isinstance(panels, Var) and panels in s.get_loops(panel):
-        s.partition(panels)
+    over_the_end = isinstance(only_store(s, panel), Select) and isinstance(panels, Var) and panels in s.get_loops(panel)
+    tails = copied_by(s, s.partition, panels) if over_the_end else []
     s.vectorize(lane)
-    for tail in [b.name for b in blocks(s.func.body) if b.name not in before]:
+    for tail in tails:
         s.vectorize(s.get_loops(tail)[-1])
 
 
@@ -110,52 +126,76 @@ def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
-    panel, inside = s.split(column, tile.columns, tail="mask")
-    vector, lane = s.split(inside, tile.lanes)
-    tiles, row = s.split(row, tile.rows, tail="mask")
-    s.reorder(panel, tiles, term, row, vector, lane)
-    s.reverse_compute_at(write, tiles)
+    loops = split_tile(s, row, column, tile)
+    assert loops.tiles is not None
+    order_tile(s, [loops.panels, loops.tiles, term], [loops.row, loops.vectors, loops.lane])
+    s.reverse_compute_at(write, loops.tiles)
     (sums,) = stored_buffers(find_block(s.func, dot))
     s.compact(sums.name)
     s.set_scope(sums.name, "register")
-    s.vectorize(lane)
-    s.unroll(vector)
-    s.unroll(row)
     write_out_terms(s, [term], tile, terms)
-    vectors = {write: write_out(s, write, tiles, tile), dot: vector}
-    for name in (dot, *panel_over_the_edge(s, found, tile, panel, vectors, apart=not found.vector.is_constant)):
+    vectors = {write: write_out(s, write, loops.tiles, tile), dot: loops.vectors}
+    for name in (dot, *panel_over_the_edge(s, found, tile, loops.panels, vectors, not found.vector.is_constant)):
         block = find_block(s.func, name)
         if block.reduce and block.where is not None:
             s.pad(name)
 
 
-def _vectorize_last(s: Schedule, block: str, lanes: int) -> None:
-    """The last loop of a block in vectors."""
-    _, inner = s.split(s.get_loops(block)[-1], lanes, tail="mask")
+def _in_lanes(s: Schedule, name: str, lanes: int, chains: int) -> None:
+    """The innermost loop of a block of a few rows in vectors. A reduction has so many `chains` of vectors, which hide
+    the cycles of an addition."""
+    own = [v for v in s.get_loops(name) if [b.name for b in blocks(find_loop(s.func, v))] == [name]]
+    if find_block(s.func, name).reduce:
+        _partial(s, name, own, lanes, chains)
+    elif own:
+        vectors, lane = s.split(own[-1], lanes, tail="mask")
+        s.vectorize(lane)
+        _whole_apart(s, name, vectors)
+
+
+def _partial(s: Schedule, name: str, own: Sequence[Var], lanes: int, chains: int) -> None:
+    """A reduction of rows, in loops of its own over these and its terms, as one of vectors."""
+    *rows, loop = own
+    outside = [v for v in s.get_loops(name) if v not in own]
+    beside = [v for v in rows if extent(s, v) <= chains]
+    width, terms = lanes, extent(s, loop)
+    while not beside and width < chains * lanes and 2 * width <= terms:
+        width *= 2
+    outer, inner = s.split(loop, width, tail="mask")
+    part = _factor(s, name, inner, width, lanes)
+    if beside:
+        s.reorder(outer, *beside)
+    _unroll(s, part, [*outside, *(v for v in rows if v not in beside), outer])
+    _whole_apart(s, part, outer)
+    while width > 2:
+        width //= 2
+        _, inner = s.split(s.get_loops(name)[-1], width)
+        _unroll(s, _factor(s, name, inner, width, lanes), outside)
+    _unroll(s, name, outside)
+
+
+def _factor(s: Schedule, name: str, loop: Var, width: int, lanes: int) -> str:
+    """Partial results for each iteration of a loop, in registers and in vectors. Returns the block's name."""
+    part: str = s.rfactor(name, loop, axis=len(find_block(s.func, name).spatial))[0]
+    (made,) = stored_buffers(find_block(s.func, part))
+    inner = s.get_loops(part)[-1]
+    if width > lanes:
+        _, inner = s.split(inner, lanes)
     s.vectorize(inner)
+    s.set_scope(made.name, "register")
+    return part
 
 
-def _keep_near(s: Schedule) -> None:
-    """Small buffers are on the stack, single elements in registers."""
-    for buffer in allocations(s.func.body):
-        size = _size(buffer)
-        if buffer.scope is Scope.ARENA and size <= MOST_BYTES[Scope.STACK]:
-            s.set_scope(buffer.name, "stack" if size > buffer.dtype.bytes else "register")
+def _unroll(s: Schedule, name: str, outside: Sequence[Var]) -> None:
+    """The loops around a block but for those `outside`, and for lanes, written out."""
+    for loop in s.get_loops(name):
+        if loop not in outside and find_loop(s.func, loop).kind is LoopKind.SERIAL:
+            s.unroll(loop)
 
 
-def _size(buffer: Buffer) -> int:
-    """The bytes of a buffer; those of one that only a call knows have no room on the stack."""
-    size = buffer.dtype.bytes
-    for extent in buffer.shape:
-        size *= known(extent) if isinstance(extent, Const) else MOST_BYTES[Scope.STACK]
-    return size
-
-
-def _shared(s: Schedule, loops: list[Var]) -> Var:
-    """The loop that threads share: the outermost with enough iterations, or else the one with most."""
-    extents = {v: _count(s, v) for v in loops}
-    return next((v for v, n in extents.items() if n >= MANY), max(extents, key=lambda v: extents[v]))
-
-
-def _count(s: Schedule, loop: Var) -> int:
-    return known(extent_of(find_loop(s.func, loop)))
+def _whole_apart(s: Schedule, name: str, loop: Var) -> None:
+    """Iterations in which no condition on their own number fails, in a loop of their own."""
+    if is_bounded(s, name, loop) and extent(s, loop) > 1:
+        if find_block(s.func, name).init is not None:
+            s.decompose_reduction(name, loop)
+        s.partition(loop)

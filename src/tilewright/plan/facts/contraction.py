@@ -21,10 +21,8 @@ from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.price.sizes import known
 from tilewright.schedule.facts.iterations import extent_of
+from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
-
-ENOUGH_ROWS = 32
-"""An axis of at least this known extent is long enough for the rows of tiles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +168,9 @@ def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | Non
 
 
 def _rows_of(extent: Expr) -> tuple[bool, int]:
-    """The order of axes as rows of tiles: one that is known to be long enough first, then the longest. If the extent is
-    dynamic, like a batch, most rows of a tile may be beyond it."""
-    return isinstance(extent, Const) and known(extent) >= ENOUGH_ROWS, known(extent)
+    """The order of axes as rows of tiles: one that is known to be long enough for a tile (two of the shortest vectors)
+    first, then the longest. If the extent is dynamic, like a batch, most rows of a tile may be beyond it."""
+    return isinstance(extent, Const) and known(extent) >= 2 * SHORTEST_LANES, known(extent)
 
 
 def factors_of(store: Store) -> tuple[Operand, Operand] | None:

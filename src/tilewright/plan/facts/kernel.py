@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.attention import Attention, find_attention
 from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
 from tilewright.plan.facts.windows import Windows, find_pool, find_windows
-from tilewright.schedule.blocks.inline import all_inlined, inline_all, inlined_step
+from tilewright.schedule.blocks.local_buffers import inline_all
 from tilewright.schedule.schedule import Schedule
 
 
@@ -49,12 +49,12 @@ class Facts:
     @cached_property
     def inlined(self) -> Function:
         """The kernel with what is defined point by point inlined where it is read."""
-        return all_inlined(self.function)
+        return inline_all(self.function).function
 
     @cached_property
     def inlined_once(self) -> Function:
         """The same, except for values that several blocks, or several terms of a sum, would compute again."""
-        return all_inlined(self.function, once=True)
+        return inline_all(self.function, once=True).function
 
     @cached_property
     def contraction(self) -> Contraction | None:
@@ -86,4 +86,4 @@ class Facts:
 
     def begin_inlined(self) -> Schedule:
         """The schedule whose first step made `inlined`."""
-        return Schedule.after(self.function, inline_all, inlined_step(self.function, self.inlined))
+        return Schedule.after(self.function, inline_all, inline_all(self.function))

@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 
-from tilewright.core.walk import preorder
-from tilewright.expr.intrinsics import BRIEF
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Call, Const, Expr, Max, Min, Var
+from tilewright.expr.nodes import Const, Expr, Max, Min, Var
 from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
@@ -25,7 +23,7 @@ from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
 from tilewright.plan.price.sizes import USUAL, known
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import stored_buffers
+from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 
 Extents = Mapping[Var, Expr]
@@ -75,12 +73,21 @@ class Epilogue:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnWeights:
+    """Weights of each channel by itself, where columns are innermost: a factor of the products of a contraction.
+    Channels are the `axis` of its block, and the `dimension` of the image."""
+
+    contraction: Contraction
+    axis: int
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
 class Windows:
     """A reduction over windows: its block, its result and source, and the last block that its result reaches (itself
-    if that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results. `channel` is
-    the place of the channels' axis among the block's axes; None if there is no such axis. A term takes `instructions`
-    instructions: two for a maximum of floats, which propagates NaN. Products with weights are a `contraction` if
-    columns are innermost; `finite` says that no weight is infinite."""
+    if that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results. A term takes
+    `instructions` instructions: two for a maximum of floats, which propagates NaN. `finite` says that no weight is
+    infinite; `own` are the weights, where columns are innermost and each channel has its own."""
 
     block: str
     out: Buffer
@@ -90,13 +97,12 @@ class Windows:
     columns: Side
     images: int
     channels: int
-    channel: int | None
     channels_last: bool
     products: bool
     instructions: int
     finite: bool
     epilogue: Epilogue
-    contraction: Contraction | None = field(default=None, compare=False)
+    own: OwnWeights | None = field(default=None, compare=False)
 
     @property
     def padded(self) -> bool:
@@ -127,20 +133,20 @@ def find_windows(function: Function, found: Contraction | None) -> Windows | Non
 
 def _in_planes(function: Function, found: Contraction) -> Windows | None:
     """Products whose image has columns innermost."""
-    block, extents = found.block, {a.var: e for a, e in zip(found.block.axes, found.extents, strict=True)}
-    if found.rows is not None or len(block.spatial) < 3 or len(found.vector.load.indices) < 2:
+    block, vector, axes = found.block, found.vector, found.block.axes
+    row = len(block.spatial) - 2
+    if found.rows is not None or row < 1 or len(vector.load.indices) < 2 or found.broadcast.moves(axes[row].var):
         return None
-    if found.vector.buffer.dtype is not found.out.dtype or not _is_wide_float(found.out):
+    if vector.buffer.dtype is not found.out.dtype or not _is_wide_float(found.out):
         return None
-    if found.broadcast.moves(block.spatial[-2].var):
-        return None
-    outer = [n for n in found.batch if n != len(block.spatial) - 2]
+    outer = [n for n in found.batch if n != row]
     if all(known(found.extents[n]) == 1 for n in outer):
         return None
-    factors = (found.vector, found.broadcast)
-    both = [n for n in outer if all(f.dimension(block.axes[n].var) is not None for f in factors)]
-    channel = max(both, key=lambda n: known(found.extents[n]), default=None)
-    return _windows(function, block, found.vector.load, extents, _planes(block, found.vector.load), channel, found)
+    both = {n: vector.dimension(axes[n].var) for n in outer if found.broadcast.dimension(axes[n].var) is not None}
+    owned = [OwnWeights(found, axis, dimension) for axis, dimension in both.items() if dimension is not None]
+    own = max(owned, key=lambda o: known(found.extents[o.axis]), default=None)
+    extents = {a.var: e for a, e in zip(axes, found.extents, strict=True)}
+    return _windows(function, block, vector.load, extents, None if own is None else own.axis, own)
 
 
 def find_pool(function: Function) -> Windows | None:
@@ -148,13 +154,13 @@ def find_pool(function: Function) -> Windows | None:
     images may be dynamic. Values with several readers are not inlined."""
     reducing = [b for b in blocks(function.body) if b.reduce]
     summed = accumulation(reducing[0].replace(init=None)) if len(reducing) == 1 else None
-    read = [] if summed is None else list(loads(summed[2]))
+    read = [] if summed is None else list(loads(summed.term))
     if summed is None or len(read) != 1 or len(reducing[0].spatial) < 3 or len(read[0].indices) < 2:
         return None
-    (block,), (load,), out = reducing, read, summed[1].buffer
-    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed[1].indices != tuple(a.var for a in block.spatial):
+    (block,), (load,), out = reducing, read, summed.buffer
+    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed.target != tuple(a.var for a in block.spatial):
         return None
-    return _windows(function, block, load, _extents_of(function, block), _planes(block, load), None)
+    return _windows(function, block, load, _extents_of(function, block), None)
 
 
 def _channels_last(function: Function) -> Windows | None:
@@ -177,7 +183,7 @@ def _channels_last(function: Function) -> Windows | None:
     if len(sliding) != 2:
         return None
     places = [(n, next(d for d, i in enumerate(index) if spatial[n] in variables_of(i))) for n in sliding]
-    return _windows(function, block, source.load, extents, places, len(spatial) - 1)
+    return _windows(function, block, source.load, extents, len(spatial) - 1, places=places)
 
 
 def _windows(
@@ -185,22 +191,25 @@ def _windows(
     block: Block,
     load: Load,
     extents: Extents,
-    places: Sequence[tuple[int, int]],
     channel: int | None,
-    contraction: Contraction | None = None,
+    own: OwnWeights | None = None,
+    places: Sequence[tuple[int, int]] | None = None,
 ) -> Windows | None:
-    """The record of a block whose windows slide along the axes and dimensions at these `places`. None if another axis
-    indexes them, if there are more terms than positions of the window, or if there is a single row or column."""
+    """The record of a block whose windows slide along the axes and dimensions at these `places`, or the two innermost.
+    None if another axis indexes them, if there are more terms than positions of the window, or if there is a single row
+    or column."""
     assert isinstance(block.body, Store)
+    axes, rank = len(block.spatial), len(load.indices)
+    places = ((axes - 2, rank - 2), (axes - 1, rank - 1)) if places is None else places
     out, image = block.body.buffer, tuple(axis for axis, _ in places)
     rows, columns = (_side(block, load, axis, dimension, extents) for axis, dimension in places)
     last = last_block(function, block, out)
     if rows is None or columns is None or last is None or min(rows.size, columns.size) < 2:
         return None
     counts = {n: known(extents[a.var]) for n, a in enumerate(block.axes) if a.var in extents}
-    if 0 in counts.values() or rows.kernel * columns.kernel != prod(counts[n] for n in _reduced(block)):
+    if 0 in counts.values() or rows.kernel * columns.kernel != prod(counts[n] for n in range(axes, len(block.axes))):
         return None
-    planes = prod(count for n, count in counts.items() if n < len(block.spatial) and n not in image)
+    planes = prod(count for n, count in counts.items() if n < axes and n not in image)
     channels = 1 if channel is None else counts[channel]
     weights = [ld.buffer for ld in loads(block) if ld.buffer not in (out, load.buffer)]
     return Windows(
@@ -212,13 +221,12 @@ def _windows(
         columns=columns,
         images=planes // channels,
         channels=channels,
-        channel=channel,
-        channels_last=channel == len(block.spatial) - 1,
+        channels_last=channel == axes - 1,
         products=bool(weights),
         instructions=2 if out.dtype.is_float and isinstance(block.body.value, Max | Min) else 1,
         finite=bool(weights) and all(buffer.finite for buffer in weights),
         epilogue=_epilogue(last, block, out, image),
-        contraction=contraction,
+        own=own,
     )
 
 
@@ -236,21 +244,10 @@ def _side(block: Block, load: Load, axis: int, dimension: int, extents: Extents)
     if not factors:
         return Side(axis, dimension, size, stride, 1, 1, None, dynamic)
     ((term, dilation),) = factors.items()
-    found = [n for n in _reduced(block) if block.axes[n].var is term]
+    found = [n for n, axis in enumerate(block.axes) if axis.var is term and axis in block.reduce]
     if not found or dilation < 1 or not isinstance(kernel := extents.get(block.axes[found[0]].var), Const):
         return None
     return Side(axis, dimension, size, stride, known(kernel), dilation, found[0], dynamic)
-
-
-def _reduced(block: Block) -> range:
-    """The places among a block's axes of those it reduces."""
-    return range(len(block.spatial), len(block.axes))
-
-
-def _planes(block: Block, load: Load) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The two innermost axes, and the dimensions that they slide along."""
-    axes, rank = len(block.spatial), len(load.indices)
-    return (axes - 2, rank - 2), (axes - 1, rank - 1)
 
 
 def _extents_of(function: Function, block: Block) -> Extents:
@@ -280,7 +277,7 @@ def _is_copied(function: Function, source: Buffer) -> bool:
     again."""
     if source not in allocations(function.body):
         return source.scope is Scope.ARGUMENT
-    writers = [b for b in blocks(function.body) if source in stored_buffers(b)]
+    writers = writers_of(function, source)
     values = [b.body.value for b in writers if isinstance(b.body, Store)]
     return len(values) == len(writers) and all(isinstance(v, Load) or not variables_of(v) for v in values)
 
@@ -297,11 +294,6 @@ def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
     if reader.reduce or reader.where is not None or not isinstance(reader.body, Store) or reader.body.indices != points:
         return None
     return reader if all(ld.indices == points for ld in loads(reader) if ld.buffer is out) else None
-
-
-def calls_functions(block: Block) -> bool:
-    """Whether a block calls functions that take many instructions."""
-    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(block.body))
 
 
 def _epilogue(last: Block, block: Block, out: Buffer, image: tuple[int, ...]) -> Epilogue:

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
+from tilewright.ops.reduce import ReduceAttributes
 from tilewright.plan.price.sizes import Sizes
+
+
+class Reference(NamedTuple):
+    """A value that one of its readers may compute itself."""
+
+    value: Value
+    reader: Node
 
 
 @dataclass(slots=True)
@@ -29,33 +39,32 @@ class Dataflow:
     place: dict[Node, int] = field(init=False)
     shaping: tuple[int, ...] = field(init=False)
     """The places of nodes that bind or check sizes: no node may be moved across them."""
+    depths: dict[Value, int] = field(init=False)
+    """The most reductions (`reduce` only) on a path of the graph that ends in a value."""
+    alike: dict[Node, Hashable] = field(init=False)
+    """A key of each reduction, the same for those that one kernel may hold: points, axes and depth."""
     _extents: dict[Expr, int] = field(init=False, default_factory=dict)
     _elements: dict[Value, int] = field(init=False, default_factory=dict)
-    _depths: dict[Value, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         nodes = self.function.nodes
         self.sizes = self.sizes.within(self.function)
         self.makers = {v: node for node in nodes for v in node.outputs}
+        self.depths, self.alike = dict.fromkeys(self.function.params, 0), {}
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
             for v in node.inputs:
                 if node not in self.aside or v not in self.makers or not is_free(self.makers[v]):
                     readers[v][node] = None
+            depth = max((self.depths.get(v, 0) for v in node.inputs), default=0) + (node.op.name == "reduce")
+            self.depths.update(dict.fromkeys(node.outputs, depth))
+            if isinstance(node.attrs, ReduceAttributes) and node.attrs.axes:
+                self.alike[node] = node.inputs[0].type.shape, frozenset(node.attrs.axes), depth
         self.readers = {v: list(found) for v, found in readers.items()}
         self.results = frozenset(self.function.results)
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
         self.place = {node: n for n, node in enumerate(nodes)}
         self.shaping = tuple([n for n, node in enumerate(nodes) if node.op.pattern is Pattern.SHAPE])
-
-    def depth(self, value: Value) -> int:
-        """The most reductions (`reduce` only) on a path of the graph that ends in a value."""
-        if not self._depths:
-            self._depths = dict.fromkeys(self.function.params, 0)
-            for node in self.function.nodes:
-                before = max((self._depths.get(v, 0) for v in node.inputs), default=0)
-                self._depths.update(dict.fromkeys(node.outputs, before + (node.op.name == "reduce")))
-        return self._depths[value]
 
     def readers_of(self, value: Value) -> list[Node]:
         return self.readers.get(value, [])

@@ -1,7 +1,9 @@
-"""A plan as a report: the operators of each kernel, its predicted time, and what else was priced.
+"""A plan as a report: the operators of each kernel, its predicted time, its flops and bytes, and what else was priced.
 
 Times are predicted seconds of one core, for the sizes that `plan/price/sizes.py` assumes. `PlanReport.predict` gives
-those for the sizes of a call.
+those for the sizes of a call. Flops and bytes are expressions over the sizes of the graph, with which reports compare
+measured times. Each operator counts once at the points of its own results, however often a kernel recomputes it. Bytes
+are those of all values that the kernel reads or writes, each once.
 """
 
 from __future__ import annotations
@@ -11,15 +13,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tilewright.analysis.cost import count_flops, total_of
+from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.variables import variables_of
-from tilewright.graph.nodes import GraphFunction, Module, Node, Value
+from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
+from tilewright.loops.nodes import Function
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.kernel import Kernel
-from tilewright.plan.fusion.planner import Part, Plan
-from tilewright.plan.fusion.whole import WHOLE
-from tilewright.plan.fusion.work import bytes_of, flops_of
+from tilewright.plan.fusion.kernels import Kernel
+from tilewright.plan.fusion.planner import Plan
 from tilewright.plan.price.kernels import CostModel, KernelCost
 from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.store import Json
@@ -29,8 +32,8 @@ from tilewright.target import Target
 @dataclass(frozen=True, slots=True)
 class KernelRow:
     """A call of a kernel: the function, its template, its operators in program order; the predicted seconds of reading,
-    of writing, of computing and in all; the front end's operators that it was made of; its flops and bytes (`work.py`);
-    and the symbols of its sizes. If there are none, its times hold for all calls."""
+    of writing, of computing and in all; the front end's operators that it was made of; its flops and bytes; and the
+    symbols of its sizes. If there are none, its times hold for all calls."""
 
     name: str
     template: str
@@ -96,34 +99,26 @@ class PlanReport:
         return next((row for row in self.parts if kernel in row.kernels), None)
 
 
+@dataclass(frozen=True, slots=True)
 class Prices:
     """The kernels of a module's plans, to be priced for the sizes of calls, in the order of the plans."""
 
-    def __init__(self, module: Module, plans: Mapping[str, Plan], target: Target) -> None:
-        self._module = module.with_constants({})
-        self._plans = dict(plans)
-        self._target = target
+    module: Module
+    plans: Mapping[str, Plan]
+    target: Target
 
     def of_call(self, sizes: Mapping[str, int]) -> list[KernelCost | None]:
         """The cost of each kernel in a call of these sizes; None where it has sizes that these do not determine."""
-        known = sizes_of_call(self._module, sizes)
-        return [
-            cost for name, plan in self._plans.items() for cost in self._costs(name, plan, known.get(name, Sizes()))
-        ]
-
-    def _costs(self, name: str, plan: Plan, sizes: Sizes) -> list[KernelCost | None]:
-        function = self._module.functions[name]
-        assert isinstance(function, GraphFunction)
-        model = CostModel(Dataflow(function, aside(plan), sizes), self._target)
-        return [
-            model.kernel(k.nodes, k.inside, k.beside) if all(v in sizes.known for v in symbols_of(k)) else None
-            for k in plan.kernels
-        ]
-
-
-def aside(plan: Plan) -> frozenset[Node]:
-    """The nodes of kernels that were recognised as a whole: they are in no memo table."""
-    return frozenset(n for p in plan.parts if WHOLE in p.selection.alternatives for n in p.partition.nodes)
+        found: list[KernelCost | None] = []
+        known = sizes_of_call(self.module, sizes)
+        for name, plan in self.plans.items():
+            function, own = self.module.functions[name], known.get(name, Sizes())
+            assert isinstance(function, GraphFunction)
+            model = CostModel(Dataflow(function, plan.aside, own), self.target)
+            for k in plan.kernels:
+                is_known = all(v in own.known for v in symbols_of(k))
+                found.append(model.kernel(k.nodes, k.inside, k.beside) if is_known else None)
+        return found
 
 
 def symbols_of(kernel: Kernel) -> tuple[Var, ...]:
@@ -155,27 +150,36 @@ def report(plans: Mapping[str, Plan], module: Module, planned: Module, target: T
     for function in planned.functions.values():
         if isinstance(function, GraphFunction):
             names.update((v, n.attrs.callee) for n in function.nodes if isinstance(n.attrs, Call) for v in n.outputs)
-    kernels = [k for plan in plans.values() for k in plan.kernels]
-    parts = [part for plan in plans.values() for part in plan.parts if part.kernels]
-    rows = tuple(_kernel(k, names) for k in kernels)
-    return PlanReport(rows, tuple(_part(part, names) for part in parts), Prices(module, plans, target))
+    flops = {name: count_flops(f) for name, f in planned.functions.items() if isinstance(f, Function)}
+    rows = tuple(_kernel(k, names[k.outputs[0]], flops) for plan in plans.values() for k in plan.kernels)
+    parts = tuple(
+        PartRow(
+            tuple(names[k.outputs[0]] for k in part.kernels),
+            len(part.partition.points),
+            part.selection.priced,
+            part.selection.seconds,
+            tuple(part.selection.alternatives.items()),
+        )
+        for plan in plans.values()
+        for part in plan.parts
+        if part.kernels
+    )
+    return PlanReport(rows, parts, Prices(module.with_constants({}), dict(plans), target))
 
 
-def _kernel(kernel: Kernel, names: Mapping[Value, str]) -> KernelRow:
+def _kernel(kernel: Kernel, name: str, flops: Mapping[str, Expr]) -> KernelRow:
     cost = kernel.cost
     operators = tuple(node.op.name for node in kernel.nodes if node.inputs)
-    times = (cost.read, cost.write, cost.compute, cost.seconds)
     source = tuple(dict.fromkeys(node.source for node in kernel.nodes if node.source))
-    work = flops_of(kernel), bytes_of(kernel)
-    return KernelRow(_name(kernel, names), kernel.template, operators, *times, source, *work, symbols_of(kernel))
+    written = [v.type.size * v.type.dtype.bytes for v in kernel.outputs]
+    moved = total_of([*(_read(kernel, v) * v.type.dtype.bytes for v in kernel.reads()), *written])
+    times = (cost.read, cost.write, cost.compute, cost.seconds)
+    return KernelRow(name, kernel.template, operators, *times, source, flops[name], moved, symbols_of(kernel))
 
 
-def _part(part: Part, names: Mapping[Value, str]) -> PartRow:
-    chosen = part.selection
-    kernels = tuple(_name(k, names) for k in part.kernels)
-    prices = tuple(chosen.alternatives.items())
-    return PartRow(kernels, len(part.partition.points), chosen.priced, chosen.seconds, prices)
-
-
-def _name(kernel: Kernel, names: Mapping[Value, str]) -> str:
-    return names.get(kernel.root.outputs[0], "")
+def _read(kernel: Kernel, value: Value) -> Expr:
+    """The elements of a value that a kernel reads. From a table, at most the rows that it gathers."""
+    readers = [node for node in kernel.nodes if value in node.inputs]
+    if any(not node.op.reads_part or value in node.inputs[1:] for node in readers):
+        return value.type.size
+    return minimum(value.type.size, total_of([node.outputs[0].type.size for node in readers]))

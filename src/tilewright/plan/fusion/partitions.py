@@ -1,7 +1,8 @@
 """Partitions: parts of a graph that are planned independently, and the decisions that each of them leaves open.
 
-Nodes joined by references are one partition. Most of its references need no decision: a value with one reader that may
-compute it is never stored. The others are its *interesting points*:
+Nodes joined by references are one partition; so are reductions that may be combined (kernels.py) and that read the same
+value. Most references of a partition need no decision: a value with one reader that may compute it is never stored. The
+others are its *interesting points*:
 
     a value with several readers        to store it, or to compute it in the kernel of each
     a value that is stored anyway       to read it, or to compute it again
@@ -9,21 +10,30 @@ compute it is never stored. The others are its *interesting points*:
                                         likewise in contract -> a -> transpose, for a transpose is in no epilogue
     a value that a map broadcasts       a mask added to every row: to store it, or to compute it at every point
 
-Reductions that may be combined (multi_aggregate.py) and that read the same value are in one partition.
+Partitions with more than MOST_POINTS of them are pruned: references that hardly any good plan uses are left out.
+
+    stored anyway       the value is in memory for another reader, and computing it again is not cheaper
+    apart               a map after a reduction, for readers that no kernel holds together; its value is stored in place
+                        of the reduction's, which is as large. This separates the layers of a network with residual
+                        connections
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import Dataflow, is_free
-from tilewright.plan.fusion.memo import Memo, Reference
-from tilewright.plan.fusion.multi_aggregate import alike
-from tilewright.plan.fusion.reductions import below_and_above
+from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
+from tilewright.plan.fusion.templates import Memo, rows_of
+
+MOST_POINTS = 14
+"""The most points whose assignments are enumerated: twice as many for each further one."""
+
+KERNEL_NODES = 48
+"""The most nodes of one kernel: larger ones take longer to compile without a gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +47,28 @@ class Partition:
     stored: frozenset[Value]
 
 
-def split(memo: Memo, references: list[Reference]) -> list[Partition]:
+def partitions(memo: Memo) -> list[Partition]:
     """The partitions of a graph function, in program order of their first nodes."""
+    large = {r for part in split(memo, memo.references) if len(part.points) > MOST_POINTS for r in part.references}
+    pruned = {*_pruned(memo, [r for r in memo.references if r in large])}
+    return split(memo, within_size(memo, [r for r in memo.references if r not in large or r in pruned]))
+
+
+def within_size(memo: Memo, references: Iterable[Reference]) -> list[Reference]:
+    """The references, in program order, without those that would make kernels of more than KERNEL_NODES nodes."""
+    kept: list[Reference] = []
+    reach: dict[Node, frozenset[Node]] = {node: frozenset({node}) for node in memo.entries}
+    for r in references:
+        together = reach[r.reader] | reach[memo.flow.makers[r.value]]
+        if len(together) <= KERNEL_NODES:
+            reach[r.reader] = together
+            kept.append(r)
+    return kept
+
+
+def split(memo: Memo, references: Sequence[Reference]) -> list[Partition]:
+    """The partitions that these references make."""
+    flow = memo.flow
     leader = {node: node for node in memo.entries}
 
     def find(node: Node) -> Node:
@@ -47,59 +77,49 @@ def split(memo: Memo, references: list[Reference]) -> list[Partition]:
             node = leader[node]
         return node
 
-    flow = memo.flow
-    for r in references:
-        if not is_free(flow.makers[r.value]):
-            leader[find(flow.makers[r.value])] = find(r.reader)
-    for one, other in _partners(memo, references):
+    taken = set(references)
+    joined = [(flow.makers[r.value], r.reader) for r in references if not is_free(flow.makers[r.value])]
+    for one, other in (*joined, *_partners(memo, taken)):
         leader[find(one)] = find(other)
-    nodes: defaultdict[Node, dict[Node, None]] = defaultdict(dict)
+    nodes: defaultdict[Node, set[Node]] = defaultdict(set)
     among: defaultdict[Node, list[Reference]] = defaultdict(list)
     for node in memo.entries:
-        nodes[find(node)][node] = None
+        nodes[find(node)].add(node)
     for r in references:
-        head = find(r.reader)
-        among[head].append(r)
-        nodes[head][flow.makers[r.value]] = None
-    taken = {(r.value, r.reader) for r in references}
-    return [_partition(memo, list(part), among[head], head, taken) for head, part in nodes.items()]
+        among[find(r.reader)].append(r)
+        nodes[find(r.reader)].add(flow.makers[r.value])
+    return [_partition(memo, part, among[head], head, taken) for head, part in nodes.items()]
 
 
-def _partners(memo: Memo, references: list[Reference]) -> Iterator[tuple[Node, Node]]:
+def _partners(memo: Memo, taken: Collection[Reference]) -> Iterator[tuple[Node, Node]]:
     """Pairs of reductions of one kind that read a common value, directly or over maps: each with an earlier one."""
     flow = memo.flow
-    keys = {node: key for node in memo.entries if (key := alike(node, flow)) is not None}
-    several = {key for key, count in Counter(keys.values()).items() if count > 1}
-    taken = {(r.value, r.reader) for r in references}
+    counts = Counter(flow.alike.values())
     first: dict[tuple[Hashable, Value], Node] = {}
-    for node, key in keys.items():
-        if key not in several:
-            continue
-        points = flow.elements(node.inputs[0])
-        waiting, seen = [node], {node}
+    for node, key in flow.alike.items():
+        waiting = [node] if counts[key] > 1 and node in memo.entries else []
+        seen = {node}
         while waiting:
             reader = waiting.pop()
             for v in reader.inputs:
-                if (v, reader) in taken and flow.makers[v] not in seen:
+                if Reference(v, reader) in taken and flow.makers[v] not in seen:
                     seen.add(flow.makers[v])
                     waiting.append(flow.makers[v])
-                if flow.elements(v) >= points:
+                if flow.elements(v) >= flow.elements(node.inputs[0]):
                     yield node, first.setdefault((key, v), node)
 
 
 def _partition(
-    memo: Memo, nodes: list[Node], references: list[Reference], head: Node, taken: set[tuple[Value, Node]]
+    memo: Memo, held: Collection[Node], references: Sequence[Reference], head: Node, taken: Collection[Reference]
 ) -> Partition:
     flow = memo.flow
-    nodes.sort(key=lambda n: flow.place[n])
+    nodes = sorted(held, key=lambda n: flow.place[n])
     stored = frozenset(
         v
         for node in nodes
         if node is head or not is_free(node)
         for v in node.outputs
-        if v in flow.results
-        or any((v, n) not in taken for n in flow.readers_of(v))
-        or not (flow.readers_of(v) or is_free(node))
+        if _is_stored(v, flow, taken) or not (flow.readers_of(v) or is_free(node))
     )
     readers = Counter(r.value for r in references)
     switches = memo.partly | _switches(flow, nodes, references)
@@ -112,6 +132,11 @@ def _partition(
     return Partition(tuple(nodes), tuple(references), points, stored)
 
 
+def _is_stored(value: Value, flow: Dataflow, taken: Collection[Reference]) -> bool:
+    """Whether every plan stores a value: it is a result, or a reader cannot compute it."""
+    return value in flow.results or any(Reference(value, n) not in taken for n in flow.readers_of(value))
+
+
 def _spreads(r: Reference, flow: Dataflow) -> bool:
     """Whether a map broadcasts the value, except along rows, where it is computed once for each row."""
     if r.reader.op.pattern is not Pattern.MAP or not r.value.type.shape or flow.extent(r.value.type.shape[-1]) == 1:
@@ -119,16 +144,80 @@ def _spreads(r: Reference, flow: Dataflow) -> bool:
     return flow.elements(r.value) < flow.elements(r.reader.outputs[0])
 
 
-def _switches(flow: Dataflow, nodes: list[Node], references: list[Reference]) -> set[Reference]:
+Nearest = dict[Node, set[Hashable]]
+"""The nearest reductions on all paths of references that end in a node, or that begin in it, by their kinds."""
+
+
+def _switches(flow: Dataflow, nodes: Sequence[Node], references: Sequence[Reference]) -> set[Reference]:
     """References between the maps after one reduction and those before another that no kernel holds with it; and
     references that would fuse two such reductions into one reader."""
-    below, above = below_and_above(flow, nodes, references)
-    into: defaultdict[Node, set[Hashable]] = defaultdict(set)
-    for r in references:
-        into[r.reader] |= below[flow.makers[r.value]]
+    into, out_of = _edges(flow, references)
+    kinds = {node: _kind(node, node in out_of) for node in nodes}
+    below, above = _nearest(nodes, into, kinds), _nearest(reversed(nodes), out_of, kinds)
     found: set[Reference] = set()
     for r in references:
-        before = below[flow.makers[r.value]]
-        if (above[r.reader] and len(before | above[r.reader]) > 1) or (before and len(into[r.reader]) > 1):
+        before, after = below[flow.makers[r.value]], above[r.reader]
+        makers = set[Hashable]().union(*(below[m] for m in into[r.reader]))
+        if (after and len(before | after) > 1) or (before and len(makers) > 1):
             found.add(r)
     return found
+
+
+Edges = Mapping[Node, list[Node]]
+
+
+def _edges(flow: Dataflow, references: Iterable[Reference]) -> tuple[Edges, Edges]:
+    """The makers of what each node may compute itself, and the readers that may compute what it makes."""
+    into: defaultdict[Node, list[Node]] = defaultdict(list)
+    out_of: defaultdict[Node, list[Node]] = defaultdict(list)
+    for r in references:
+        into[r.reader].append(flow.makers[r.value])
+        out_of[flow.makers[r.value]].append(r.reader)
+    return into, out_of
+
+
+def _nearest(nodes: Iterable[Node], before: Edges, kinds: Mapping[Node, Hashable | None]) -> Nearest:
+    found: Nearest = {}
+    for node in nodes:
+        kind = kinds[node]
+        found[node] = {kind} if kind is not None else set().union(*(found[n] for n in before.get(node, ())))
+    return found
+
+
+def _kind(node: Node, goes_on: bool) -> Hashable | None:
+    """A key that differs between reductions that one kernel cannot hold; None for maps, and for a padding that is
+    computed in a window's kernel. Reductions along the same rows share a key."""
+    if node.op.pattern is Pattern.MAP or (node.op.pattern is Pattern.OPAQUE and goes_on):
+        return None
+    rows = rows_of(node)
+    return node if rows is None else rows
+
+
+def _pruned(memo: Memo, references: Sequence[Reference]) -> Iterable[Reference]:
+    """The references, in program order, without those that hardly any good plan uses."""
+    flow = memo.flow
+    taken = set(references)
+    kept = [r for r in references if not _is_stored(r.value, flow, taken) or _may_pay(r.value, flow)]
+    apart = _read_apart(memo, kept)
+    return [r for r in kept if r.value not in apart or _may_pay(r.value, flow)]
+
+
+def _may_pay(value: Value, flow: Dataflow) -> bool:
+    """Whether computing a stored value again is likely to be cheaper than reading it. It is not if its inputs are as
+    large as the value: reading them takes as long, unless the reader needs them, too."""
+    maker = flow.makers[value]
+    return maker.op.pattern is Pattern.MAP and sum(map(flow.bytes, dict.fromkeys(maker.inputs))) < flow.bytes(value)
+
+
+def _read_apart(memo: Memo, references: Sequence[Reference]) -> set[Value]:
+    """Values behind a reduction whose readers no kernel holds together: each would compute them from its result."""
+    flow = memo.flow
+    into, out_of = _edges(flow, references)
+    below = _nearest(memo.entries, into, {node: _kind(node, node in out_of) for node in memo.entries})
+    ends: dict[Node, frozenset[Node]] = {}
+    for node in reversed(memo.entries):
+        ends[node] = frozenset({node}).union(*(ends[n] for n in out_of.get(node, ())))
+    readers: defaultdict[Value, list[frozenset[Node]]] = defaultdict(list)
+    for r in references:
+        readers[r.value].append(ends[r.reader])
+    return {v for v, found in readers.items() if below[flow.makers[v]] and not frozenset.intersection(*found)}

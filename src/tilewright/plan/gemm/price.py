@@ -13,17 +13,13 @@ from functools import lru_cache
 
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import UNHIDDEN, Sums, added_cycles, cycles
+from tilewright.plan.price.contraction import Sums, added_cycles, cycles
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.price.sizes import USUAL
-from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles, wait_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
 from tilewright.plan.tile.registers import tallest
 from tilewright.target import Target
-
-FOLLOWED = 256
-"""The most rows, each on a page of its own, of which prefetchers remember where each was read last, and fetch what is
-behind."""
 
 CONSTANTS = 32
 """How many constants of a size a network has: that much is read between two uses of one."""
@@ -76,43 +72,36 @@ def _rows(choice: Choice, size: Size, target: Target) -> float:
     row_blocks = -(-max(size.rows, 1) // rows)
     sums = _sums(choice, size, rows, terms, target)
     lies = where(vector, size.terms * size.columns * vector.bytes * size.own, target)
-    all_panels = -(-size.columns // tile.columns) if choice.rows_stay else 1
-    panels = choice.block_panels or all_panels
+    panels = choice.block_panels or (size.panels(tile) if choice.rows_stay else 1)
     near = fits(panels * _panel_bytes(choice, size, terms) + rows * terms * size.element.bytes, target)
     found = row_blocks * cycles(sums, tile, target) + _first(choice, size, sums, lies, target)
     later = row_blocks - 1 + (choice.pack_vector and not (vector.constant or choice.first_packs))
     if later:
         found += later * _again(choice, size, sums, near, target)
-    found += _first_rows(choice, size, sums, target)
-    deinterleaved = vector.whole / vector.bytes if choice.phases > 1 else 0.0
-    return blocks * found + copy_cycles(deinterleaved, tile.lanes, target)
+    return blocks * (found + _first_rows(choice, size, sums, target))
 
 
 def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> Sums:
     """The sums of a block of rows and terms, with both operands where they are from their second use on."""
     tile, vector, element = choice.tile, size.vector, size.element
     panel, of_tile = _panel_bytes(choice, size, terms), tile.rows * terms * element.bytes
-    together = choice.block_panels if choice.block_panels and not choice.rows_stay else 1
     beside = panel if choice.first_packs else 0  # what the first tile reads to pack it
-    level = fits(together * panel + beside + of_tile, target)
+    level = fits(panel + beside + of_tile, target)
     if not choice.pack_vector and vector.plain:
         level = max(level, _level_of_sets(vector.apart, terms, target))
     all_rows = rows * size.terms * element.bytes
-    again = (
-        fits(all_rows + panel, target) if size.columns > tile.columns * together else where(element, all_rows, target)
-    )
+    again = fits(all_rows + panel, target) if size.columns > tile.columns else where(element, all_rows, target)
     room = target.caches[0].room(element.apart)
-    crowded = (
-        not choice.pack_vector and target.caches[0].room(vector.apart) <= room
-    )  # panels pass through the same sets
+    # Panels pass through the same sets.
+    crowded = not choice.pack_vector and target.caches[0].room(vector.apart) <= room
     kept = choice.pack_broadcast or not element.plain or element.step == 1
-    kept = kept or tile.rows <= room * (KEPT / 2 if crowded else KEPT)
+    kept = kept or tile.rows <= room_in(room / 2 if crowded else room)
     return replace(
         size.tile_sums(rows, size.columns, terms, target),
         panel=level,
         elements=again,
         parts=size.parts,
-        stride=1 if choice.pack_vector or choice.phases > 1 else vector.step or 1,
+        stride=1 if choice.pack_vector else vector.step or 1,
         aligned=choice.pack_vector or vector.apart % target.caches[0].line == 0,
         scattered=not choice.pack_vector and is_scattered(size, target),
         brought=size.element.bytes if kept else target.caches[0].line,
@@ -129,7 +118,7 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
     if choice.first_packs:
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
-        return added + UNHIDDEN * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
+        return added + target.core.unhidden * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
     pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
     # A copy of a piece of a row waits for its page and for its line; of rows that an instruction interleaves, one waits
     # while another one does.
@@ -149,7 +138,7 @@ def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         stops = size.vector.constant and level > sums.panel and sums.rows > choice.tile.rows
         pages = whole / target.page if stops else 0.0  # a stream that other tiles interrupt ends with each
         return added_cycles(sums, choice.tile, target, panel=level) + pages * wait_cycles(level, target)
-    work = (1 - UNHIDDEN) * cycles(sums, choice.tile, target)
+    work = (1 - target.core.unhidden) * cycles(sums, choice.tile, target)
     found = _asking(whole, target) + max(whole * byte_cycles(level, target) - work, 0.0)
     left = size.columns % choice.tile.columns  # in a loop of its own, which nothing asks for ahead
     if left and not choice.block_panels:
@@ -164,11 +153,10 @@ def _first_rows(choice: Choice, size: Size, sums: Sums, target: Target) -> float
     whole = size.rows * sums.steps * element.bytes
     source = where(element, whole, target)
     if choice.prefetch and not size.vector.constant:
-        panels = -(-size.columns // tile.columns)
-        return panels * _asking(whole, target)
+        return size.panels(tile) * _asking(whole, target)
     first = replace(sums, columns=min(tile.columns, size.columns))
     each = added_cycles(first, tile, target, elements=max(source, sums.elements))
-    return -(-size.rows // tile.rows) * each
+    return size.row_tiles(tile) * each
 
 
 def _asking(whole: float, target: Target) -> float:
@@ -178,7 +166,7 @@ def _asking(whole: float, target: Target) -> float:
 
 def is_scattered(size: Size, target: Target) -> bool:
     """Whether the rows of a panel, as the vector operand lies, have to be waited for one by one."""
-    return size.vector.plain and size.vector.apart >= target.page and size.terms > FOLLOWED
+    return size.vector.plain and size.vector.apart >= target.page and size.terms > target.pages_followed
 
 
 def _panel_bytes(choice: Choice, size: Size, terms: int) -> int:
@@ -196,6 +184,6 @@ def where(operand: Lies, whole: int, target: Target) -> int:
 def _level_of_sets(apart: int, rows: int, target: Target) -> int:
     """The nearest level of cache that has room in its sets for a line of each of so many rows."""
     for cache in target.caches:
-        if rows <= cache.room(apart) * KEPT:
+        if rows <= room_in(cache.room(apart)):
             return cache.level
     return len(target.caches) + 1

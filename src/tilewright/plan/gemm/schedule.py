@@ -13,17 +13,20 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from tilewright.analysis.accesses import accesses
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Var
+from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.gemm.loops import tile_loops
-from tilewright.plan.gemm.phases import in_phases
+from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.sizes import known
 from tilewright.plan.tile.edges import has_room, is_bounded, panel_over_the_edge, settle_edges, whole_panels_apart
-from tilewright.plan.tile.nest import MANY, Nest, write_out
+from tilewright.plan.tile.loops import extent
+from tilewright.plan.tile.nest import MANY, order_tile, ordered, split_tile, write_out, write_out_terms
 from tilewright.plan.tile.packing import (
     Together,
     copy_terms,
@@ -35,29 +38,53 @@ from tilewright.plan.tile.packing import (
     panels_in_cache,
     share_packing,
 )
-from tilewright.plan.tile.prefetch import prefetch_constant, prefetch_results
-from tilewright.schedule.find import find_block
+from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
 
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of a tiled contraction: `outer`, which threads share; over groups of panels, over cache blocks, over
+    blocks of terms (each None where there is but one); over column panels; the innermost around a tile; over the rows,
+    the vectors and the lanes of a tile; and over the terms that an instruction takes together."""
+
+    outer: Var
+    near: Var | None
+    blocks: Var | None
+    terms: Var | None
+    panels: Var
+    tiles: Var
+    row: Var | None
+    vectors: Var
+    lane: Var
+    together: Var | None = None
+
+
 def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
-    if choice.phases > 1:
-        found = in_phases(s, found, choice.phases, choice.tile.lanes)
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
+
+
+def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
+    """The blocks that read a contraction's sums, and the buffer of the sums: a result that is the caller's array
+    becomes a copy of them."""
+    if found.out.scope is not Scope.ARGUMENT:
+        return list(s.get_consumers(found.block.name)), found.out.name
+    write, sums = sums_apart(s, found.block.name)
+    return [write], sums
+
+
+def sums_apart(s: Schedule, block: str) -> tuple[str, str]:
+    """Gives the sums of a block a buffer of their own. Returns the block that copies them to their places, and it."""
+    write = str(s.cache_write(block))
+    return write, next(loads(find_block(s.func, write))).buffer.name
 
 
 def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
     dot = found.block.name
-    sums = found.out.name
-    if found.out.scope is Scope.ARGUMENT:
-        write = s.cache_write(dot)
-        sums = next(loads(find_block(s.func, write))).buffer.name
-        results = [write]
-    else:
-        results = list(s.get_consumers(dot))
+    results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     for block in results:
@@ -67,36 +94,46 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if nest.together is not None and is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
     vectors = {dot: nest.vectors}
-    together = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
+    packing = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
     copies: list[str] = []
     if choice.first_packs:
         s.compute_at(packed[0], nest.panels)
         keep_near(s, packed[0])
     elif choice.dot is not None:
         copies = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
-    elif packed and not found.vector.is_constant and together is not None:
-        copies = panels_in_cache(s, packed[0], together)
+    elif packed and not found.vector.is_constant and packing is not None:
+        copies = panels_in_cache(s, packed[0], packing)
     vectors |= {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
-    around = s.get_loops(dot)
-    tails = _without_dead_vectors(s, found, choice, nest, vectors, copies[0] if choice.dot and copies else None)
+    place = s.get_loops(dot).index(nest.lane)
+    tails = _without_dead_vectors(s, found, choice, nest, vectors, copies)
     for block in (dot, *tails):
-        settle_edges(s, found, choice.tile, nest, block, choice.pack_vector)
+        settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
         if nest.together is not None and choice.dot is not None:
-            s.tensorize(s.get_loops(block)[around.index(nest.lane)], choice.dot.instruction)
+            s.tensorize(s.get_loops(block)[place], choice.dot.instruction)
     if choice.prefetch > 0:
-        ahead_of_tiles = [rows] if rows is not None and choice.dot is None else []
-        constants, loop = (ahead_of_tiles, nest.tiles) if ahead_of_tiles else (packed, nest.panels)
-        for constant in constants:
-            prefetch_constant(s, dot, constant, loop, nest.tiles, choice.prefetch)
-    prefetch_results(s, found, results, nest.tiles)
+        _prefetch_constants(s, dot, choice, nest, packed, rows)
+    _prefetch_results(s, found, results, nest.tiles)
     if nest.outer is not nest.tiles or found.rows is None:
-        _share(s, found, choice, nest)
-        _share_tails(s, found, nest, tails)
-    if together is not None:
-        share_packing(s, copies, together)
+        _share(s, found, choice, nest, tails)
+    if packing is not None:
+        share_packing(s, copies, packing)
     if choice.first_packs and nest.row is not None:
         pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
+
+
+def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
+    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
+    of the other's tiles of rows."""
+    if choice.dot is not None:
+        of_vector, of_rows = _together(choice)
+        panel = pack(s, found, found.vector, found.columns, choice.panel_columns, of_vector)
+        return [panel], pack_terms(s, found, found.broadcast, of_rows) if choice.pack_broadcast else None
+    parts = found.vector.parts if choice.pack_vector else ()
+    packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
+    if not choice.pack_broadcast or found.rows is None:
+        return packed, None
+    return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)
 
 
 def _copy_for_instruction(
@@ -112,7 +149,7 @@ def _copy_for_instruction(
     all. Returns the block that copies a panel, whose loop over vectors is added to `vectors`."""
     of_vector, of_rows = _together(choice)
     if rows is not None and not found.broadcast.is_constant:
-        copy_terms(s, found, rows, of_rows)
+        copy_terms(s, rows, of_rows)
     if found.vector.is_constant:
         if nest.together is not None:
             copy_vectors(s, panel, of_vector)
@@ -131,7 +168,7 @@ def _together(choice: Choice) -> tuple[Together, Together]:
 
 
 def _without_dead_vectors(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var], packing: str | None
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var], copies: Sequence[str]
 ) -> list[str]:
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
     too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
@@ -139,57 +176,76 @@ def _without_dead_vectors(
     if choice.block_panels is not None or choice.streams > 1:
         return []
     apart = not found.vector.is_constant and (choice.pack_vector or not has_room(found, choice.tile))
+    packing = copies[0] if choice.dot is not None and copies else None
     return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, packing)
 
 
-def _share_tails(s: Schedule, found: Contraction, nest: Nest, tails: Sequence[str]) -> None:
-    """Panels beside the parallel loop have their tiles of rows shared."""
-    if not tails or nest.row is None or nest.outer is not nest.panels:
+def _prefetch_constants(
+    s: Schedule, dot: str, choice: Choice, nest: Nest, packed: Sequence[str], rows: str | None
+) -> None:
+    """What the next panel of a constant, or the next tile of its rows, holds is brought near while this one is
+    computed, a few lines with each few terms."""
+    ahead_of_tiles = rows is not None and choice.dot is None
+    loops = s.get_loops(dot)
+    for constant in [rows] if ahead_of_tiles else packed:
+        outer = nest.tiles if ahead_of_tiles else nest.panels
+        s.prefetch(constant, outer, 1, loops[loops.index(nest.tiles) + 1], apart=choice.prefetch)
+
+
+def _prefetch_results(s: Schedule, found: Contraction, results: Sequence[str], tiles: Var) -> None:
+    """When a tile is stored, the rows of the next one are brought near, and those of what epilogues read there, a
+    cache line of each: the stores of a tile would else wait for memory that was last used long ago."""
+    if found.rows is None or extent(s, tiles) == 1:
         return
-    place = s.get_loops(found.block.name).index(nest.tiles)
-    for block in tails:
-        s.parallel(s.get_loops(block)[place])
+    asked: dict[str, Var] = {}
+    for block in results:
+        loops = s.get_loops(block)
+        row = loops[loops.index(tiles) + 1]
+        for access in accesses(find_loop(s.func, row).body):
+            used = frozenset[Var]().union(*map(variables_of, access.indices))
+            one_row = {row, tiles} <= used and used & {loop.var for loop in access.loops}
+            if one_row and access.buffer.scope is not Scope.REGISTER:
+                asked.setdefault(access.buffer.name, row)
+    for name, row in asked.items():
+        s.prefetch(name, tiles, 1, row)
 
 
-def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest) -> None:
+def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: Sequence[str]) -> None:
     """One loop is parallel. Blocks of rows share it with the groups of panels around them, which are few; where only a
-    call knows the number of rows, that would be a division in each iteration."""
-    if _may_be_one_block(found, choice, nest):
-        group, _ = s.split(nest.panels, known(found.extents[found.columns]) // choice.tile.columns // MANY, tail="clip")
+    call knows the number of rows, that would be a division in each iteration. Panels beside the parallel loop have
+    their tiles of rows shared."""
+    known_rows = found.rows is None or isinstance(found.extents[found.rows], Const)
+    columns = known(found.extents[found.columns])
+    panels, rest = divmod(columns, choice.tile.columns)
+    whole = isinstance(found.extents[found.columns], Const) and rest == 0
+    if not known_rows and nest.outer is nest.blocks and whole and panels >= 2 * MANY:  # it may be the only block
+        group, _ = s.split(nest.panels, panels // MANY, tail="clip")
         s.parallel(nest.outer)
         s.parallel(group)
         s.fuse(nest.outer, group)
-        return
-    if nest.near is None or nest.blocks is None or nest.outer is not nest.near or not choice.rows_stay:
+    elif nest.near is not None and nest.outer is nest.near:
+        s.parallel(nest.blocks)
+        if found.vector.is_constant and known_rows:
+            s.parallel(nest.near)
+            s.fuse(nest.near, nest.blocks)
+    else:
         s.parallel(nest.outer)
-        return
-    s.parallel(nest.blocks)
-    if found.vector.is_constant and found.rows is not None and isinstance(found.extents[found.rows], Const):
-        s.parallel(nest.near)
-        s.fuse(nest.near, nest.blocks)
-
-
-def _may_be_one_block(found: Contraction, choice: Choice, nest: Nest) -> bool:
-    """Whether only a call knows if there are several blocks of rows to share, and whole groups of panels inside a block
-    can be shared as well."""
-    if found.rows is None or isinstance(found.extents[found.rows], Const) or nest.outer is not nest.blocks:
-        return False
-    columns = found.extents[found.columns]
-    whole = isinstance(columns, Const) and columns.value % choice.tile.columns == 0
-    return whole and known(columns) // choice.tile.columns >= 2 * MANY
+    if tails and nest.row is not None and nest.outer is nest.panels:
+        place = s.get_loops(found.block.name).index(nest.tiles)
+        for block in tails:
+            s.parallel(s.get_loops(block)[place])
 
 
 def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """Sums over many terms are cut: the result takes up block after block, a tile of it in registers at a time."""
     dot = found.block.name
     sums, results = found.out.name, list(s.get_consumers(dot))
-    packed, _ = _pack_operands(s, found, choice)
+    _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
     assert nest.terms is not None
     apart = _panel_around_terms(s, found, choice, nest)
     if apart is not None and not results:
-        results = [s.cache_write(dot)]
-        sums = next(loads(find_block(s.func, results[0]))).buffer.name
+        results, sums = results_apart(s, found)
     s.decompose_reduction(dot, nest.terms)
     s.stage(sums, nest.tiles, scope="register")
     for block in (f"{sums}.load", f"{sums}.store"):
@@ -197,18 +253,14 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
     around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
-        *_, j = s.get_loops(block)
-        _, jl = s.split(j, choice.tile.lanes, tail="mask")
-        s.vectorize(jl)
+        s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
         keep_near(s, sums)
-    if packed and nest.near is not None and not choice.rows_stay:
-        panels_in_cache(s, packed[0], nest.terms)
-    tails = [] if choice.pack_vector else whole_panels_apart(s, found, choice.tile, nest)
+    tails = [] if choice.pack_vector else whole_panels_apart(s, found, choice.tile, nest.panels)
     for block in (dot, *tails):
-        settle_edges(s, found, choice.tile, nest, block, choice.pack_vector)
+        settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
     if apart is None:
-        prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
+        _prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
     s.parallel(nest.outer)
     return s
 
@@ -222,15 +274,78 @@ def _panel_around_terms(s: Schedule, found: Contraction, choice: Choice, nest: N
     return loops[place - 1] if inside else None
 
 
-def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
-    """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
-    of the other's tiles of rows."""
-    parts = found.vector.parts if choice.pack_vector else ()
-    if choice.dot is not None:
-        of_vector, of_rows = _together(choice)
-        panel = pack(s, found, found.vector, found.columns, choice.panel_columns, of_vector)
-        return [panel], pack_terms(s, found, found.broadcast, of_rows) if choice.pack_broadcast else None
-    packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
-    if not choice.pack_broadcast or found.rows is None:
-        return packed, None
-    return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+def split_terms(s: Schedule, found: Contraction, loops: Sequence[Var], dot: Dot | None) -> tuple[list[Var], Var | None]:
+    """The loops over terms, and the one over those that an instruction takes together."""
+    terms, together = [loops[n] for n in found.reduce], None
+    if dot is not None and dot.depth > 1 and found.summed is not None:
+        place = found.reduce.index(found.summed)
+        terms[place], together = s.split(terms[place], dot.depth, tail="mask")
+    return terms, together
+
+
+def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
+    """Splits and orders the loops of the contraction. Rows are cut into cache blocks, or panels where there are no
+    rows; panels in groups where all rows pass by a few of them at a time."""
+    loops = s.get_loops(found.block.name)
+    rows = None if found.rows is None else loops[found.rows]
+    tile = split_tile(s, rows, loops[found.columns], choice.tile)
+    vectors = tile.vectors
+    inner = [tile.row, vectors, tile.lane]
+    if choice.streams > 1:
+        stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
+        inner = [tile.row, stream, vectors, tile.lane]
+    panels, tiles = tile.panels, tile.tiles
+    near, blocks, cut = None, None, None
+    outer = {loops[n]: known(found.extents[n]) for n in found.batch}
+    if found.rows is not None:
+        blocks, tiles = s.split(tiles, choice.block_tiles, tail="clip")
+        outer[blocks] = -(-known(found.extents[found.rows]) // (choice.tile.rows * choice.block_tiles))
+        if choice.block_panels is not None:
+            near, panels = s.split(panels, choice.block_panels, tail="clip")
+            s.reorder(near, blocks, tiles, tile.row, panels)
+    elif choice.block_terms is not None:
+        blocks, panels = s.split(panels, choice.block_tiles, tail="clip")
+        outer[blocks] = -(-_count_panels(found, choice) // choice.block_tiles)
+    terms, together = split_terms(s, found, loops, choice.dot)
+    if choice.block_terms is not None:
+        cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
+    first, order = _order(
+        found, choice, outer, [loops[n] for n in found.own_batches], (near, blocks, cut, panels, tiles)
+    )
+    order_tile(s, [*order, *terms], inner, together)
+    write_out_terms(s, terms, choice.tile, choice.terms)
+    return Nest(first, near, blocks, cut, panels, order[-1], tile.row, vectors, tile.lane, together)
+
+
+def _order(
+    found: Contraction,
+    choice: Choice,
+    outer: dict[Var, int],
+    own: list[Var],
+    made: tuple[Var | None, Var | None, Var | None, Var, Var | None],
+) -> tuple[Var, list[Var]]:
+    """The loop that threads share, and all around the terms of a tile, in order: of those that were made, over groups
+    of panels, cache blocks, blocks of terms, panels and tiles. `outer` has those outside with about how often they run.
+    Where panels are asked for ahead, those of one constant follow each other: the loops of which each iteration has its
+    `own` are outside."""
+    near, blocks, cut, panels, tiles = made
+    inside: tuple[Var | None, ...] = (cut, tiles)
+    if near is not None and choice.block_panels is not None:
+        batches = {v: n for v, n in outer.items() if v is not blocks}
+        groups = {near: -(-_count_panels(found, choice) // choice.block_panels)}
+        first = ordered({v: n for v, n in batches.items() if n > 1} | groups)[0]
+        order, inside = [*batches, near], (blocks, cut, panels, tiles)
+    elif cut is not None and (tiles is None or max(outer.values()) >= MANY):
+        order, inside = ordered(outer), (cut, panels, tiles)
+        first = order[0]
+    elif own and choice.prefetch:
+        order = [*own, panels, *(v for v in outer if v not in own)]
+        first = order[0]
+    else:
+        order = ordered(outer | {panels: _count_panels(found, choice)})
+        first = order[0]
+    return first, [*order, *(v for v in inside if v is not None)]
+
+
+def _count_panels(found: Contraction, choice: Choice) -> int:
+    return -(-known(found.extents[found.columns]) // choice.tile.columns)

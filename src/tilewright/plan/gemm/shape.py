@@ -15,7 +15,7 @@ from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import Sums
 from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.registers import tile_registers
+from tilewright.plan.tile.registers import RegisterTile, tile_registers
 from tilewright.target import Target
 
 
@@ -80,9 +80,17 @@ class Size:
     dot: Dot | None = None
 
     @property
-    def work(self) -> int:
-        """Multiply-adds."""
-        return max(self.rows, 1) * self.columns * self.terms * self.batch
+    def constant_rows(self) -> bool:
+        """Whether the elements of rows are a constant that can be packed before any call."""
+        return self.element.plain and self.element.constant
+
+    def panels(self, tile: RegisterTile) -> int:
+        """Column panels of a tile's width."""
+        return -(-self.columns // tile.columns)
+
+    def row_tiles(self, tile: RegisterTile) -> int:
+        """Tiles of rows."""
+        return -(-self.rows // tile.rows)
 
     @property
     def turned(self) -> Size:
@@ -111,6 +119,12 @@ class Size:
     def registers(self, target: Target) -> int:
         """Those that a tile may hold."""
         return tile_registers(target) if self.dot is None else self.dot.registers(target)
+
+    def free_registers(self, target: Target) -> int:
+        """Those that a tile may hold where vectors are loaded as the operand lies: one whose elements lie
+        apart is put together from several, in registers beside."""
+        spread = (self.vector.step or 1) > 1 and not self.vector.constant
+        return self.registers(target) // (2 if spread else 1)
 
     def tile_sums(self, rows: int, columns: int, terms: int, target: Target) -> Sums:
         """So many of these sums, `terms` of which are taken together where an instruction does."""

@@ -1,15 +1,14 @@
-"""Templates of contractions: as they lie, and transposed."""
+"""The template of contractions as they lie."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.gemm import price, transposed
+from tilewright.plan.gemm import price
 from tilewright.plan.gemm.choice import Choice, choices
 from tilewright.plan.gemm.schedule import apply_choice
 from tilewright.plan.gemm.shape import Product, recognise
-from tilewright.plan.gemm.transposed import TransposedChoice
 from tilewright.plan.template import Template
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -35,26 +34,3 @@ class Contractions(Template[Product, Choice]):
 
     def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
         return apply_choice(s, shape.found, choice)
-
-
-class TransposedContractions(Template[Product, TransposedChoice]):
-    """The same, the rows of its result along the lanes."""
-
-    name = "transposed"
-    choice = TransposedChoice
-
-    def recognise(self, facts: Facts) -> Product | None:
-        found = recognise(facts)
-        return found if found is not None and transposed.can_transpose(found.size) else None
-
-    def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
-        return transposed.choices(shape.size, target)
-
-    def price(self, choice: TransposedChoice, shape: Product, target: Target) -> float:
-        return transposed.seconds(choice, shape.size, target)
-
-    def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_inlined()
-
-    def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
-        return transposed.apply_choice(s, shape.found, choice)

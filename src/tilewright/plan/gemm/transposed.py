@@ -17,34 +17,35 @@ for whole vectors.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, blocks, loads
+from tilewright.loops.edit import allocations, loads
 from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import where
-from tilewright.plan.gemm.shape import Size
+from tilewright.plan.gemm.schedule import results_apart, split_terms, sums_apart
+from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import cycles, tiles
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
-from tilewright.plan.price.transfer import KEPT, byte_cycles, fits, move_cycles
+from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
+from tilewright.plan.template import Template
 from tilewright.plan.tile.edges import settle_edges
-from tilewright.plan.tile.nest import Nest, ordered, write_out, write_out_taps, write_out_terms
-from tilewright.plan.tile.packing import Together, copy_vectors, pack
-from tilewright.plan.tile.prefetch import prefetch_constant
+from tilewright.plan.tile.loops import copied_by, extent, in_vectors
+from tilewright.plan.tile.nest import TileLoops, order_tile, ordered, split_tile, write_out, write_out_terms
+from tilewright.plan.tile.packing import Together, copy_vectors, lay_out, pack
 from tilewright.plan.tile.registers import RegisterTile, free_places, tallest, tile_registers
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,33 +65,51 @@ class TransposedChoice:
     dot: Dot | None = None
 
 
-def can_transpose(size: Size) -> bool:
-    """Whether the elements of the rows are a constant, the same for all batches, and all sizes are known."""
-    return (
-        min(size.rows, size.columns) >= 2
-        and size.element.constant
-        and size.element.plain
-        and not (size.batched_elements or size.any_rows or size.any_columns)
-    )
+class TransposedContractions(Template[Product, TransposedChoice]):
+    """A kernel whose work is one contraction, the rows of its result along the lanes: the elements of the rows are a
+    constant, the same for all batches, and all sizes are known."""
 
+    name = "transposed"
+    choice = TransposedChoice
 
-def choices(size: Size, target: Target) -> Iterator[TransposedChoice]:
-    """Every register tile whose panel stays in the second cache, where rows fill a vector."""
-    lanes = size.lanes(target)
-    if size.rows < lanes:
-        return
-    line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
-    most = max(int(target.cache(2).bytes * KEPT) // (size.terms * lanes * size.element.bytes), 1)
-    for tile in tiles(
-        size.turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most
-    ):
-        shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
-        terms = written_out(size, tile, target)
-        yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
-    dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
-    if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
-        if size.vector.dtype.name == dot.element:
-            yield from _of_dot(size.turned.taken(dot), target)
+    def recognise(self, facts: Facts) -> Product | None:
+        found = recognise(facts)
+        if found is None or min(found.size.rows, found.size.columns) < 2:
+            return None
+        size = found.size
+        dynamic = size.any_rows or size.any_columns
+        return (
+            found if size.element.constant and size.element.plain and not (size.batched_elements or dynamic) else None
+        )
+
+    def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
+        """Every register tile whose panel stays in the second cache, where rows fill a vector."""
+        size = shape.size
+        lanes, turned = size.lanes(target), size.turned
+        if size.rows < lanes:
+            return
+        line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
+        most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
+        for tile in tiles(turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most):
+            shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
+            terms = written_out(tile, target)
+            yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
+        dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
+        if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
+            if size.vector.dtype.name == dot.element:
+                yield from _of_dot(turned.taken(dot), target)
+
+    def price(self, choice: TransposedChoice, shape: Product, target: Target) -> float:
+        return seconds(choice, shape.size, target)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return facts.begin_inlined()
+
+    def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
+        plain = shape.found
+        assert plain.rows is not None
+        turned = replace(plain, vector=plain.broadcast, broadcast=plain.vector, columns=plain.rows, rows=plain.columns)
+        return _apply(s, turned, choice)
 
 
 def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
@@ -134,85 +153,80 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     return size.batch * found / target.core.hertz
 
 
-def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
-    """The blocks that read a contraction's sums, and the buffer of the sums: a result that is the caller's array
-    becomes a copy of them."""
-    if found.out.scope is Scope.ARGUMENT:
-        write = s.cache_write(found.block.name)
-        return [write], read_by(s, write)
-    return list(s.get_consumers(found.block.name)), found.out.name
-
-
-def apply_choice(s: Schedule, plain: Contraction, choice: TransposedChoice) -> Schedule:
-    """The steps that a choice stands for."""
-    tile = choice.tile
-    assert plain.rows is not None
-    found = replace(plain, vector=plain.broadcast, broadcast=plain.vector, columns=plain.rows, rows=plain.columns)
-    dot = found.block.name
+def _apply(s: Schedule, found: Contraction, choice: TransposedChoice) -> Schedule:
+    dot, tile = found.block.name, choice.tile
     results, sums = results_apart(s, found)
-    write = s.cache_write(dot)
-    tile_sums = read_by(s, write)
+    write, tile_sums = sums_apart(s, dot)
     panel, points = _pack_operands(s, found, choice)
-    nest, panels = _loops(s, found, choice)
+    loops, outer = _order_loops(s, found, choice)
+    assert loops.tiles is not None
+    terms = s.get_loops(dot)[s.get_loops(dot).index(loops.tiles) + 1]
     if choice.prefetch and choice.distance:
-        loops = s.get_loops(dot)
-        terms = loops[loops.index(nest.tiles) + 1]
-        written = known(found.extents[found.reduce[0]]) // known(extent_of(find_loop(s.func, terms)))
+        written = known(found.extents[found.reduce[0]]) // extent(s, terms)
         s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
-    layout = exchanged(found)
-    s.reverse_compute_at(write, nest.tiles)
-    s.transform_layout(tile_sums, layout)
-    s.compact(tile_sums)
-    s.set_scope(tile_sums, "register")
-    loops = s.get_loops(write)
-    own = loops[loops.index(nest.tiles) + 1 :]
+    _transpose_sums(s, found, [write], loops.tiles, tile_sums, "register")
+    own = s.get_loops(write)[s.get_loops(write).index(loops.tiles) + 1 :]
     moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
-    s.reorder(*(v for v in own if v not in moving), *(v for v in own if v in moving))
-    write_out(s, write, nest.tiles, tile)
+    s.reorder(*sorted(own, key=lambda v: v in moving))
+    write_out(s, write, loops.tiles, tile)
+    _transpose_sums(s, found, results, outer[-1], sums, "stack")
     for block in results:
-        s.reverse_compute_at(block, nest.panels)
-    s.transform_layout(sums, layout)
-    s.compact(sums)
-    s.set_scope(sums, "stack")
-    for block in results:
-        store_transposed(s, block, nest.panels, tile.lanes)
-    settle_edges(s, found, tile, nest, dot, packed=True)
+        store_transposed(s, block, outer[-1], tile.lanes)
+    settle_edges(s, found, tile, loops.row, loops.lane, dot, packed=True)
     if choice.dot is not None:
-        s.tensorize(nest.lane, choice.dot.instruction)
+        s.tensorize(loops.lane, choice.dot.instruction)
         for block in points:
             _interleave(s, found, block, choice)
         if choice.prefetch:
-            prefetch_constant(s, dot, panel, panels, nest.tiles, choice.prefetch)
-    s.parallel(nest.outer)
+            s.prefetch(panel, loops.panels, 1, terms, apart=choice.prefetch)
+    s.parallel(outer[0])
     return s
 
 
-def read_by(s: Schedule, block: str) -> str:
-    """The name of the buffer that a block loads first."""
-    return next(loads(find_block(s.func, block))).buffer.name
-
-
-def exchanged(found: Contraction) -> str:
-    """The layout of results with rows and columns exchanged."""
-    names = [f"d{n}" for n in range(len(found.block.spatial))]
-    order = list(names)
+def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[TileLoops, list[Var]]:
+    """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
+    in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
+    too; otherwise the taps down a column are. Returns the loops of tiles, and those outside."""
     assert found.rows is not None
-    order[found.rows], order[found.columns] = order[found.columns], order[found.rows]
-    return f"{', '.join(names)} -> {', '.join(order)}"
+    loops = s.get_loops(found.block.name)
+    tile = split_tile(s, loops[found.rows], loops[found.columns], choice.tile)
+    terms, together = split_terms(s, found, loops, choice.dot)
+    if not choice.shared:
+        terms[1:] = reversed(terms[1:])
+    panels = {tile.panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
+    outer = ordered(panels | {loops[n]: known(found.extents[n]) for n in found.batch})
+    order_tile(
+        s, [*outer, *[v for v in (tile.tiles,) if v is not None], *terms], [tile.row, tile.vectors, tile.lane], together
+    )
+    taps = choice.shared or len(terms) < 3
+    write_out_terms(s, terms if taps else terms[-1:], choice.tile, choice.terms, taps)
+    return tile, outer
+
+
+def _transpose_sums(s: Schedule, found: Contraction, readers: Sequence[str], loop: Var, sums: str, scope: str) -> None:
+    """What an iteration of a loop sums up is read in it, and lies with rows and columns exchanged."""
+    for block in readers:
+        s.reverse_compute_at(block, loop)
+    order = list(range(len(find_buffer(s.func, sums).shape)))
+    assert found.rows is not None
+    order[found.rows], order[found.columns] = found.columns, found.rows
+    lay_out(s, sums, [f"d{n}" for n in order])
+    s.compact(sums)
+    s.set_scope(sums, scope)
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
     """Packs the constant, and the other operand where it is no window. Returns the panels; and, where an instruction
     takes channels of the other operand, the blocks that fill it from elsewhere."""
-    if choice.dot is None:
-        panel = pack(s, found, found.vector, found.columns, choice.tile.columns)
-        if found.broadcast.is_plain():
-            _pack_rows(s, found, choice)
-        return panel, []
-    together = Together(choice.dot.depth, DTYPES[choice.dot.vector], choice.tile.lanes)
-    panel = pack(s, found, found.vector, found.columns, choice.tile.columns, together)
-    copy_vectors(s, panel, together)
-    return panel, _lay_out_points(s, found, choice.dot.depth)
+    dot, tile = choice.dot, choice.tile
+    together = None if dot is None else Together(dot.depth, DTYPES[dot.vector], tile.lanes)
+    panel = pack(s, found, found.vector, found.columns, tile.columns, together)
+    if together is not None:
+        copy_vectors(s, panel, together)
+        return panel, _lay_out_points(s, found, together.depth)
+    if found.broadcast.is_plain():
+        _pack_rows(s, found, choice)
+    return panel, []
 
 
 def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
@@ -220,11 +234,9 @@ def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
     in a copy. Returns the blocks that fill it from elsewhere."""
     operand, dimension = found.broadcast.buffer, _channels(found)
     name = operand.name if operand in allocations(s.func.body) else s.cache_read(found.block.name, operand.name)
-    words = [f"d{n}" for n in range(len(operand.shape))]
-    layout = [f"{w} // {depth}" if n == dimension else w for n, w in enumerate(words)]
-    s.transform_layout(name, f"{', '.join(words)} -> {', '.join(layout)}, d{dimension} % {depth}")
-    filling = [b for b in blocks(s.func.body) if name in {made.name for made in stored_buffers(b)}]
-    return [b.name for b in filling if any(True for _ in loads(b))]
+    places = [f"d{n} // {depth}" if n == dimension else f"d{n}" for n in range(len(operand.shape))]
+    lay_out(s, name, [*places, f"d{dimension} % {depth}"])
+    return [b.name for b in writers_of(s.func, find_buffer(s.func, name)) if any(True for _ in loads(b))]
 
 
 def _channels(found: Contraction) -> int:
@@ -245,7 +257,7 @@ def _interleave(s: Schedule, found: Contraction, block: str, choice: TransposedC
     else:
         channels, term = loops[dimension], loops[-1]
     s.unroll(term)
-    _vectorize(s, s.get_loops(block)[-2], choice.tile.lanes)
+    s.vectorize(in_vectors(s, s.get_loops(block)[-2], choice.tile.lanes)[1])
     s.parallel(channels)
 
 
@@ -253,16 +265,13 @@ def _pack_rows(s: Schedule, found: Contraction, choice: TransposedChoice) -> Non
     """The operand that a call brings, in panels of the rows of a tile, copied in vectors: the whole panels, and
     what there is of the last one."""
     assert found.rows is not None
-    extent, rows = found.extents[found.rows], choice.tile.rows
-    before = {b.name for b in blocks(s.func.body)}
-    name = pack(s, found, found.broadcast, found.rows, rows)
-    whole, left = divmod(known(extent), rows)
-    terms = len([n for n in found.reduce if found.broadcast.moves(found.block.axes[n].var)])
+    whole, left = divmod(known(found.extents[found.rows]), choice.tile.rows)
+    copies = [pack(s, found, found.broadcast, found.rows, choice.tile.rows)]
+    terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
     if left and whole:
-        s.partition(s.get_loops(name)[-2 - terms], whole)
-        (last,) = {b.name for b in blocks(s.func.body)} - before - {name}
-        s.partition(s.get_loops(last)[-1], left)
-    for copy in [b.name for b in blocks(s.func.body) if b.name not in before]:
+        copies += copied_by(s, s.partition, s.get_loops(copies[0])[-2 - terms], whole)
+        copies += copied_by(s, s.partition, s.get_loops(copies[1])[-1], left)
+    for copy in copies:
         _copy_in_vectors(s, copy, choice.tile.lanes, choice.masked)
 
 
@@ -270,64 +279,25 @@ def _copy_in_vectors(s: Schedule, copy: str, most: int, masked: bool) -> None:
     """The last loop of a copy in vectors of at most so many lanes: in one under a mask where the machine has masks, or
     in shorter and shorter ones."""
     loop: Var | None = s.get_loops(copy)[-1]
-    extent = known(extent_of(find_loop(s.func, s.get_loops(copy)[-1])))
-    if masked and extent > 1:
-        lanes = min(1 << (extent - 1).bit_length(), most)
+    count = extent(s, s.get_loops(copy)[-1])
+    if masked and count > 1:
+        lanes = min(1 << (count - 1).bit_length(), most)
         s.vectorize(s.split(loop, lanes, tail="mask")[1])
         return
     for lanes in (8, 4, 2):
-        if loop is None or known(extent_of(find_loop(s.func, loop))) < lanes:
+        if loop is None or extent(s, loop) < lanes:
             continue
         _, inner, loop = s.split(loop, lanes, tail="peel")
         s.vectorize(inner)
 
 
-def _loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Nest, Var]:
-    """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
-    in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
-    too; otherwise the taps down a column are. Returns the nest, and the loop over panels."""
-    assert found.rows is not None
-    tile, shared = choice.tile, choice.shared
-    loops = s.get_loops(found.block.name)
-    panels, inside = s.split(loops[found.columns], tile.columns, tail="mask")
-    vectors, lane = s.split(inside, tile.lanes)
-    tiles, row = s.split(loops[found.rows], tile.rows, tail="mask")
-    terms = [loops[n] for n in found.reduce]
-    together: Var | None = None
-    if choice.dot is not None and found.summed is not None:
-        place = found.reduce.index(found.summed)
-        terms[place], together = s.split(terms[place], choice.dot.depth)
-    if not shared:
-        terms[1:] = reversed(terms[1:])
-    outer = {panels: -(-known(found.extents[found.columns]) // tile.columns)}
-    order = ordered(outer | {loops[n]: known(found.extents[n]) for n in found.batch})
-    s.reorder(*order, tiles, *terms, row, vectors, lane, *([together] if together is not None else []))
-    if together is None:
-        s.vectorize(lane)
-    for loop in (vectors, row):
-        s.unroll(loop)
-    if shared or len(terms) < 3:
-        write_out_terms(s, terms, tile, choice.terms)
-    else:
-        write_out_taps(s, terms[-1], tile, choice.terms)
-    return Nest(order[0], None, None, None, order[-1], tiles, row, vectors, lane, together), panels
-
-
 def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:
     """The epilogue along the columns of the result, a few rows at a time: what these read of the sums lies side by
     side, and is transposed in registers."""
-    _vectorize(s, s.get_loops(block)[-1], lanes)
+    s.vectorize(in_vectors(s, s.get_loops(block)[-1], lanes)[1])
     loops = s.get_loops(block)
     row, *inner = loops[loops.index(panels) + 1 :]
-    if known(extent_of(find_loop(s.func, row))) % SHORTEST_LANES == 0:
+    if extent(s, row) % SHORTEST_LANES == 0:
         _, few = s.split(row, SHORTEST_LANES)
         s.reorder(*inner[:-1], few, inner[-1])
         s.unroll(few)
-
-
-def _vectorize(s: Schedule, loop: Var, lanes: int) -> None:
-    """A loop in vectors, the last of them moved back to where the loop ends."""
-    extent = known(extent_of(find_loop(s.func, loop)))
-    while lanes > extent:
-        lanes //= 2
-    s.vectorize(s.split(loop, lanes, tail="shift")[1])

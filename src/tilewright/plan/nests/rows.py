@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from tilewright.analysis.movement import moving_accesses, step
-from tilewright.expr.nodes import Const, Expr, Mul, Var
+from tilewright.expr.nodes import Const, Mul, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads, loops_inside, replace
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt, seq
-from tilewright.plan.nests.points import Points, apply_points, choose_points, has, holds_points
+from tilewright.plan.nests.points import Points, apply_points, choose_points, has, holds_points, is_one_piece
 from tilewright.schedule.facts.accumulations import Summed, summed_in
-from tilewright.schedule.facts.iterations import extent_of, is_spatial
+from tilewright.schedule.facts.iterations import is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.schedule import Schedule
@@ -61,9 +61,10 @@ class Region:
         self.s = s
         self.roots: list[Var] = [nest.var]
 
-    def loop(self, number: int) -> For:
-        """The loop of this number, from outside and in program order."""
-        return [loop for root in self.roots for loop in loops_inside(find_loop(self.s.func, root))][number]
+    @property
+    def loops(self) -> list[For]:
+        """All loops, from outside and in program order."""
+        return [loop for root in self.roots for loop in loops_inside(find_loop(self.s.func, root))]
 
     def became(self, loop: Var, made: Sequence[Var | None]) -> None:
         """A loop was replaced by others."""
@@ -77,22 +78,20 @@ def fuse_terms(nest: Stmt) -> tuple[tuple[int, ...], Stmt]:
     piece of memory; and the nest then."""
     for number, outer in enumerate(loops_inside(nest)):
         inner = outer.body
-        sums = summed_in(inner) if isinstance(inner, For) and inner.begin == Const(0, inner.var.dtype) else ()
-        if not sums or not isinstance(inner, For) or not _is_one_piece(outer, inner):
-            continue
-        if all({outer.var, inner.var} <= summed_loops(s.block) for s in sums):
+        if isinstance(inner, For) and _is_one_sum(outer, inner):
             more, made = fuse_terms(replace(nest, outer, fused(outer, inner)))
             return (number, *more), made
     return (), nest
 
 
-def _is_one_piece(outer: For, inner: For) -> bool:
-    """Whether an iteration of the outer loop moves as far as all of the inner one."""
-    extent = extent_of(inner)
-    if not isinstance(extent, Const) or outer.kind is not LoopKind.SERIAL or inner.kind is not LoopKind.SERIAL:
+def _is_one_sum(outer: For, inner: For) -> bool:
+    """Whether both loops count terms of the same sums, and an iteration of the outer one moves as far as all of the
+    inner one."""
+    size, sums = size_of(inner), summed_in(inner)
+    plain = outer.kind is inner.kind is LoopKind.SERIAL and inner.begin == Const(0, inner.var.dtype)
+    if not plain or not sums or size is None or any(not {outer.var, inner.var} <= summed_loops(s.block) for s in sums):
         return False
-    steps = [(step(a, outer.var), step(a, inner.var)) for a in moving_accesses(inner) if not a.is_store]
-    return all(a is not None and b is not None and a == b * extent.value for a, b in steps)
+    return is_one_piece([a for a in moving_accesses(inner) if not a.is_store], outer.var, inner.var, size)
 
 
 def block_terms(nest: Stmt, size: int) -> tuple[tuple[int, ...], Stmt]:
@@ -101,8 +100,8 @@ def block_terms(nest: Stmt, size: int) -> tuple[tuple[int, ...], Stmt]:
     found: list[int] = []
     made = nest
     for number, loop in enumerate(loops_inside(nest)):
-        sums = summed_in(loop) if has(_size(loop), 2 * size) else ()
-        if any(_rounds(s) and not _is_product(s.term) for s in sums):
+        sums = summed_in(loop) if has(size_of(loop), 2 * size) else ()
+        if any(map(_rounds_often, sums)):
             found.append(number)
             rest = left_over(loop, size)
             parts = (in_blocks(loop, sums, size)[0], *(() if rest is None else (rest,)))
@@ -110,36 +109,29 @@ def block_terms(nest: Stmt, size: int) -> tuple[tuple[int, ...], Stmt]:
     return tuple(found), made
 
 
-def _rounds(s: Summed) -> bool:
-    return bool(s.block.reduce) and s.op.__name__ == "Add" and s.buffer.dtype.is_float
-
-
-def _is_product(term: Expr) -> bool:
-    return isinstance(term, Mul) and len({load.buffer for load in loads(term)}) > 1
-
-
-def _size(loop: For) -> int | None:
-    extent = extent_of(loop)
-    return int(extent.value) if isinstance(extent, Const) else None
+def _rounds_often(s: Summed) -> bool:
+    """Whether each addition of a sum rounds, and its terms are no products of two tensors."""
+    rounds = bool(s.block.reduce) and s.op.__name__ == "Add" and s.buffer.dtype.is_float
+    return rounds and not (isinstance(s.term, Mul) and len({load.buffer for load in loads(s.term)}) > 1)
 
 
 def apply_terms(region: Region, chosen: Terms) -> None:
     """The steps of a choice."""
     s = region.s
     for number in chosen.fused:
-        outer = region.loop(number)
+        outer = region.loops[number]
         assert isinstance(outer.body, For)
         region.became(outer.var, [s.fuse(outer.var, outer.body.var)])
     for number in reversed(chosen.blocked):
-        loop = region.loop(number).var
-        outer, _, rest = s.sum_in_blocks(loop, chosen.size)
-        region.became(loop, [outer, rest])
+        loop = region.loops[number].var
+        outer_loop, _, rest = s.sum_in_blocks(loop, chosen.size)
+        region.became(loop, [outer_loop, rest])
 
 
 def reduces_contiguously(body: Stmt, lanes: int) -> bool:
     """Whether every accumulation inside runs over contiguous data, and enough of it, in its innermost loop."""
     found = [s for s in loops_inside(body) if any(made.block.reduce for made in summed_in(s))]
-    return bool(found) and all(has(_size(s), lanes) and _is_contiguous(s) for s in found)
+    return bool(found) and all(has(size_of(s), lanes) and _is_contiguous(s) for s in found)
 
 
 def _is_contiguous(loop: For) -> bool:
@@ -157,14 +149,12 @@ def choose_rows(nest: Stmt, lanes: int, target: Target) -> Rows:
     found: list[Pass] = []
     for part in inner.body if isinstance(inner, Seq) else (inner,):
         inside = loops_inside(part)
-        if inside and all(map(is_spatial, inside)):
-            if holds_points(part):
-                found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
-            continue
-        for loop in inside:
-            sums = summed_in(loop)
-            if sums and reduces_contiguously(loop, lanes):
-                found.append(Pass(numbers[loop], lanes=_width(_size(loop), lanes, len(sums), target)))
+        if not all(map(is_spatial, inside)):
+            sums = {loop: len(summed_in(loop)) for loop in inside}
+            chosen = [loop for loop in inside if sums[loop] and reduces_contiguously(loop, lanes)]
+            found += [Pass(numbers[v], lanes=_width(size_of(v), lanes, sums[v], target)) for v in chosen]
+        elif holds_points(part):
+            found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
     return Rows(tuple(found), bool(spatial))
 
 
@@ -175,12 +165,8 @@ def _width(size: int | None, lanes: int, sums: int, target: Target) -> int:
     most = max(chains(target) // sums, 1)
     if size is None:
         return lanes * most
-
-    def steps(width: int) -> int:
-        whole, rest = divmod(size, width)
-        return whole + rest + width.bit_length()
-
-    return min((lanes * n for n in {most, min(most, 2), 1} if size >= lanes * n), key=steps, default=lanes)
+    offered = [lanes * n for n in {most, min(most, 2), 1} if size >= lanes * n]
+    return min(offered, key=lambda width: sum(divmod(size, width)) + width.bit_length(), default=lanes)
 
 
 def chains(target: Target) -> int:
@@ -196,11 +182,8 @@ def apply_rows(region: Region, chosen: Rows) -> Var | None:
     if chosen.shared:
         s.parallel(region.roots[0])
     for one in reversed(chosen.passes):
-        loop = region.loop(one.loop)
-        if one.points is not None:
-            region.became(loop.var, [apply_points(s, loop, one.points)])
-        else:
-            outer, rest = s.sum_in_lanes(loop.var, one.lanes)
-            region.became(loop.var, [outer, rest])
+        loop = region.loops[one.loop]
+        made = s.sum_in_lanes(loop.var, one.lanes) if one.points is None else (apply_points(s, loop, one.points),)
+        region.became(loop.var, made)
     alone = chosen.shared or not chosen.passes
     return region.roots[0] if alone and len(region.roots) == 1 else None

@@ -17,17 +17,15 @@ from math import prod
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
-from tilewright.expr.nodes import Const, Var
+from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_inside
-from tilewright.loops.nodes import For, LoopKind, Seq, Stmt
-from tilewright.plan.facts.windows import calls_functions
-from tilewright.plan.nests.points import fuse_pieces, has, pieces_of, size_of
+from tilewright.loops.nodes import LoopKind, Seq, Stmt
+from tilewright.plan.nests.points import Piece, cuts, fuse_pieces, halves, has, is_costly, pieces_of, write_out
 from tilewright.plan.nests.rows import Region, chains, reduces_contiguously
 from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import extent_of, is_spatial
+from tilewright.schedule.facts.iterations import is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
-from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
@@ -48,9 +46,8 @@ class Strip:
 class Tile:
     """A tile of accumulators. The loops around the sums become `fused` many, so many neighbours each, and are then
     known by their numbers. Loop `along` counts columns, in `strips`, each for what the one before left over; loop
-    `across`, where not None, counts rows, `rows` at a time. Reduce loops of at most `turns` iterations are written out;
-    so are `side` vectors of columns where these have apart what another loop has in one piece. Threads share the
-    outermost loop, which is that over the first strips where there is no other (`alone`)."""
+    `across`, where not None, counts rows, `rows` at a time. Reduce loops of at most `turns` iterations are written out.
+    Threads share the outermost loop, which is that over the first strips where there is no other (`alone`)."""
 
     fused: tuple[int, ...]
     along: int
@@ -58,7 +55,6 @@ class Tile:
     across: int | None
     rows: int
     turns: int
-    side: int
     alone: bool
 
 
@@ -67,81 +63,58 @@ def choose_tile(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     around, body = perfect_nest(nest)
     if not around or not isinstance(body, Seq) or not all(map(is_spatial, around)):
         return None
-    counts = pieces_of(around)
-    loops, body = _flattened(around, counts)
+    pieces = pieces_of(around)
     found = moving_accesses(body)
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     inner = [a for a in found if a.statement in summing and not a.is_store]
-    along = _columns(loops, body, inner, [a for a in found if a.statement not in summing], lanes, target)
+    along = _columns(pieces, body, inner, [a for a in found if a.statement not in summing], lanes)
     if along is None:
         return None
-    columns = loops[along]
-    repeated = [a for a in found if a.loops]
-    if any(step(a, columns.var) not in (0, 1) for a in repeated) and reduces_contiguously(body, lanes):
+    columns = pieces[along]
+    if any(a.loops and step(a, columns.var) not in (0, 1) for a in found) and reduces_contiguously(body, lanes):
         return None
-    across = _row_loop(loops, columns, inner)
-    costly = any(calls_functions(b) for b in blocks(body))
-    few = across is not None or (_size(columns) is None and costly)
-    vectors = _vectors(_size(columns), lanes, 2 if few else 8)
-    alone = all(_size(loop) in (0, 1) for loop in loops if loop is not columns)
-    if alone:
-        vectors = _shared_vectors(_size(columns), lanes, vectors, target)
+    across = _row_loop(pieces, columns, inner)
+    few = across is not None or (columns.size is None and is_costly(body))
+    vectors = _vectors(columns.size, lanes, 2 if few else 8)
+    alone = all(piece.size in (0, 1) for piece in pieces if piece is not columns)
+    if alone and columns.size is not None:
+        # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
+        while vectors > chains(target) and columns.size < 6 * vectors * lanes:
+            vectors //= 2
     budget = (target.vector_registers - 1 - vectors) // vectors
-    rows = 1 if across is None else _row_count(_size(loops[across]), budget)
-    strips = _strips(_size(columns), vectors, lanes, SHORTEST_LANES)
-    return Tile(counts, along, strips, across, rows, UNROLLED // (rows * vectors), SHORTEST_LANES, alone)
+    rows = 1 if across is None else _row_count(pieces[across].size, budget)
+    strips = _strips(columns.size, vectors, lanes)
+    return Tile(tuple([p.count for p in pieces]), along, strips, across, rows, UNROLLED // (rows * vectors), alone)
 
 
-def _flattened(loops: Sequence[For], counts: Sequence[int]) -> tuple[list[For], Stmt]:
-    """The loops with neighbours fused, so many each, and what the innermost holds."""
-    made = loops[-1].body
-    end = len(loops)
-    for count in reversed(counts):
-        piece = loops[end - count : end]
-        end -= count
-        inner = piece[-1].replace(body=made)
-        for outer in reversed(piece[:-1]):
-            inner = fused(outer.replace(body=inner), inner)
-        made = inner
-    return perfect_nest(made)
-
-
-def _size(loop: For) -> int | None:
-    extent = extent_of(loop)
-    return int(extent.value) if isinstance(extent, Const) else None
-
-
-def _columns(
-    loops: Sequence[For], body: Stmt, inner: list[Access], outer: list[Access], lanes: int, target: Target
-) -> int | None:
+def _columns(pieces: Sequence[Piece], body: Stmt, inner: list[Access], outer: list[Access], lanes: int) -> int | None:
     """The number of the loop that vectorizes cheapest, the innermost of equals; None where that is as dear as none."""
-    depth = max(prod(max(_size(s) or 0, 1) if _size(s) is not None else 64 for s in loops_inside(body)), 1)
+    sizes = [size_of(loop) for loop in loops_inside(body)]
+    depth = prod(64 if size is None else max(size, 1) for size in sizes)
     costs: dict[int, float] = {}
-    for n, loop in reversed(list(enumerate(loops))):
-        if has(_size(loop), lanes):
-            cost = vector_cost(inner, loop.var, lanes) + vector_cost(outer, loop.var, lanes) / depth
-            costs[n] = cost * _waste(_size(loop), lanes, SHORTEST_LANES)
+    for n in reversed(range(len(pieces))):
+        if has(pieces[n].size, lanes):
+            cost = vector_cost(inner, pieces[n].var, lanes) + vector_cost(outer, pieces[n].var, lanes) / depth
+            costs[n] = cost * _waste(pieces[n].size, lanes)
     best = min(costs, key=costs.__getitem__, default=None)
     return None if best is None or costs[best] >= lanes * len(inner) else best
 
 
-def _waste(size: int | None, lanes: int, shortest: int) -> float:
+def _waste(size: int | None, lanes: int) -> float:
     """How many times longer a loop takes because what does not fill a vector runs as single elements."""
     if size is None:
         return 1.0
     whole, rest = divmod(size, lanes)
-    half, single = divmod(rest, lanes // 2) if lanes > shortest else (0, rest)
+    half, single = divmod(rest, lanes // 2) if lanes > SHORTEST_LANES else (0, rest)
     return (whole + half + single) * lanes / size
 
 
-def _row_loop(loops: Sequence[For], columns: For, inner: list[Access]) -> int | None:
+def _row_loop(pieces: Sequence[Piece], columns: Piece, inner: list[Access]) -> int | None:
     """The loop along which most vectors are reused; the innermost of equals."""
-
-    def reuse(n: int) -> int:
-        return sum(1 for a in inner if step(a, columns.var) == 1 and step(a, loops[n].var) == 0)
-
-    others = [n for n, loop in reversed(list(enumerate(loops))) if loop is not columns and _size(loop) not in (0, 1)]
-    return max((n for n in others if reuse(n)), key=reuse, default=None)
+    vectors = [a for a in inner if step(a, columns.var) == 1]
+    others = [n for n in reversed(range(len(pieces))) if pieces[n] is not columns and pieces[n].size not in (0, 1)]
+    reuse = {n: sum(step(a, pieces[n].var) == 0 for a in vectors) for n in others}
+    return max((n for n in others if reuse[n]), key=reuse.__getitem__, default=None)
 
 
 def _vectors(size: int | None, lanes: int, most: int) -> int:
@@ -149,133 +122,104 @@ def _vectors(size: int | None, lanes: int, most: int) -> int:
     there and functions like exp take many instructions for each; up to `most` where they are all there is."""
     if size is None:
         return most
-    fits = [v for v in (8, 4, 2) if v <= most and (size % (v * lanes) == 0 or size >= 2 * v * lanes)]
-    return fits[0] if fits else 1
-
-
-def _shared_vectors(size: int | None, lanes: int, vectors: int, target: Target) -> int:
-    """How many vectors a strip of the only loop has: fewer where threads would not share strips evenly, three for each
-    of two, but enough to hide additions."""
-    while vectors > chains(target) and size is not None and size < 6 * vectors * lanes:
-        vectors //= 2
-    return vectors
+    offered = [v for v in (8, 4, 2) if v <= most]
+    return next((v for v in offered if size % (v * lanes) == 0 or size >= 2 * v * lanes), 1)
 
 
 def _row_count(size: int | None, budget: int) -> int:
     """The most rows the registers hold; fewer where that divides a known extent without a rest."""
     most = max(min(budget, 8), 1)
-    if size is None:
-        return most
-    if size <= most:
-        return size
+    if size is None or size <= most:
+        return most if size is None else size
     return next((r for r in range(most, most // 2, -1) if size % r == 0), most)
 
 
-def _strips(size: int | None, vectors: int, lanes: int, shortest: int) -> tuple[Strip, ...]:
+def _strips(size: int | None, vectors: int, lanes: int) -> tuple[Strip, ...]:
     """Strips of columns: of all vectors, of one, and of ever fewer lanes, as far as there are so many columns."""
-    found = [Strip(vectors, lanes)] if has(size, vectors * lanes) else []
-    size = None if size is None else size % (vectors * lanes)
-    if vectors > 1 and has(size, lanes):
-        found.append(Strip(1, lanes))
-        size = None if size is None else size % lanes
-    while lanes > shortest and has(size, lanes // 2):
-        lanes //= 2
-        found.append(Strip(1, lanes))
-        size = None if size is None else size % lanes
-    return tuple(found)
+    offered = [
+        Strip(vectors, lanes),
+        *([Strip(1, lanes)] if vectors > 1 else []),
+        *(Strip(1, n) for n in halves(lanes)),
+    ]
+    widths = cuts(size, [strip.vectors * strip.lanes for strip in offered])
+    return tuple([strip for strip in offered if strip.vectors * strip.lanes in widths])
 
 
 def apply_tile(region: Region, chosen: Tile) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
     s = region.s
-    nest = find_loop(s.func, region.roots[0])
-    loops = fuse_pieces(s, [loop.var for loop in perfect_nest(nest)[0]], chosen.fused)
-    columns, across = loops[chosen.along], None if chosen.across is None else loops[chosen.across]
-    around = [v for v in loops if v not in (columns, across)]
-    order = [*around, columns, *([across] if across is not None else [])]
-    if order != loops:
-        s.reorder(*order)
+    loops = fuse_pieces(s, find_loop(s.func, region.roots[0]), chosen.fused)
+    inner = [loops[n] for n in (chosen.along, chosen.across) if n is not None]
+    around = [v for v in loops if v not in inner]
+    if [*around, *inner] != loops:
+        s.reorder(*around, *inner)
     if around and not chosen.alone:
         s.parallel(around[0])
-    region.roots = made = _in_strips(s, columns, chosen)
+    region.roots = made = _in_strips(s, inner[0], chosen, chosen.strips)
     _unroll_short_sums(region, chosen)
-    _turn_back(region, chosen)
+    _turn_back(region)
     if chosen.alone and find_loop(s.func, made[0]).kind is LoopKind.SERIAL:
         s.parallel(made[0])
     return around[0] if around else made[0] if len(made) == 1 else None
 
 
-def _in_strips(s: Schedule, columns: Var, chosen: Tile) -> list[Var]:
+def _in_strips(s: Schedule, columns: Var, chosen: Tile, strips: Sequence[Strip]) -> list[Var]:
     """The loops that the one over columns becomes, each holding a loop over rows, where there is one."""
-    made: list[Var] = []
-    rest: Var | None = columns
-    for strip in chosen.strips:
-        if rest is not None:
-            outer, inner, rest = s.split(rest, strip.vectors * strip.lanes, tail="peel")
-            made.append(outer)
-            _tile(s, inner, strip, chosen)
-    if rest is not None:
-        made.append(rest)
+    if not strips:
         if chosen.across is not None:
-            _in_rows(s, rest, chosen)
-    return made
+            _write_out_rows(s, perfect_nest(find_loop(s.func, columns))[0][1].var, chosen)
+        return [columns]
+    strip = strips[0]
+    outer, inner, rest = s.split(columns, strip.vectors * strip.lanes, tail="peel")
+    _tile(s, inner, strip, chosen)
+    return [outer] if rest is None else [outer, *_in_strips(s, rest, chosen, strips[1:])]
 
 
 def _tile(s: Schedule, columns: Var, strip: Strip, chosen: Tile) -> None:
     """Columns of a strip around the sums, as vectors, which are written out; and rows around them."""
     above = [loop.var for loop in perfect_nest(find_loop(s.func, columns))[0]]
-    vectors = None
-    lanes = columns
-    if strip.vectors > 1:
-        vectors, lanes, _ = s.split(columns, strip.lanes, tail="peel")
+    vectors, lanes = (None, columns) if strip.vectors == 1 else s.split(columns, strip.lanes, tail="peel")[:2]
     s.vectorize(lanes)
     s.jam(lanes)
     if vectors is not None:
         s.unroll(vectors)
         s.jam(vectors, front=True)
     if chosen.across is not None:
-        _rows(s, above[1], chosen)
+        _write_out_rows(s, above[1], chosen)
 
 
-def _in_rows(s: Schedule, columns: Var, chosen: Tile) -> None:
-    inner = find_loop(s.func, columns).body
-    assert isinstance(inner, For)
-    _rows(s, inner.var, chosen)
-
-
-def _rows(s: Schedule, rows: Var, chosen: Tile) -> None:
+def _write_out_rows(s: Schedule, rows: Var, chosen: Tile) -> None:
     """So many rows at a time, around the sums."""
-    if chosen.rows > 1 and has(size_of(s, rows), chosen.rows):
-        _, few, _ = s.split(rows, chosen.rows, tail="peel")
-        s.unroll(few)
+    few = write_out(s, rows, chosen.rows)
+    if few is not None:
         s.jam(few, front=True)
 
 
 def _unroll_short_sums(region: Region, chosen: Tile) -> None:
     """Innermost reduce loops of a few turns are written out where the tile is small: a window's taps."""
-    s = region.s
-    for loop in [loop for root in region.roots for loop in loops_inside(find_loop(s.func, root))]:
-        size = _size(loop)
+    for loop in region.loops:
+        size = size_of(loop)
         if loop.kind is LoopKind.SERIAL and size is not None and size <= chosen.turns:
             reduces = any(loop.var in variables_of(a.binding) for b in blocks(loop) for a in b.reduce)
             if reduces and not any(inner.kind is LoopKind.SERIAL for inner in loops_inside(loop.body)):
-                s.unroll(loop.var)
+                region.s.unroll(loop.var)
 
 
-def _turn_back(region: Region, chosen: Tile) -> None:
+def _turn_back(region: Region) -> None:
     """Loops along which is contiguous what columns, in lanes, have apart: several of their vectors are written out next
     to each other, which are loaded or stored together."""
     s = region.s
-    for loop in [loop for root in region.roots for loop in loops_inside(find_loop(s.func, root))]:
+    for loop in region.loops:
         inside, _ = perfect_nest(loop.body)
         kinds = [i.kind for i in inside]
-        if loop.kind is not LoopKind.SERIAL or not is_spatial(loop) or not has(_size(loop), chosen.side):
+        if loop.kind is not LoopKind.SERIAL or not is_spatial(loop) or not has(size_of(loop), SHORTEST_LANES):
             continue
         if kinds not in ([LoopKind.VECTORIZE], [LoopKind.UNROLL, LoopKind.VECTORIZE]):
             continue
         lane = inside[-1].var
-        if any((step(a, lane) or 0) >= chosen.side and step(a, loop.var) == 1 for a in moving_accesses(inside[-1])):
-            _, few, _ = s.split(loop.var, chosen.side, tail="peel")
+        found = moving_accesses(inside[-1])
+        if any((step(a, lane) or 0) >= SHORTEST_LANES and step(a, loop.var) == 1 for a in found):
+            _, few, _ = s.split(loop.var, SHORTEST_LANES, tail="peel")
             if len(inside) > 1:
                 s.reorder(inside[0].var, few)
             s.unroll(few)

@@ -52,6 +52,11 @@ class Size:
         """The sums of the second product."""
         return Sums(self.rows, self.columns, self.keys, bits=8 * self.bytes)
 
+    def level(self, rows: int, target: Target) -> int:
+        """The nearest cache that keeps all panels of a head, the scores of a block of so many rows, and what the second
+        product reads of them."""
+        return fits(self.keys * (self.depth + self.columns + 2 * rows) * self.bytes, target)
+
 
 def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
     """Seconds of one core, in blocks of so many rows, with register tiles for both products; so many rows are reduced
@@ -82,38 +87,23 @@ def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Targ
     panel = tile.columns * sums.terms * size.bytes
     own = rows * sums.terms * size.bytes
     near = fits(panel + tile.rows * sums.terms * size.bytes, target)
-    far = fits(_panel_bytes(size) + _score_bytes(size, rows), target)
-    block = replace(sums, rows=rows, panel=near, first=max(far, near), elements=fits(own + panel, target))
-    return cycles(block, tile, target)
+    first, elements = max(size.level(rows, target), near), fits(own + panel, target)
+    return cycles(replace(sums, rows=rows, panel=near, first=first, elements=elements), tile, target)
 
 
 def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
-    """Cycles of what is done to the scores of a block, which lie in the nearest cache that keeps them
-    and all panels. Vectors of
-    partial results are halved until one number is left, each time after the one before."""
-    level = fits(_panel_bytes(size) + _score_bytes(size, rows), target)
-    vectors = rows * -(-size.keys // lanes)
-    core = target.core
+    """Cycles of what is done to the scores of a block, in the cache that keeps them. Vectors of partial results are
+    halved until one number is left, each time after the one before."""
+    core, level = target.core, size.level(rows, target)
     each = vector_cycles(size.work, target, lanes) + size.reads * core.load_cycles + size.stores * core.store_cycles
     moved = (
-        0.0 if level == 1 else (size.reads + size.stores) * rows * size.keys * size.bytes * byte_cycles(level, target)
+        (size.reads + size.stores) * rows * size.keys * size.bytes * byte_cycles(level, target) if level > 1 else 0.0
     )
     halvings = (lanes - 1).bit_length() * size.reductions * -(-rows // together)
-    return max(vectors * each, moved) + halvings * core.fma_latency
+    return max(rows * -(-size.keys // lanes) * each, moved) + halvings * core.fma_latency
 
 
 def _panels(size: Size, lanes: int, target: Target) -> float:
     """Cycles to lay out the keys and the values of a head in panels."""
-    found = 0.0
-    for elements, apart in zip((size.keys * size.depth, size.keys * size.columns), size.apart, strict=True):
-        found += (transpose_cycles if apart else copy_cycles)(elements, lanes, target)
-    return found
-
-
-def _panel_bytes(size: Size) -> int:
-    return size.keys * (size.depth + size.columns) * size.bytes
-
-
-def _score_bytes(size: Size, rows: int) -> int:
-    """The bytes of the scores of a block, and of what the second product reads of them."""
-    return 2 * rows * size.keys * size.bytes
+    counts = zip((size.keys * size.depth, size.keys * size.columns), size.apart, strict=True)
+    return sum((transpose_cycles if apart else copy_cycles)(elements, lanes, target) for elements, apart in counts)

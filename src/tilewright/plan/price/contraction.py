@@ -11,7 +11,7 @@ for each of its R*V accumulators. So a term takes at least as long as the longes
     R * V multiply-adds        the loads of V vectors and R elements        the latency of a multiply-add
     the bytes of both operands, as fast as the cache that they lie in delivers them
 
-and a part of the bytes that come from beyond the first cache delays the rest (`UNHIDDEN`). Each tile of results is
+and a part of the bytes that come from beyond the first cache delays the rest (`Core.unhidden`). Each tile of results is
 stored once, and begins with sums that nothing can overlap. See "Anatomy of high-performance matrix multiplication"
 (Goto, van de Geijn, 2008) for the shape of the argument.
 """
@@ -21,18 +21,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.plan.price.transfer import byte_cycles, wait_cycles
-from tilewright.plan.tile.registers import RegisterTile, candidates, tallest, tile_registers
+from tilewright.plan.price.transfer import apart_cycles, byte_cycles, memory
+from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
-
-UNHIDDEN = 0.2
-"""The part of what a cache takes to deliver that adds to the time of multiply-adds. How far a core runs ahead of a load
-is no rate: of cores whose second caches deliver 60 and 30 bytes a cycle it ranks register tiles as they were measured
-(6 x 4 vectors at 99 % and 84 % of the peak, 14 x 2 at 95 % on the second)."""
-
-TOGETHER = 3
-"""Neighbouring lines that are waited for together: rows a page apart take as long for one of them as for three."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +99,7 @@ def tiles(
     lanes = sums.lanes(target)
     return [
         t
-        for t in candidates(registers or tile_registers(target), lanes, tallest(target))
+        for t in candidates(target, lanes, registers or tile_registers(target))
         if t.rows <= (most_rows or t.rows)
         and t.vectors <= (most_vectors or t.vectors)
         and (t.vectors - 1) * lanes < max(sums.columns, 1)
@@ -117,6 +109,16 @@ def tiles(
 def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """What one core takes, the start of a kernel not counted."""
     return cycles(sums, tile, target) / target.core.hertz
+
+
+def least_cycles(sums: Sums, target: Target) -> float:
+    """Cycles in the best tile."""
+    return cycles(sums, best(sums, target), target)
+
+
+def least_seconds(sums: Sums, target: Target) -> float:
+    """Seconds in the best tile."""
+    return least_cycles(sums, target) / target.core.hertz
 
 
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
@@ -155,8 +157,9 @@ def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: 
 @dataclass(frozen=True, slots=True)
 class _Rates:
     """What a target says of sums, in cycles: of a multiply-add, a vector's load, an element's, a sum, a shuffle; of the
-    store of a vector; of the beginning and end of a tile; of a byte that streams from each level of cache, and of a
-    line that nothing fetched; and the least of a term. `across` is how many lines an unaligned vector lies in."""
+    store of a vector; of the beginning and end of a tile; of a byte that streams from each level of cache, and of what
+    the first line on a page of its own takes longer; and the least of a term. `unhidden` is the core's, `across` how
+    many lines an unaligned vector lies in."""
 
     multiply: float
     load: float
@@ -166,16 +169,17 @@ class _Rates:
     store: float
     ends: float
     least: float
+    unhidden: float
     across: float
-    line: int
     byte: tuple[float, ...]
-    wait: tuple[float, ...]
+    apart: tuple[float, ...]
 
 
 @lru_cache(maxsize=64)
 def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
     core, width, line = target.core, target.vector_bits // 8, target.caches[0].line
     plain = 2 * core.fma_cycles + core.add_cycles if integers else core.fma_cycles  # 32-bit products are two steps
+    levels = range(memory(target) + 1)
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
     return _Rates(
         multiply=product_cycles(instruction, target) if instruction else plain,
@@ -186,10 +190,10 @@ def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
         store=core.store_cycles + core.load_cycles + core.add_cycles,
         ends=2 * core.fma_latency,
         least=core.fma_latency,
+        unhidden=core.unhidden,
         across=1 + min(width / line, 1.0),
-        line=line,
-        byte=tuple([byte_cycles(level, target) for level in range(len(target.caches) + 2)]),
-        wait=tuple([wait_cycles(level, target) for level in range(len(target.caches) + 2)]),
+        byte=tuple([byte_cycles(level, target) for level in levels]),
+        apart=tuple([max(apart_cycles(level, target) - line * byte_cycles(level, target), 0.0) for level in levels]),
     )
 
 
@@ -221,10 +225,8 @@ def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, ele
     brought = 0.0
     if panel > 1:
         brought += v * lanes * (sums.held or sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
+        if scattered:
+            brought += rates.apart[panel]
     if elements > 1:
         brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
-    waits = 0.0
-    if scattered and panel > 1:
-        held = v * lanes * (sums.held or sums.bits / 8)
-        waits = rates.wait[panel] * max(held / rates.line / TOGETHER, 1.0)
-    return max(work, brought, waits) + UNHIDDEN * min(brought, max(work, waits))
+    return max(work, brought) + rates.unhidden * min(brought, work)

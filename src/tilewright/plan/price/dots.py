@@ -56,28 +56,25 @@ class Dot:
 
     def sums(self, rows: int, columns: int, terms: int, target: Target) -> Sums:
         """Sums of so many products, `terms` of them by themselves."""
+        held, brought = self.vector_bytes, self.element_bytes
         return Sums(
             rows,
             columns,
             terms,
             instruction=self.instruction,
-            held=self.vector_bytes,
-            brought=self.element_bytes,
+            held=held,
+            brought=brought,
             converted=self.converted(target),
         )
 
     def converted(self, target: Target) -> tuple[float, float]:
         """Cycles in which the instruction widens each vector, and each element, in registers."""
-        if not self.instruction:
+        row = INSTRUCTIONS[self.instruction] if self.instruction else None
+        if row is None or not row.conversions:
             return 0.0, 0.0
-        row = INSTRUCTIONS[self.instruction]
-        if not row.conversions:
-            return 0.0, 0.0
-        each = max(target.dot_cycles(self.instruction) - product_cycles(self.instruction, target), 0.0)
-        each /= len(row.conversions)
-        swapped = row.registers[0].dtype.name != self.element
-        element, vector = (any(f"{{{r.name}}}" in line for line in row.conversions) for r in row.registers[:2])
-        return (each * element, each * vector) if swapped else (each * vector, each * element)
+        each = max(target.dot_cycles(row.name) - product_cycles(row.name, target), 0.0) / len(row.conversions)
+        first, second = (each * any(f"{{{r.name}}}" in line for line in row.conversions) for r in row.registers[:2])
+        return (first, second) if row.registers[0].dtype.name != self.element else (second, first)
 
 
 def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Dot | None:

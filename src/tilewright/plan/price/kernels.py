@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from tilewright.expr import dtypes
 from tilewright.graph.nodes import Node, Value
@@ -18,9 +19,8 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
-from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.memo import Reference
-from tilewright.plan.price.contraction import Sums, best, cycles
+from tilewright.plan.fusion.dataflow import Dataflow, Reference
+from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
@@ -45,18 +45,16 @@ class CostModel:
     """Prices of kernels of one graph function on one machine."""
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
-        self._flow = flow
-        self._target = target
-        weights = sum(flow.bytes(v) for v in flow.constants)
-        self._weights_stay = kept(weights, target.caches[-1])
-        self._compute: dict[Node, float] = {}
-        self._transfer: dict[Value, float] = {}
-        self._results: dict[Node, int] = {}
+        self._flow, self.target = flow, target
+        self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
+        self.transfer = cache(self._transfer)
+        self.compute = cache(self._compute)
+        self._points = cache(self._count_points)
 
     @property
     def start(self) -> float:
         """Seconds in which a kernel begins."""
-        return self._target.core.kernel_seconds
+        return self.target.core.kernel_seconds
 
     def kernel(self, nodes: Sequence[Node], inside: Collection[Reference], beside: Collection[Node] = ()) -> KernelCost:
         """The cost of a kernel of these nodes in program order, that computes the references inside it itself and reads
@@ -94,85 +92,62 @@ class CostModel:
         shape = node.outputs[0].type.shape
         return not shape or self._flow.extent(shape[-1]) == 1
 
-    def transfer(self, value: Value) -> float:
+    def _transfer(self, value: Value) -> float:
         """Seconds to bring a value in from where it lies, or to put it there."""
-        if value not in self._transfer:
-            self._transfer[value] = self._bring(value)
-        return self._transfer[value]
-
-    def _bring(self, value: Value) -> float:
         size = self._flow.bytes(value)
-        near = reread_seconds(size, size, self._target)
+        near = reread_seconds(size, size, self.target)
         if value not in self._flow.constants:
             return near
-        far = read_seconds(size, memory(self._target), self._target)
+        far = read_seconds(size, memory(self.target), self.target)
         return self._weights_stay * near + (1 - self._weights_stay) * far
 
-    def compute(self, node: Node) -> float:
+    def _compute(self, node: Node) -> float:
         """Seconds that a node's operations take when everything they need is near."""
-        if node not in self._compute:
-            self._compute[node] = self._cycles(node) / self._target.core.hertz
-        return self._compute[node]
-
-    def _cycles(self, node: Node) -> float:
+        bits = max(32, *(v.type.dtype.bits for v in (*node.inputs, *node.outputs)))
+        lanes = max(self.target.vector_bits // bits, 1)
         if isinstance(node.attrs, ContractAttributes):
-            return self._products(node, node.attrs)
-        lanes = self._lanes(node)
+            return self._products(node, node.attrs, bits, lanes) / self.target.core.hertz
         work = node.op.work(tuple([v.type for v in node.inputs]), node.attrs)
-        return self._points(node) * vector_cycles(work, self._target, lanes) / lanes
+        return self._points(node) * vector_cycles(work, self.target, lanes) / lanes / self.target.core.hertz
 
-    def _points(self, node: Node) -> int:
+    def _count_points(self, node: Node) -> int:
         """How often a node's expression is computed: once for each result, or each term of one."""
-        if node not in self._results:
-            self._results[node] = self._terms(node)
-        return self._results[node]
-
-    def _terms(self, node: Node) -> int:
         if isinstance(node.attrs, WindowReduceAttributes):
             return self._flow.elements(node.outputs[0]) * math.prod(node.attrs.window)
         if node.op.pattern is Pattern.REDUCE and not isinstance(node.attrs, ContractAttributes):
             return self._flow.elements(node.inputs[0])
         return max((self._flow.elements(v) for v in node.outputs), default=0)
 
-    def _bits(self, node: Node) -> int:
-        """The bits of a lane: of the widest element, at least 32."""
-        return max(32, *(v.type.dtype.bits for v in (*node.inputs, *node.outputs)))
-
-    def _lanes(self, node: Node) -> int:
-        return max(self._target.vector_bits // self._bits(node), 1)
-
-    def _products(self, node: Node, attrs: ContractAttributes) -> float:
+    def _products(self, node: Node, attrs: ContractAttributes, bits: int, lanes: int) -> float:
         """Cycles of a sum of products, by the tile that its extents get."""
-        spec = parse(attrs.spec)
+        spec, core = parse(attrs.spec), self.target.core
         extents = self._extents(spec, node, attrs)
-        lanes = self._lanes(node)
-        terms = math.prod(extents[a] for a in spec.reduce)
         if len(spec.operands) != 2 or not spec.reduce:
-            return math.prod(extents[a] for a in spec.axes) * self._target.core.fma_cycles / lanes
-        moved = [{a for i in operand for a, _ in i.terms} for operand in spec.operands]
+            return math.prod(extents[a] for a in spec.axes) * core.fma_cycles / lanes
+        one, other = moved = [{a for i in operand for a, _ in i.terms} for operand in spec.operands]
         last = spec.output[-1] if spec.output else None
-        columns_of = 0 if last in moved[0] and last not in moved[1] else 1
-        columns = math.prod(
-            extents[a] for a in spec.output if a in moved[columns_of] and a not in moved[1 - columns_of]
+        if last in one and last not in other:
+            one, other = other, one
+        terms, points, columns, rows = (
+            math.prod(extents[a] for a in axes)
+            for axes in (
+                spec.reduce,
+                spec.output,
+                [a for a in spec.output if a in other - one],
+                [a for a in spec.output if a in one - other],
+            )
         )
-        rows = math.prod(extents[a] for a in spec.output if a in moved[1 - columns_of] and a not in moved[columns_of])
-        batch = math.prod(extents[a] for a in spec.output) // max(rows * columns, 1)
-        if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:
-            return batch * rows * columns * terms / lanes * self._apart_cycles()
-        sums = Sums(rows, columns, terms, batch, bits=self._bits(node), instruction=self._instruction(node))
-        return cycles(sums, best(sums, self._target), self._target)
-
-    def _apart_cycles(self) -> float:
-        """Cycles of a term of sums whose products keep channels apart: no factor serves two sums, so that both are
-        loaded for each."""
-        core = self._target.core
-        return max(core.fma_cycles, 2 * core.load_cycles)
+        batch = points // max(rows * columns, 1)
+        if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:  # both factors are loaded for each sum
+            return batch * rows * columns * terms / lanes * max(core.fma_cycles, 2 * core.load_cycles)
+        sums = Sums(rows, columns, terms, batch, bits=bits, instruction=self._instruction(node))
+        return least_cycles(sums, self.target)
 
     def _instruction(self, node: Node) -> str:
         """The instruction that adds up products of two tensors of bf16, where the machine has one."""
         (out,) = node.outputs
         narrow = all(v.type.dtype is dtypes.bf16 for v in node.inputs)
-        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self._target) if narrow else None
+        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self.target) if narrow else None
         return dot.instruction if dot is not None else ""
 
     def _extents(self, spec: Spec, node: Node, attrs: ContractAttributes) -> dict[str, int]:

@@ -32,6 +32,10 @@ machine: models do not say which sizes they are called with."""
 LARGE = 1 << 12
 """What tiles and blocks take a dynamic extent to be: so many rows or columns that the edge counts for nothing."""
 
+FEW = 16
+"""Fewer iterations than this may leave threads without work, or some with much more than others. So many parts are
+enough where each part costs a buffer."""
+
 Bounds = Mapping[Var, tuple[Expr, Expr]]
 """The least and the greatest value of symbols, as the nodes that bind them say."""
 

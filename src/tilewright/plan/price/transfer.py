@@ -1,13 +1,15 @@
 """What moving bytes takes: the one place that says which cache holds how much, and how fast it delivers.
 
     kept(bytes, cache)                         the share of a working set that is found in a cache again
+    room_in(bytes)                             the largest working set of which a cache keeps most
     fits(bytes, target)                        the nearest cache that keeps most of it; one beyond the last is memory
     reread_seconds(bytes, within, target)      of one core that reads bytes of a working set again, from where it is
     rewrite_seconds(bytes, within, target)     that writes over them
     read_seconds(bytes, level, target)         that streams bytes from a level
     byte_cycles(level, target)                 a byte of such a stream
     move_cycles(bytes, source, level, target)  from one level to another
-    wait_cycles(level, target)                 for a line that nothing fetched ahead
+    wait_cycles(level, target)                 until the first byte of a piece comes
+    apart_cycles(level, target)                of many such pieces, on pages of their own
 
 Levels count from 1, the nearest cache.
 """
@@ -19,21 +21,21 @@ from collections.abc import Sequence
 from tilewright.target import Target
 from tilewright.target.host import Cache
 
-KEPT = 3 / 4
-"""The part of a cache that is taken to keep what tiles are made for. It is a matter of replacement, which no cache
-documents: of a working set as large as the cache nothing is found when its turn comes again, of one that leaves room
-for as much to stream past it all is, and of one in the middle between the two a half."""
-
-STREAM_LINES = 12
-"""Lines under way at a time while a core streams. What nothing fetches before it is asked for takes as long as so many
-lines of a stream: rows a page apart take 12 cycles each out of a second cache of 60 bytes a cycle, and some 30 out of
-a third of 24. A rate says how many lines arrive, no rate says how long one takes."""
-
 
 def kept(size: float, cache: Cache, cores: int = 1) -> float:
     """The share of a working set of so many bytes that a cache still has when it is used again. So many `cores` have
-    one each in the same cache."""
-    return min(max((1 - size * cores / cache.bytes) / (2 - 2 * KEPT), 0.0), 1.0)
+    one each in the same cache.
+
+    All of a set is found that leaves room for as much to stream past it ("about half" of a cache is what Goto and van
+    de Geijn fill, "Anatomy of high-performance matrix multiplication", 2008, 6.3), nothing of one as large as the cache
+    where the least recently used goes first, and in the middle between the two a half.
+    """
+    return min(max(2 * (1 - size * cores / cache.bytes), 0.0), 1.0)
+
+
+def room_in(cache: float) -> float:
+    """The largest working set of which a cache of so many bytes, or lines, keeps at least a half (`kept`)."""
+    return cache * 3 / 4
 
 
 def fits(size: float, target: Target, *, own: bool = True) -> int:
@@ -90,5 +92,12 @@ def move_cycles(size: float, source: int, level: int, target: Target) -> float:
 
 
 def wait_cycles(level: int, target: Target) -> float:
-    """Cycles for a piece from a level that nothing fetched before it was asked for."""
-    return STREAM_LINES * target.caches[0].line * byte_cycles(level, target)
+    """Cycles until the first byte of a piece comes from a level, which nothing fetched before it was asked for."""
+    waits = (*target.peaks.cache_ns, target.peaks.memory_ns)
+    return waits[min(max(level, 1), len(waits)) - 1] * target.core.ghz
+
+
+def apart_cycles(level: int, target: Target) -> float:
+    """Cycles until the first byte of a row on a page of its own comes, one of many: by Little's law the latency of one,
+    shared by all that are under way at a time."""
+    return wait_cycles(level, target) / target.core.rows_ahead

@@ -43,6 +43,13 @@ class Channels:
     made: int
     depthwise: bool
 
+    def tied(self, node: Node, value: Value, axis: int) -> list[Place] | None:
+        """The values whose layout is that of one of them: both of a depthwise contraction, else none."""
+        ends = {node.inputs[self.image]: self.read, node.outputs[0]: self.made}
+        if ends.get(value) != axis:
+            return None
+        return list(ends.items()) if self.depthwise else []
+
 
 @dataclass(eq=False, slots=True)
 class Island:
@@ -109,7 +116,7 @@ class Images:
 
     def _tied(self, node: Node, value: Value, axis: int) -> list[Place] | None:
         if node in self.contractions:
-            return _tied_by_contraction(node, self.contractions[node], value, axis)
+            return self.contractions[node].tied(node, value, axis)
         if len(node.outputs) != 1:
             return None
         (out,), attrs = node.outputs, node.attrs
@@ -117,13 +124,15 @@ class Images:
             whole = [v for v in (*node.inputs, out) if v.type.shape == out.type.shape]
             return [(v, axis) for v in whole] if value in whole else None
         if node.op.name == "reshape":
-            place = under_shape(value, axis, out if value is not out else node.inputs[0])
-            return None if place is None else [place]
+            return under_shape(value, axis, out if value is not out else node.inputs[0])
         if isinstance(attrs, PadAttributes):
             plain = attrs.low[axis] is ZERO and attrs.high[axis] is ZERO and value is not node.inputs[1]
             return [(node.inputs[0], axis), (out, axis)] if plain else None
         if isinstance(attrs, ReduceAttributes):
-            return _tied_by_reduction(node, attrs, value, axis)
+            (x,) = node.inputs
+            kept = [n for n in range(x.type.rank) if attrs.keepdims or n not in attrs.axes]
+            read = kept[axis] if value is out else axis
+            return None if read in attrs.axes else [(x, read), (out, kept.index(read))]
         return None
 
 
@@ -147,27 +156,13 @@ def read_channels(node: Node, constant: set[Value]) -> Channels | None:
     return Channels(maps, image, place, target, one == other) if one == other or pointwise else None
 
 
-def _tied_by_contraction(node: Node, channels: Channels, value: Value, axis: int) -> list[Place] | None:
-    ends = {node.inputs[channels.image]: channels.read, node.outputs[0]: channels.made}
-    if ends.get(value) != axis:
-        return None
-    return list(ends.items()) if channels.depthwise else []
-
-
-def _tied_by_reduction(node: Node, attrs: ReduceAttributes, value: Value, axis: int) -> list[Place] | None:
-    (x,), out = node.inputs, node.outputs[0]
-    kept = [n for n in range(x.type.rank) if attrs.keepdims or n not in attrs.axes]
-    read = kept[axis] if value is out else axis
-    return None if read in attrs.axes else [(x, read), (out, kept.index(read))]
-
-
-def under_shape(value: Value, axis: int, other: Value) -> Place | None:
+def under_shape(value: Value, axis: int, other: Value) -> list[Place] | None:
     """The axis of channels of a view of a value: the one with the same extent, outer size and inner size."""
     shape, viewed = value.type.shape, other.type.shape
+    before, behind = product_of(shape[:axis]), product_of(shape[axis + 1 :])
     for n, extent in enumerate(viewed):
-        before = product_of(viewed[:n]) is product_of(shape[:axis])
-        if extent is shape[axis] and before and product_of(viewed[n + 1 :]) is product_of(shape[axis + 1 :]):
-            return other, n
+        if extent is shape[axis] and product_of(viewed[:n]) is before and product_of(viewed[n + 1 :]) is behind:
+            return [(other, n)]
     return None
 
 

@@ -13,7 +13,7 @@ from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
 from tilewright.graph.nodes import Node, Value
 from tilewright.ops.movement import TransposeAttributes
-from tilewright.plan.price.contraction import Sums, best, cycles
+from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.rewrite.islands import Images, Island, is_last, order
@@ -111,10 +111,10 @@ def _pointwise(points: int, made: int, read: int, target: Target, image: bool, o
     `image` and in its result, `out`. Positions or channels are along the lanes; other layouts are transposed."""
     packed, back = (transpose_cycles(points * channels, target.lanes(f32), target) for channels in (read, made))
     by_channels, by_points = (Sums(*extents, read) for extents in ((points, made), (made, points)))
-    transposed = cycles(by_channels, best(by_channels, target), target) + (0 if image else packed)
+    transposed = least_cycles(by_channels, target) + (0 if image else packed)
     if out:
         return transposed
-    return min(transposed + back, cycles(by_points, best(by_points, target), target) + (packed if image else 0))
+    return min(transposed + back, least_cycles(by_points, target) + (packed if image else 0))
 
 
 def _depthwise(points: int, width: int, made: int, terms: int, target: Target, last: bool) -> float:

@@ -12,18 +12,17 @@ do those where the gain is below the margin.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Cast, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.index_maps import Spec, parse
+from tilewright.ops.index_maps import parse
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Sums, best, seconds
-from tilewright.plan.price.convolution import Convolution, direct_seconds, dot_seconds
+from tilewright.plan.price.contraction import Sums, least_seconds
+from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
 from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.price.margin import pays
@@ -33,15 +32,12 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A contraction of two tensors without windows: the operand along the lanes (`vector`), and the extents."""
+    """A contraction of two tensors without windows: the operand along the lanes (`vector`), the extents, and that of
+    the reduction axis whose terms an instruction adds up (`depth`)."""
 
     vector: int
-    batch: int
-    rows: int
-    columns: int
-    terms: int
+    sums: Sums
     depth: int
-    """The extent of the reduction axis whose terms an instruction adds up."""
 
 
 def pairs_of(target: Target) -> Dot | None:
@@ -61,7 +57,7 @@ def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target)
     if convolution is None or not fits(convolution, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    pairs = pair_seconds(convolution, dot, target) + rounding_seconds(image, model, target)
+    pairs = dot_seconds(convolution, dot.instruction, target) + rounding_seconds(image, model, target)
     return (0, 1) if pays(direct_seconds(convolution, target), pairs) else ()
 
 
@@ -71,7 +67,7 @@ def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
     return model.start + copy_cycles(elements, target.lanes(dtypes.f32), target, cast, aligned=True) / target.core.hertz
 
 
-def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
+def find_windows(node: Node, flow: Dataflow) -> Sizes | None:
     """A contraction of f32 tensors as a convolution; None if its filters are no constant, or if it is depthwise."""
     attrs, out = node.attrs, node.outputs[0].type
     assert isinstance(attrs, ContractAttributes)
@@ -95,17 +91,12 @@ def find_windows(node: Node, flow: Dataflow) -> Convolution | None:
     inputs, terms = sizes[alone[0]], math.prod(sizes[axis] for axis in spec.reduce)
     rows = max(points // (sizes[channels[0]] * positions), 1)
     stride = next((by for axis, by in image[-1].terms if axis == spec.output[-1]), 1)
-    return Convolution(rows, positions, sizes[channels[0]], inputs, terms // inputs, stride)
+    return Sizes(1, inputs, sizes[channels[0]], rows, positions, stride, terms // inputs)
 
 
-def fits(convolution: Convolution, dot: Dot) -> bool:
+def fits(convolution: Sizes, dot: Dot) -> bool:
     """Whether the channels of a convolution fill the lanes of the machine's products."""
     return convolution.inputs % dot.depth == 0 and convolution.outputs >= dot.lanes
-
-
-def pair_seconds(convolution: Convolution, dot: Dot, target: Target) -> float:
-    """The time of a convolution by the machine's products of pairs."""
-    return dot_seconds(convolution, dot.instruction, target)
 
 
 def find_product(node: Node, flow: Dataflow) -> Product | None:
@@ -124,34 +115,22 @@ def find_product(node: Node, flow: Dataflow) -> Product | None:
     together = [axis for axis in spec.reduce if all(axis in names for names in axes)]
     if len(inner) != 1 or not together:
         return None
-    return _sized(spec, axes, inner[0], together[-1], _extents(node, axes, flow))
-
-
-def _extents(node: Node, axes: Sequence[Sequence[str | None]], flow: Dataflow) -> dict[str | None, int]:
-    found: dict[str | None, int] = {}
+    extents: dict[str | None, int] = {}
     for names, value in zip(axes, node.inputs, strict=True):
-        found.update(zip(names, map(flow.extent, value.type.shape), strict=True))
-    return found
-
-
-def _sized(
-    spec: Spec, axes: Sequence[Sequence[str | None]], vector: int, summed: str, extents: dict[str | None, int]
-) -> Product:
-    rows = max((extents[a] for a in spec.output if a not in axes[vector]), default=1)
+        extents.update(zip(names, map(flow.extent, value.type.shape), strict=True))
+    rows = max((extents[a] for a in spec.output if a not in axes[inner[0]]), default=1)
     columns, points = extents[spec.output[-1]], math.prod(extents[a] for a in spec.output)
-    terms = math.prod(extents[a] for a in spec.reduce)
-    return Product(vector, max(points // max(rows * columns, 1), 1), rows, columns, terms, extents[summed])
+    terms, batch = math.prod(extents[a] for a in spec.reduce), max(points // max(rows * columns, 1), 1)
+    return Product(inner[0], Sums(rows, columns, terms, batch), extents[together[-1]])
 
 
 def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel, target: Target) -> bool:
     """Whether a constant that is read once for few rows is better stored in half the bytes."""
     weights = node.inputs[found.vector]
-    if weights not in flow.constants or found.batch > 1:
+    if weights not in flow.constants or found.sums.batch > 1:
         return False
-    sums = Sums(found.rows, found.columns, found.terms)
-    plain = seconds(sums, best(sums, target), target)
-    lanes = target.lanes(dtypes.f32)
-    widened = vector_cycles(Work(plain=2), target, lanes) * found.terms * found.columns / lanes / target.core.hertz
+    plain, lanes, elements = least_seconds(found.sums, target), target.lanes(dtypes.f32), flow.elements(weights)
+    widened = vector_cycles(Work(plain=2), target, lanes) * elements / lanes / target.core.hertz
     bytes_in = model.transfer(weights)
     return pays(max(plain, bytes_in), max(plain + widened, bytes_in / 2))
 
@@ -159,12 +138,11 @@ def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel
 def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
     """Whether the machine's products of pairs save more than rounding the factors takes."""
     constant = [v in flow.constants for v in node.inputs]
-    if found.columns < dot.lanes // 2 or found.depth < dot.depth:
+    if found.sums.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
     read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
-    sums = Sums(found.rows, found.columns, found.terms, found.batch)
-    paired = Sums(found.rows, found.columns, found.terms, found.batch, instruction=dot.instruction)
-    plain, pairs = (seconds(s, best(s, target), target) for s in (sums, paired))
+    plain = least_seconds(found.sums, target)
+    pairs = least_seconds(replace(found.sums, instruction=dot.instruction), target)
     rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
     rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
     if not constant[found.vector]:

@@ -17,19 +17,18 @@ rows do not gain: they are bound by reading the constant, and its stored sums ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
-from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms
+from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms, rows_at_once
 from tilewright.plan.price import margin
-from tilewright.plan.price.contraction import Sums, best, seconds
+from tilewright.plan.price.contraction import Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
-from tilewright.plan.price.transforms import Halves, strassen_seconds
-from tilewright.plan.rewrite.roundings import longest_chain
+from tilewright.plan.rewrite.winograd import longest_chain
+from tilewright.plan.transforms.strassen import Halves, transform_seconds
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -37,49 +36,31 @@ Array = np.ndarray[Any, Any]
 OUTPUT = np.array([output_terms(unit) for unit in np.eye(PRODUCTS).tolist()]).T
 """How often each block of the result has each product."""
 
-AT_ONCE = 32
-"""Rows of a constant that NumPy looks at together: its temporaries stay in the caches of whatever compiles."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The extents of products by one constant: their number, the rows and columns of each result, the terms of a
-    sum."""
-
-    number: int
-    rows: int
-    depth: int
-    columns: int
-
-    @property
-    def half(self) -> Sizes:
-        """The extents of one of the seven half-size products."""
-        return Sizes(self.number, *(-(-extent // 2) for extent in (self.rows, self.depth, self.columns)))
-
 
 def keeps_all(constants: int, target: Target) -> bool:
     """Whether differences are stored, too, in a module with this many bytes of constants: if all fit a cache."""
     return kept(constants, target.caches[-1]) == 1
 
 
-def pays(sizes: Sizes, target: Target, stored: bool) -> bool:
-    """Whether products are faster as half-size products; with `stored`, all constant factors of these are stored."""
-    if min(sizes.rows, sizes.depth, sizes.columns) < 2 * target.lanes(f32):
+def pays(sums: Sums, target: Target, stored: bool) -> bool:
+    """Whether products by one constant are faster as half-size products; with `stored`, all constant factors of these
+    are stored."""
+    if min(sums.rows, sums.terms, sums.columns) < 2 * target.lanes(f32):
         return False
-    return margin.pays(_multiply(sizes, 1, target), halved_seconds(sizes, target, stored))
+    return margin.pays(least_seconds(sums, target), halved_seconds(sums, target, stored))
 
 
-def halved_seconds(sizes: Sizes, target: Target, stored: bool) -> float:
+def halved_seconds(sums: Sums, target: Target, stored: bool) -> float:
     """Seconds as half-size products: the sums of blocks before, the sums of products after, and the products. These are
     two kernels if some factors are differences."""
-    half = sizes.half
-    whole, differences = replace(half, number=half.number * STORED), replace(half, number=half.number * DERIVED)
-    products = _multiply(whole, 1, target) + _multiply(differences, 1 if stored else 2, target)
-    size = f32.bytes * half.depth * half.columns
+    rows, terms, columns = (-(-extent // 2) for extent in (sums.rows, sums.terms, sums.columns))
+    whole = Sums(rows, columns, terms, sums.batch * STORED)
+    differences = Sums(rows, columns, terms, sums.batch * DERIVED, parts=1 if stored else 2)
+    products = least_seconds(whole, target) + least_seconds(differences, target)
     level, read = (len(target.caches), PRODUCTS) if stored else (memory(target), STORED + 2 * DERIVED)
-    pairs = half.number * half.rows
-    sums = strassen_seconds(Halves(pairs, half.depth), Halves(pairs, half.columns), target) + target.core.kernel_seconds
-    return max(products, read_seconds(size * read, level, target)) + sums
+    pairs = sums.batch * rows
+    around = transform_seconds(Halves(pairs, terms), Halves(pairs, columns), target) + target.core.kernel_seconds
+    return max(products, read_seconds(f32.bytes * terms * columns * read, level, target)) + around
 
 
 def half_columns(columns: int, target: Target) -> int:
@@ -113,10 +94,11 @@ def growth(w: Array, u: Array) -> float:
     left = np.abs([input_terms(unit) for unit in np.eye(4).tolist()]).sum(0)[:, None]  # blocks of x in each product
     sizes, weight = np.zeros((PRODUCTS, half)), np.zeros(w.shape[1])
     with np.errstate(all="ignore"):
-        for k in range(0, len(w), AT_ONCE):
-            weight += np.abs(w[k : k + AT_ONCE]).sum(0)
-        for k in range(0, u.shape[1], AT_ONCE):
-            part = u[:, k : k + AT_ONCE]
+        few = rows_at_once(half)
+        for k in range(0, len(w), few):
+            weight += np.abs(w[k : k + few]).sum(0)
+        for k in range(0, u.shape[1], few):
+            part = u[:, k : k + few]
             sizes[:STORED] += np.abs(part).sum(1)
             sizes[STORED:] += np.abs(part[:DERIVED] - part[DERIVED]).sum(1)
         worst = 0.0
@@ -124,9 +106,3 @@ def growth(w: Array, u: Array) -> float:
             own = weight[half * (place % 2) :][:half]
             worst = max(worst, float((reached[: own.size] / own).max(initial=0.0)))
     return worst if np.isfinite(weight).all() and not np.isnan(worst) else float("inf")
-
-
-def _multiply(sizes: Sizes, parts: int, target: Target) -> float:
-    """Seconds of products by the price of contractions. The constant is computed from `parts` stored ones."""
-    sums = Sums(sizes.rows, sizes.columns, sizes.depth, sizes.number, parts=parts)
-    return seconds(sums, best(sums, target), target)

@@ -21,6 +21,7 @@ to read and write the values between the kernels, whichever is longer.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,47 +29,18 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.expr.dtypes import DType, bf16, f32
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
-from tilewright.plan.price.contraction import Sums, best, seconds
-from tilewright.plan.price.convolution import Convolution, direct_seconds
+from tilewright.plan.price.contraction import Sums, least_seconds
+from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
 from tilewright.plan.price.dots import Dot
 from tilewright.plan.price.margin import MARGIN
-from tilewright.plan.price.transfer import memory, read_seconds
-from tilewright.plan.price.transforms import Tiling
-from tilewright.plan.rewrite.precision import fits, pair_seconds
-from tilewright.plan.rewrite.roundings import longest_chain
-from tilewright.plan.transforms.winograd import transform_seconds
+from tilewright.plan.rewrite.precision import fits
+from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.target import Target
 
 Filters = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """The extents of a convolution: images, channels in and out, height and width of the output; and its stride."""
-
-    images: int
-    inputs: int
-    outputs: int
-    height: int
-    width: int
-    stride: int = 1
-
-    def tiles(self, size: int) -> tuple[int, int]:
-        """The tiles along height and width."""
-        return -(-self.height // size), -(-self.width // size)
-
-    def tiled(self, tiles: Tiles, channels: int, bytes_each: int) -> Tiling:
-        """The tiles of `channels` channels, whose factors or sums have `bytes_each` bytes."""
-        return Tiling(tiles.size, self.stride, self.images, channels, *self.tiles(tiles.size), bytes_each)
-
-    @property
-    def convolution(self) -> Convolution:
-        """The direct convolution."""
-        rows = self.images * self.height
-        return Convolution(rows, self.width, self.outputs, self.inputs, WINDOW * WINDOW, self.stride)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +55,9 @@ class Tiles:
 def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | None = None) -> Tiles | None:
     """The fastest tiles that are accurate enough; None where the direct convolution is better. With the machine's
     products of bf16 `pairs`, factors may be rounded: those of tiles, or those of the direct convolution."""
-    convolution = sizes.convolution
-    limit = direct_seconds(convolution, target)
-    if pairs is not None and fits(convolution, pairs):
-        limit = min(limit, pair_seconds(convolution, pairs, target))
+    limit = direct_seconds(sizes, target)
+    if pairs is not None and fits(sizes, pairs):
+        limit = min(limit, dot_seconds(sizes, pairs.instruction, target))
     found = {tiles: tile_seconds(sizes, tiles, pairs, target) for tiles in candidates(sizes, pairs)}
     fast = [tiles for tiles in found if found[tiles] * MARGIN < limit]
     fast.sort(key=lambda tiles: found[tiles] * (MARGIN if tiles.depth > 1 else 1))
@@ -97,7 +68,7 @@ def candidates(sizes: Sizes, pairs: Dot | None) -> list[Tiles]:
     """The tiles for a convolution, those in f32 first. Only the smallest may have rounded factors: larger ones amplify
     the errors too much."""
     found = [Tiles(size) for size, stride in sorted(INPUT) if stride == sizes.stride]
-    if pairs is not None and fits(sizes.convolution, pairs):
+    if pairs is not None and fits(sizes, pairs):
         found.append(Tiles(min(tiles.size for tiles in found), pairs.depth))
     return found
 
@@ -150,11 +121,18 @@ def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) 
     bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
     instruction = pairs.instruction if tiles.depth > 1 and pairs is not None else ""
     products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)
-    number = sizes.images * rows * columns
-    sums = Sums(number, sizes.outputs, sizes.inputs, products, instruction=instruction)
-    multiply = seconds(sums, best(sums, target), target)
-    filters = read_seconds(bytes_each * products * sizes.inputs * sizes.outputs, memory(target), target)
-    before = sizes.tiled(tiles, sizes.inputs, bytes_each)
-    behind = sizes.tiled(tiles, sizes.outputs, f32.bytes)
-    between = replace(before, beside=behind.products), replace(behind, beside=before.products)
-    return max(multiply, filters) + transform_seconds(*between, target)
+    sums = Sums(sizes.images * rows * columns, sizes.outputs, sizes.inputs, products, instruction=instruction)
+    filters = filter_seconds(bytes_each * products * sizes.inputs, sizes, target)
+    tiling = Tiling(tiles.size, sizes.stride, sizes.images, sizes.inputs, rows, columns, bytes_each)
+    behind = replace(tiling, channels=sizes.outputs, bytes=f32.bytes, beside=tiling.products)
+    before = replace(tiling, beside=behind.products)
+    return max(least_seconds(sums, target), filters) + transform_seconds(before, behind, target)
+
+
+def longest_chain(terms: Iterable[Expr]) -> int:
+    """The most operations between a variable of some terms and their result: so often sums round an element."""
+    return max((_operations(e) for e in terms), default=0)
+
+
+def _operations(e: Expr) -> int:
+    return 0 if isinstance(e, Const | Var) else 1 + longest_chain(c for c in e.children() if isinstance(c, Expr))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
+from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
+from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block
 from tilewright.plan.price.sizes import LARGE, known
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.predicates import bound, conjuncts
+from tilewright.schedule.facts.known import bound
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
@@ -67,3 +70,19 @@ def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
             first, loop = s.partition(loop, place)
             made.append(first)
     return [*made, loop]
+
+
+def in_vectors(s: Schedule, loop: Var, lanes: int) -> tuple[Var, Var]:
+    """The loop split into vectors of at most so many lanes, halved until they fit it; the last one is moved back to
+    where the loop ends."""
+    while lanes > extent(s, loop):
+        lanes //= 2
+    vectors, lane = s.split(loop, lanes, tail="shift")
+    return vectors, lane
+
+
+def copied_by(s: Schedule, step: Callable[..., Any], *arguments: Any) -> list[str]:
+    """Takes a step. Returns the names of the blocks that it made: the copies in the loops behind a cut."""
+    before = {b.name for b in blocks(s.func.body)}
+    step(*arguments)
+    return [b.name for b in blocks(s.func.body) if b.name not in before]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Var
@@ -20,21 +20,34 @@ worth is no rate of a core."""
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
-    """The loops of a tiled contraction: `outer`, which threads share; over groups of panels, over cache blocks, over
-    blocks of terms (each None where there is but one); over column panels; the innermost around a tile; over the rows,
-    the vectors and the lanes of a tile; and over the terms that an instruction takes together."""
+class TileLoops:
+    """The loops over column panels and tiles of rows, and those over the rows, the vectors and the lanes of a tile.
+    Those over rows are None where there are none."""
 
-    outer: Var
-    near: Var | None
-    blocks: Var | None
-    terms: Var | None
     panels: Var
-    tiles: Var
+    tiles: Var | None
     row: Var | None
     vectors: Var
     lane: Var
-    together: Var | None = None
+
+
+def split_tile(s: Schedule, rows: Var | None, columns: Var, tile: RegisterTile) -> TileLoops:
+    """Splits the loops over rows and columns into those over tiles and those of a tile."""
+    panels, inside = s.split(columns, tile.columns, tail="mask")
+    vectors, lane = s.split(inside, tile.lanes)
+    tiles, row = s.split(rows, tile.rows, tail="mask") if rows is not None else (None, None)
+    return TileLoops(panels, tiles, row, vectors, lane)
+
+
+def order_tile(s: Schedule, outer: Sequence[Var], inner: Sequence[Var | None], together: Var | None = None) -> None:
+    """Puts the loops in order: those of a tile, `inner` with the lanes last, are written out, in vectors or as terms
+    that an instruction takes `together`."""
+    *tile, lane = [v for v in inner if v is not None]
+    s.reorder(*outer, *tile, lane, *([together] if together is not None else []))
+    if together is None:
+        s.vectorize(lane)
+    for loop in reversed(tile):
+        s.unroll(loop)
 
 
 def ordered(outer: Mapping[Var, int]) -> list[Var]:
@@ -43,34 +56,24 @@ def ordered(outer: Mapping[Var, int]) -> list[Var]:
     return [first, *(loop for loop in outer if loop is not first)]
 
 
-def write_out_terms(s: Schedule, terms: list[Var], tile: RegisterTile, some: int) -> None:
-    """Short inner reduce loops are written out, the taps of a window, or else a few terms, as many as divide them."""
+def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some: int, taps: bool = True) -> None:
+    """Short inner reduce loops are written out, all `taps` of a window or those of the innermost loop; or else a few
+    terms, as many as divide them."""
     size = tile.rows * tile.vectors
     for n, loop in reversed(list(enumerate(terms))):
         extent = extent_of(find_loop(s.func, loop))
         if not isinstance(extent, Const):
             return
-        if n == 0 or size * extent.value > MOST_WRITTEN_OUT:
-            _write_out_some(s, loop, int(extent.value), some * tile.rows * tile.vectors // size)
+        if (n == 0 and taps) or size * extent.value > MOST_WRITTEN_OUT:
+            most = some * tile.rows * tile.vectors // size
+            few = next((m for m in range(most, 1, -1) if extent.value % m == 0 and extent.value > m), None)
+            if few is not None:
+                s.unroll(s.split(loop, few)[1])
             return
         size *= int(extent.value)
         s.unroll(loop)
-
-
-def write_out_taps(s: Schedule, loop: Var, tile: RegisterTile, some: int) -> None:
-    """One loop over taps is written out, or else a few of its iterations, as many as divide it."""
-    extent = extent_of(find_loop(s.func, loop))
-    if isinstance(extent, Const) and tile.rows * tile.vectors * extent.value <= MOST_WRITTEN_OUT:
-        s.unroll(loop)
-    elif isinstance(extent, Const):
-        _write_out_some(s, loop, int(extent.value), some)
-
-
-def _write_out_some(s: Schedule, loop: Var, extent: int, most: int) -> None:
-    some = next((n for n in range(most, 1, -1) if extent % n == 0 and extent > n), None)
-    if some is not None:
-        _, inner = s.split(loop, some)
-        s.unroll(inner)
+        if not taps:
+            return
 
 
 def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:

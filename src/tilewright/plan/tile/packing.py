@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Select, Var
-from tilewright.loops.edit import allocations, blocks
-from tilewright.loops.nodes import LoopKind, Store
+from tilewright.loops.edit import allocations
+from tilewright.loops.nodes import Buffer, LoopKind, Store
 from tilewright.plan.facts.contraction import Contraction, Operand
-from tilewright.plan.price.sizes import known
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.plan.tile.loops import copied_by, loops_of
+from tilewright.schedule.find import find_block, find_buffer, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -26,20 +27,32 @@ class Together:
     lanes: int
 
 
+def lay_out(s: Schedule, name: str, places: Iterable[str], pad: float | None = None) -> None:
+    """The buffer of this name with an element at these places, where d0, d1, … are what indexes it; further ones are
+    `pad`."""
+    indices = ", ".join(f"d{n}" for n in range(len(find_buffer(s.func, name).shape)))
+    s.transform_layout(name, f"{indices} -> {', '.join(places)}", **({} if pad is None else {"pad": pad}))
+
+
 def pack(
     s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, together: Together | None = None
 ) -> str:
     """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
     the elements of a panel next to each other, each with the terms that are taken `together`: these copies are filled
     by copy_vectors."""
+    name = _copy(s, found, operand, together)
+    _lay_in_panels(s, name, found, operand, axis, width, together.depth if together is not None else 1)
+    if operand.is_constant and (together is None or together.depth == 1):
+        inner = s.get_loops(name)[-1]
+        s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
+    return name
+
+
+def _copy(s: Schedule, found: Contraction, operand: Operand, together: Together | None) -> str:
+    """A copy of an operand, of the type that an instruction takes."""
     name: str = s.cache_read(found.block.name, operand.buffer.name)
     if together is not None and operand.buffer.dtype is not together.dtype:
         s.widen(name, together.dtype.name)
-    _lay_in_panels(s, name, found, operand, axis, width, together.depth if together is not None else 1)
-    if not operand.is_constant or (together is not None and together.depth > 1):
-        return name
-    inner = s.get_loops(name)[-1]
-    s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
     return name
 
 
@@ -58,19 +71,16 @@ def copy_vectors(s: Schedule, copy: str, together: Together) -> Var:
 def pack_terms(s: Schedule, found: Contraction, operand: Operand, together: Together) -> str:
     """A copy of the elements of rows, in their order, with the terms of an instruction next to each other; beyond the
     last one are zeros."""
-    name: str = s.cache_read(found.block.name, operand.buffer.name)
-    if operand.buffer.dtype is not together.dtype:
-        s.widen(name, together.dtype.name)
+    name = _copy(s, found, operand, together)
     if together.depth > 1:
         assert found.summed is not None
-        words = [f"d{n}" for n in range(len(operand.load.indices))]
-        term = words[operand.load.indices.index(found.block.axes[found.summed].var)]
-        layout = [*(w for w in words if w != term), f"{term} // {together.depth}", f"{term} % {together.depth}"]
-        s.transform_layout(name, f"{', '.join(words)} -> {', '.join(layout)}", pad=0)
+        term = operand.load.indices.index(found.block.axes[found.summed].var)
+        others = [f"d{n}" for n in range(len(operand.load.indices)) if n != term]
+        lay_out(s, name, [*others, f"d{term} // {together.depth}", f"d{term} % {together.depth}"], pad=0)
     return name
 
 
-def copy_terms(s: Schedule, found: Contraction, copy: str, together: Together) -> None:
+def copy_terms(s: Schedule, copy: str, together: Together) -> None:
     """What pack_terms made of an operand that a call brings is filled in vectors, by all threads."""
     loops = s.get_loops(copy)
     if len(loops) > 2:
@@ -89,7 +99,7 @@ def panels_of(s: Schedule, found: Contraction, operand: Operand, axis: int, widt
     local = operand.buffer in allocations(s.func.body)
     name = operand.buffer.name if local else s.cache_read(found.block.name, operand.buffer.name)
     _lay_in_panels(s, name, found, operand, axis, width)
-    return next(b.name for b in blocks(s.func.body) if name in {made.name for made in stored_buffers(b)})
+    return writers_of(s.func, find_buffer(s.func, name))[0].name
 
 
 def _lay_in_panels(
@@ -97,21 +107,16 @@ def _lay_in_panels(
 ) -> None:
     """The buffer of this name, which holds an operand, in panels, so many terms of the summed axis together."""
     axes = found.block.axes
-    place: dict[Var, str] = {}
-    words = []
-    for n, index in enumerate(operand.load.indices):
-        words.append(f"d{n}")
-        if isinstance(index, Var):
-            place[index] = f"d{n}"
-    panel = place.pop(axes[axis].var)
-    moved = {n: place.pop(axes[n].var) for n in found.reduce if axes[n].var in place}
+    place = {index: f"d{n}" for n, index in enumerate(operand.load.indices) if isinstance(index, Var)}
+    panel = place[axes[axis].var]
+    moved = {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
+    words = [f"d{n}" for n in range(len(operand.load.indices))]
     rest = [w for w in words if w != panel and w not in moved.values()]
     inner = [f"{panel} % {width}"]
     if depth > 1 and found.summed is not None:
         inner.append(f"{moved[found.summed]} % {depth}")
         moved[found.summed] += f" // {depth}"
-    layout = ", ".join([*rest, f"{panel} // {width}", *moved.values(), *inner])
-    s.transform_layout(name, f"{', '.join(words)} -> {layout}", pad=0.0)
+    lay_out(s, name, [*rest, f"{panel} // {width}", *moved.values(), *inner], pad=0.0)
 
 
 def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
@@ -119,24 +124,16 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
     Returns the blocks that pack them."""
     s.compute_at(panel, loop)
     keep_near(s, panel)
-    panels, terms = (_loop_of(s, panel, n, loop) for n in (-3, -2))
-    if panels is not None and terms is not None:
-        s.reorder(terms, panels)
+    inside = s.get_loops(panel)[s.get_loops(panel).index(loop) + 1 :]
+    panels, terms = ([v for v in loops_of(s, panel, axis) if v in inside][-1:] for axis in (-3, -2))
+    if panels and terms:
+        s.reorder(*terms, *panels)
     copies = [panel]
-    if isinstance(only_store(s, panel), Select) and panels is not None:
-        before = {b.name for b in blocks(s.func.body)}
-        s.partition(panels)
-        copies += [b.name for b in blocks(s.func.body) if b.name not in before]
+    if isinstance(only_store(s, panel), Select) and panels:
+        copies += copied_by(s, s.partition, *panels)
     for copy in copies:
         s.vectorize(s.get_loops(copy)[-1])
     return copies
-
-
-def _loop_of(s: Schedule, block: str, axis: int, around: Var) -> Var | None:
-    """The loop inside `around` that an axis of a block runs with; None where there is one point of it, and no loop."""
-    loops = s.get_loops(block)
-    used = find_block(s.func, block).axes[axis].binding.variables
-    return next((v for v in loops[loops.index(around) + 1 :] if v in used), None)
 
 
 def share_packing(s: Schedule, copies: Sequence[str], loop: Var) -> None:
@@ -162,12 +159,14 @@ def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var
 def keep_near(s: Schedule, name: str) -> None:
     """A buffer that an iteration fills and reads takes no more room than it needs, on the stack if that is small."""
     s.compact(name)
-    (buffer,) = (b for b in allocations(s.func.body) if b.name == name)
-    size = 1
-    for extent in buffer.shape:
-        size *= known(extent) if isinstance(extent, Const) else MOST_BYTES[Scope.STACK]
-    if size * buffer.dtype.bytes <= MOST_BYTES[Scope.STACK]:
+    if local_bytes(find_buffer(s.func, name)) <= MOST_BYTES[Scope.STACK]:
         s.set_scope(name, "stack")
+
+
+def local_bytes(buffer: Buffer) -> float:
+    """The bytes of a buffer: without end where its size is dynamic, for which the stack has no room."""
+    sizes = [int(e.value) for e in buffer.shape if isinstance(e, Const)]
+    return math.prod(sizes) * buffer.dtype.bytes if len(sizes) == len(buffer.shape) else math.inf
 
 
 def only_store(s: Schedule, block: str) -> Expr | None:

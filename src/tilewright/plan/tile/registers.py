@@ -12,9 +12,6 @@ from dataclasses import dataclass
 
 from tilewright.target import Target
 
-DEEPEST = 8
-"""The most vectors of a tile that has one row."""
-
 LOADED_AHEAD = 3
 """Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
 
@@ -44,16 +41,17 @@ def free_places(target: Target) -> int:
     return target.addresses // 2
 
 
-def candidates(registers: int, lanes: int, most_rows: int) -> list[RegisterTile]:
+def candidates(target: Target, lanes: int, registers: int) -> list[RegisterTile]:
     """The tiles that fit: accumulators, the vectors of a term and a broadcast element in registers. Where vectors are
-    used by one row only, they are operands in memory."""
-    found = []
-    for vectors in range(1, DEEPEST + 1):
-        for rows in range(1, most_rows + 1):
-            held = rows * vectors + (vectors if rows > 1 else 0) + 1
-            if held <= registers:
-                found.append(RegisterTile(rows, vectors, lanes))
-    return found
+    used by one row only, they are operands in memory. A row of as many vectors as multiply-adds are under way at a time
+    waits for none of them: none is wider."""
+    widest = max(round(target.core.fma_latency / target.core.fma_cycles), 1)
+    return [
+        RegisterTile(rows, vectors, lanes)
+        for vectors in range(1, widest + 1)
+        for rows in range(1, tallest(target) + 1)
+        if rows * vectors + (vectors if rows > 1 else 0) + 1 <= registers
+    ]
 
 
 def tile_registers(target: Target) -> int:

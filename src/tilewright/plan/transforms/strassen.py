@@ -1,4 +1,5 @@
-"""The templates of the sums around Strassen's products: vectors along rows, all sums of one position together.
+"""The sums around Strassen's products: their templates and prices. Vectors lie along rows, all sums of one position
+together.
 
 for rows, vectors of columns: s[0..7] = the sums of four blocks             input
 for rows, vectors of columns: y of all blocks = f(the sums of s[0..7])      output and its epilogue
@@ -7,15 +8,19 @@ for rows, vectors of columns: y of all blocks = f(the sums of s[0..7])      outp
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
+from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Expr, Mul, Var
 from tilewright.loops.edit import blocks, loads
+from tilewright.loops.nodes import Buffer
+from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.sizes import known
-from tilewright.plan.price.transforms import Halves, strassen_input_seconds, strassen_output_seconds
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
@@ -24,9 +29,28 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class LanesChoice:
-    """Vectors of `lanes` columns of a half-size block."""
+    """Vectors of `lanes` columns of a half-size block, or of channels of an image."""
 
     lanes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """The blocks that sums of blocks, or products, are: how many pairs of rows there are, and the columns of each."""
+
+    pairs: int
+    columns: int
+
+    @staticmethod
+    def of(buffer: Buffer) -> Halves:
+        """Those of a buffer of sums or products."""
+        _, *pairs, columns = map(known, buffer.shape)
+        return Halves(math.prod(pairs), columns)
+
+    @property
+    def products(self) -> int:
+        """The bytes of a sum of each block, or of all products."""
+        return PRODUCTS * self.pairs * self.columns * f32.bytes
 
 
 class StrassenInput(Template[Halves, LanesChoice]):
@@ -37,16 +61,13 @@ class StrassenInput(Template[Halves, LanesChoice]):
     whole = True
 
     def recognise(self, facts: Facts) -> Halves | None:
-        if "strassen_input" not in facts.names:
-            return None
-        _, *pairs, columns = map(known, facts.function.params[-1].shape)
-        return Halves(math.prod(pairs), columns)
+        return Halves.of(facts.function.params[-1]) if "strassen_input" in facts.names else None
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
         return (LanesChoice(n) for n in _widths(target) if n <= shape.columns)
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        return strassen_input_seconds(shape, choice.lanes, target)
+        return _input_seconds(shape, choice.lanes, target)
 
     def apply(self, s: Schedule, shape: Halves, choice: LanesChoice) -> Schedule:
         p, *outer, i, k = s.get_loops("strassen_input")
@@ -69,14 +90,13 @@ class StrassenOutput(Template[Halves, LanesChoice]):
     def recognise(self, facts: Facts) -> Halves | None:
         if "strassen_output" not in facts.names:
             return None
-        _, *pairs, columns = map(known, next(loads(find_block(facts.function, "strassen_output"))).buffer.shape)
-        return Halves(math.prod(pairs), columns)
+        return Halves.of(next(loads(find_block(facts.function, "strassen_output"))).buffer)
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
         return (LanesChoice(n) for n in _widths(target) if n > 1 and shape.columns % n == 0)
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        return strassen_output_seconds(shape, choice.lanes, target)
+        return _output_seconds(shape, choice.lanes, target)
 
     def apply(self, s: Schedule, shape: Halves, choice: LanesChoice) -> Schedule:
         s.inline_all()
@@ -103,3 +123,33 @@ def _as_one(s: Schedule, loops: list[Var]) -> Var:
 def _widths(target: Target) -> list[int]:
     """The powers of two up to the lanes of f32, the largest first."""
     return [1 << n for n in reversed(range(target.lanes(f32).bit_length()))]
+
+
+def transform_seconds(before: Halves, behind: Halves, target: Target) -> float:
+    """Seconds of both sums around products, in whole vectors."""
+    lanes = target.lanes(f32)
+    return _input_seconds(before, lanes, target) + _output_seconds(behind, lanes, target)
+
+
+def _input_seconds(h: Halves, lanes: int, target: Target) -> float:
+    core, sums = target.core, count_sums(input_terms, 4)
+    each = PRODUCTS * core.store_cycles + 4 * core.load_cycles + sums * core.add_cycles
+    return _seconds(h, lanes, each, rewrite_seconds(h.products, h.products, target), target)
+
+
+def _output_seconds(h: Halves, lanes: int, target: Target) -> float:
+    core, sums = target.core, count_sums(output_terms, PRODUCTS)
+    each = PRODUCTS * core.load_cycles + 4 * core.store_cycles + sums * core.add_cycles
+    return _seconds(h, lanes, each, reread_seconds(h.products, h.products, target), target)
+
+
+def _seconds(h: Halves, lanes: int, each: float, moving: float, target: Target) -> float:
+    """Seconds of a kernel whose vectors take `each` so many cycles, or of moving the sums or products."""
+    return target.core.kernel_seconds + max(h.pairs * -(-h.columns // lanes) * each / target.core.hertz, moving)
+
+
+@lru_cache(maxsize=16)
+def count_sums(terms: Callable[..., Sequence[Expr]], count: int, *sizes: int) -> int:
+    """The instructions of sums of so many variables, products fused into them; `sizes` are what they depend on."""
+    made = terms(*sizes, [Var(f"d{n}", f32, None) for n in range(count)])
+    return sum(not isinstance(e, Const | Var | Mul) for e in {e for term in made for e in preorder(term)})

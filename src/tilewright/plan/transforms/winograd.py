@@ -1,4 +1,4 @@
-"""The templates of Winograd's transforms: the input's with tiles along the lanes, the output's with channels.
+"""Winograd's transforms: their templates and prices. The input's has tiles along the lanes, the output's channels.
 
 The result of a transform's first stage is kept on the stack for its second stage.
 
@@ -14,6 +14,9 @@ The result of a transform's first stage is kept on the stack for its second stag
       y = f(whole)                                          the epilogue, in vectors along rows, transposed in registers
 
 If a loop is no multiple of the lanes, its last vector is moved back: it computes some results twice, with equal values.
+
+A transform takes the instructions of its definition (ops/winograd.py), by the rates of a core, or the bytes of what
+lies between the kernels where these take longer.
 """
 
 from __future__ import annotations
@@ -22,20 +25,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
+from tilewright.expr.build import conjuncts
 from tilewright.expr.dtypes import f32
 from tilewright.expr.linear import affine_in, plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Le, Lt, Select, Var
 from tilewright.loops.edit import loads, loops_around
 from tilewright.loops.nodes import Block, Store
+from tilewright.ops.winograd import edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
+from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.sizes import known
-from tilewright.plan.price.transforms import Tiling, winograd_input_seconds, winograd_output_seconds
+from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import cut_at, extent
+from tilewright.plan.tile.loops import cut_at, extent, in_vectors
 from tilewright.plan.tile.nest import MANY
+from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.predicates import conjuncts
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -62,28 +68,65 @@ class InputChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputChoice:
-    """Vectors of `lanes` channels, and of positions when the result is stored."""
+class Tiling:
+    """Winograd's tiles: `size` x `size` outputs each, for windows that move by `stride`; how many images and channels
+    there are, and rows and columns of tiles of each; the bytes of an element of a product, and of what else passes
+    through the caches before products are read; whether the number of channels is dynamic."""
 
-    lanes: int
-
-
-@dataclass(frozen=True, slots=True)
-class InputTiles:
-    """The tiles of an input transform, and whether the number of channels is known."""
-
-    tiles: Tiling
+    size: int
+    stride: int
+    images: int
+    channels: int
+    rows: int
+    columns: int
+    bytes: int = f32.bytes
+    beside: int = 0
     any_channels: bool = False
 
+    @property
+    def edge(self) -> int:
+        """The rows of inputs that a tile reads, which are as many as its products along a dimension."""
+        return edge_of(self.size, self.stride)
 
-class WinogradInput(Template[InputTiles, InputChoice]):
+    @property
+    def step(self) -> int:
+        """The rows of inputs from one tile to the next."""
+        return self.size * self.stride
+
+    @property
+    def padded(self) -> int:
+        """The bytes of a channel with its zeros."""
+        return (self.rows + 1) * (self.columns + 1) * self.step**2 * f32.bytes
+
+    @property
+    def half(self) -> int:
+        """The bytes of a channel of which the rows are transformed."""
+        return self.rows * self.edge * (self.columns + 1) * self.step * f32.bytes
+
+    @property
+    def plane(self) -> int:
+        """The bytes of one product of each tile of an image."""
+        return self.channels * self.rows * self.columns * self.bytes
+
+    @property
+    def products(self) -> int:
+        """The bytes of all products."""
+        return self.images * self.edge**2 * self.plane
+
+    @property
+    def between(self) -> int:
+        """The bytes that pass through the caches from the input transform to the output transform."""
+        return self.products + self.beside
+
+
+class WinogradInput(Template[Tiling, InputChoice]):
     """Kernels with an input transform."""
 
     name = "winograd input"
     choice = InputChoice
     whole = True
 
-    def recognise(self, facts: Facts) -> InputTiles | None:
+    def recognise(self, facts: Facts) -> Tiling | None:
         if "winograd_input" not in facts.names or not _has_points(facts):
             return None
         block = find_block(facts.function, "winograd_input")
@@ -94,18 +137,18 @@ class WinogradInput(Template[InputTiles, InputChoice]):
         size, stride = next((step // n, n) for n in (1, 2) if (step // n - 1) * n + 3 == known(edge))
         channels = known(c) * (known(woven[0]) if woven else 1)
         made = block.body.buffer.dtype.bytes
-        tiles = Tiling(size, stride, known(n), channels, known(rows), known(columns), made)
-        return InputTiles(tiles, not isinstance(c, Const))
+        dynamic = not isinstance(c, Const)
+        return Tiling(size, stride, known(n), channels, known(rows), known(columns), made, any_channels=dynamic)
 
-    def choices(self, shape: InputTiles, target: Target) -> Iterator[InputChoice]:
+    def choices(self, shape: Tiling, target: Target) -> Iterator[InputChoice]:
         return _input_choices(shape, target)
 
-    def price(self, choice: InputChoice, shape: InputTiles, target: Target) -> float:
-        return _input_seconds(choice, shape.tiles, target)
+    def price(self, choice: InputChoice, shape: Tiling, target: Target) -> float:
+        return _input_seconds(shape, choice, target)
 
-    def apply(self, s: Schedule, shape: InputTiles, choice: InputChoice) -> Schedule:
+    def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
-        jo, ji = s.split(j, _lanes(s, j, choice.lanes), tail="shift")
+        jo, ji = in_vectors(s, j, choice.lanes)
         if choice.together > 1:
             c, inner = s.split(c, choice.together, tail="clip")
             s.reorder(p, inner, i, jo, q, *woven, ji)
@@ -121,7 +164,7 @@ class WinogradInput(Template[InputTiles, InputChoice]):
             s.compact(buffer)
             s.set_scope(buffer, "stack")
         row, column = s.get_loops("winograd_rows")[-2:]
-        wo, wi = s.split(column, _lanes(s, column, choice.lanes), tail="shift")
+        wo, wi = in_vectors(s, column, choice.lanes)
         s.reorder(wo, row, wi)
         s.vectorize(wi)
         s.unroll(row)
@@ -129,30 +172,19 @@ class WinogradInput(Template[InputTiles, InputChoice]):
         return s
 
 
-def _input_choices(shape: InputTiles, target: Target) -> Iterator[InputChoice]:
+def _input_choices(t: Tiling, target: Target) -> Iterator[InputChoice]:
     """The ways to run an input transform. Groups of 1, 2, 4, … channels, as long as they fit the stack and threads can
     share them evenly."""
-    t, lanes, room = shape.tiles, target.lanes(f32), MOST_BYTES[Scope.STACK]
+    lanes, room = target.lanes(f32), MOST_BYTES[Scope.STACK]
     together = 1
     while together * t.half <= room and (together == 1 or t.channels // together >= MANY):
         yield InputChoice(lanes, Held.CHANNEL, together)
         together *= 2
-        if shape.any_channels:
+        if t.any_channels:
             break
     if t.padded <= room:
         yield InputChoice(lanes, Held.ROW)
     yield InputChoice(lanes, Held.PADDED_ROW)
-
-
-def _input_seconds(choice: InputChoice, tiles: Tiling, target: Target) -> float:
-    together = choice.together if choice.held is Held.CHANNEL else 0
-    return winograd_input_seconds(tiles, choice.lanes, together, choice.held is not Held.PADDED_ROW, target)
-
-
-def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
-    """Seconds of both transforms around the products, each in its cheapest way."""
-    read = min(_input_seconds(c, before, target) for c in _input_choices(InputTiles(before), target))
-    return read + winograd_output_seconds(behind, target.lanes(f32), target)
 
 
 def _pad(s: Schedule, lanes: int) -> None:
@@ -161,9 +193,8 @@ def _pad(s: Schedule, lanes: int) -> None:
     row, column = s.get_loops("winograd_pad")[-2:]
     rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
     for part in cut_at(s, column, columns):
-        width = _lanes(s, part, lanes)
-        if width > 1:
-            s.vectorize(s.split(part, width, tail="shift")[1])
+        if extent(s, part) > 1:
+            s.vectorize(in_vectors(s, part, lanes)[1])
     cut_at(s, row, rows)
 
 
@@ -181,11 +212,11 @@ def _edges(block: Block, axis: Var) -> list[int]:
     return sorted(places - {0})
 
 
-class WinogradOutput(Template[Tiling, OutputChoice]):
+class WinogradOutput(Template[Tiling, LanesChoice]):
     """Kernels with an output transform whose result is at least a tile high and wide."""
 
     name = "winograd output"
-    choice = OutputChoice
+    choice = LanesChoice
     whole = True
 
     def recognise(self, facts: Facts) -> Tiling | None:
@@ -197,16 +228,16 @@ class WinogradOutput(Template[Tiling, OutputChoice]):
             return None  # loops of a single iteration have been removed
         return Tiling(size, 1 if edge == size + 2 else 2, n, channels, 1, tiles)
 
-    def choices(self, shape: Tiling, target: Target) -> Iterator[OutputChoice]:
-        yield OutputChoice(target.lanes(f32))
+    def choices(self, shape: Tiling, target: Target) -> Iterator[LanesChoice]:
+        yield LanesChoice(target.lanes(f32))
 
-    def price(self, choice: OutputChoice, shape: Tiling, target: Target) -> float:
-        return winograd_output_seconds(shape, choice.lanes, target)
+    def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
+        return _output_seconds(shape, choice.lanes, target)
 
-    def apply(self, s: Schedule, shape: Tiling, choice: OutputChoice) -> Schedule:
+    def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = _with_epilogue(s)
         _, o, h, _ = loops = s.get_loops(block)
-        vectors, o = s.split(o, _lanes(s, o, choice.lanes), tail="shift")
+        vectors, o = in_vectors(s, o, choice.lanes)
         rows, a = s.split(h, shape.size, tail="mask")
         s.reorder(vectors, rows, o, a, loops[-1])
         s.compute_at("winograd_tiles", rows)
@@ -251,8 +282,54 @@ def _extents(facts: Facts, block: Block) -> list[Expr]:
     return [extent_of(loop) for loop in loops_around(facts.function.body, block)]
 
 
-def _lanes(s: Schedule, loop: Var, lanes: int) -> int:
-    """The lanes for a loop: `lanes`, halved until they fit its extent."""
-    while lanes > extent(s, loop):
-        lanes //= 2
-    return lanes
+def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
+    """Seconds of both transforms around the products, each in its cheapest way."""
+    read = min(_input_seconds(before, c, target) for c in _input_choices(before, target))
+    return read + _output_seconds(behind, target.lanes(f32), target)
+
+
+def _input_seconds(t: Tiling, choice: InputChoice, target: Target) -> float:
+    """Seconds of an input transform in vectors of tiles of a row."""
+    core, edge, step, padded_once = target.core, t.edge, t.step, choice.held is not Held.PADDED_ROW
+    together = choice.together if choice.held is Held.CHANNEL else 0
+    load, store, add = core.load_cycles, core.store_cycles, core.add_cycles
+    taken = count_sums(input_terms, edge, t.size, t.stride)
+    padding = step * step * (load + store) * (1 if padded_once else edge / step)
+    rows = step * (edge * (load + store) + taken * add)
+    columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
+    channels = t.images * t.channels
+    cycles = channels * -(-t.rows * t.columns // choice.lanes) * (padding + rows + columns)
+    stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums that nothing hides
+    cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
+    staged = [(t.half, together * t.half), (t.padded, t.padded if padded_once else 0)]
+    between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
+    return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
+
+
+def _left_cycles(t: Tiling, together: int, target: Target) -> float:
+    """Cycles in which lines come again that were left before they were full: those in which the products of `together`
+    channels, or (0) of a row of tiles, end. Of one of each plane the first cache keeps as many as there is room for in
+    its sets."""
+    planes = t.edge**2
+    left = max(planes - target.caches[0].room(t.plane), 0)
+    pieces = -(-t.channels // together) if together else t.channels * t.rows
+    level = max(fits(t.between, target, own=False), 2)
+    return t.images * left * pieces * apart_cycles(level, target)
+
+
+def _there_and_back(size: int, held: int, target: Target) -> float:
+    """Seconds in which bytes go to a cache behind the first, and come again, `held` of them at a time."""
+    if kept(held, target.caches[0]) == 1:
+        return 0.0
+    return rewrite_seconds(size, held, target) + reread_seconds(size, held, target)
+
+
+def _output_seconds(t: Tiling, lanes: int, target: Target) -> float:
+    """Seconds of an output transform in vectors of channels: columns first, then rows, then turned in registers."""
+    core, edge, size, number = target.core, t.edge, t.size, t.images * t.rows * t.columns
+    made = count_sums(output_terms, edge, size, t.stride)
+    column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
+    cycles = -(-t.channels // lanes) * number * (edge + size) * column
+    cycles += transpose_cycles(number * size * size * t.channels, lanes, target)
+    read = reread_seconds(t.products, t.between, target)
+    return core.kernel_seconds + max(cycles / core.hertz, read)

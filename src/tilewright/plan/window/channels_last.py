@@ -23,17 +23,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import product
 from math import isqrt
 
-from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import variables_of
-from tilewright.plan.facts.kernel import Facts
+from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import extent, inside, loop_of, parts
-from tilewright.plan.tile.windows import edges_alone, final_block, in_registers, read_by
 from tilewright.plan.window.columns import WRITTEN_OUT
-from tilewright.plan.window.price import Tile, even_sizes, tile_cycles, total_seconds, unhidden, vector_bytes
+from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds, vector_bytes
+from tilewright.plan.window.steps import (
+    edges_alone,
+    final_block,
+    place,
+    read_by,
+    window_loops,
+    write_out,
+)
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -63,15 +68,14 @@ class ChannelsLastChoice:
     in_pairs: bool
 
 
-class ChannelsLast(Template[Windows, ChannelsLastChoice]):
+class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
     """Depthwise convolutions whose image and weights have channels innermost."""
 
     name = "windows, channels last"
     choice = ChannelsLastChoice
 
-    def recognise(self, facts: Facts) -> Windows | None:
-        w = facts.windows
-        return w if w is not None and w.channels_last and w.products and not w.dynamic else None
+    def fits(self, w: Windows) -> bool:
+        return w.channels_last and w.products and not w.dynamic
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
@@ -80,41 +84,30 @@ class ChannelsLast(Template[Windows, ChannelsLastChoice]):
             tiles = -(-w.columns.size // columns)
             double = w.columns.stride == 1 and 2 * columns <= most and w.channels % (2 * lanes) == 0
             pairs = w.epilogue.calls and tiles == 1 and columns % 2 == 0 and w.channels % lanes == 0
-            for order in Order:
-                for vectors, in_pairs in (
-                    (1, False),
-                    *([(2, False)] if double else []),
-                    *([(1, True)] if pairs else []),
-                ):
-                    programs = 3 * min(tiles, 3) * columns * vectors
-                    edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
-                    block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
-                    yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs)
+            ways = [(1, False), *([(2, False)] if double else []), *([(1, True)] if pairs else [])]
+            for order, (vectors, in_pairs) in product(Order, ways):
+                programs = 3 * min(tiles, 3) * columns * vectors
+                edges = order is Order.CHANNELS and programs * w.columns.kernel <= WRITTEN_OUT
+                block = _block(w, vectors * lanes) if order is Order.CHANNELS else 0
+                yield ChannelsLastChoice(columns, vectors, lanes, order, block, edges, in_pairs)
 
     def price(self, choice: ChannelsLastChoice, shape: Windows, target: Target) -> float:
-        w, c = shape, choice
-        met = w.columns.met(c.columns)
+        w, c, met = shape, choice, shape.columns.met(choice.columns)
+        sums = c.columns * c.vectors
+        arithmetic = sums * w.terms * target.core.fma_cycles
         tile = Tile(
-            terms=c.columns * c.vectors * w.terms,
+            count=w.images * w.rows.size * -(-w.columns.size // c.columns) * -(-w.channels // (c.vectors * c.lanes)),
+            terms=sums * w.terms,
             loads=(met + w.columns.kernel) * w.rows.kernel * c.vectors,
-            weights=0,
-            shuffles=0,
-            stores=c.columns * c.vectors,
-            epilogues=c.columns * c.vectors,
+            stores=sums,
+            epilogues=sums,
             beside=2 if c.in_pairs else c.vectors,
             spills=w.rows.kernel * max((met + c.columns) * c.vectors - target.vector_registers, 0) / 2,
             aligned=True,
             branches=0 if c.edges else w.rows.kernel,
+            waits=max(_from_caches(w, c, met, target) * target.core.ghz - arithmetic, 0.0),
         )
-        arithmetic = tile.terms * target.core.fma_cycles
-        waits = max(_from_caches(w, c, met, target) * target.core.ghz - arithmetic, 0.0)
-        cycles = tile_cycles(w, tile, target) + waits
-        channels = -(-w.channels // (c.vectors * c.lanes))
-        tiles = w.images * w.rows.size * -(-w.columns.size // c.columns) * channels
-        return total_seconds(w, cycles * tiles, unhidden(target), target)
-
-    def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_windows()
+        return kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
         return _apply(s, shape, choice)
@@ -171,21 +164,22 @@ class _Loops:
 
 def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
     last = final_block(s, w)
-    made, last = (last, str(s.cache_write(last))) if c.in_pairs else (None, last)
-    pad = str(s.unite(w.source.name)) if w.padded else None
+    made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
+    pad = str(s.unite(w.source.name)) if w.padded else ""
     loops = _tiles(s, w, c, last)
-    if made is not None:
-        s.compute_at(made, loops.tile)
-    s.compute_at(w.block, loops.tile)
-    row = _sum(s, w, c)
-    if made is not None:
+    for block in (made, w.block) if made else (w.block,):
+        s.compute_at(block, loops.tile)
+    rows = _sum(s, w, c, loops.tile)
+    if made:
         _in_pairs(s, w, c, made, loops.tile)
-    column = loop_of(s, last, w.columns.axis)
-    _in_vectors(s, loop_of(s, last, -1), c, beside=w.epilogue.calls)
-    s.unroll(column)
-    if pad is not None:
-        rows = _hold(s, w, c, pad, loops.tile if row is None else row)
-        _edges(s, w, c, loops, rows)
+    write_out(s, last, loops.tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+    if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
+        row = rows[-1] if rows else loops.tile
+        s.compute_at(pad, row)
+        place(s, pad)
+        write_out(s, pad, row, _lane(s, pad, c))
+        s.guard(pad)
+        _edges(s, w, c, loops, pad)
     s.parallel(loops.shared)
     return s
 
@@ -208,78 +202,43 @@ def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops
     return _Loops(around[0], row, columns, columns)
 
 
+def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice, tile: Var) -> list[Var]:
+    """Keeps a tile's sums in registers and unrolls a row of the window. Returns the loop over its rows, if there is
+    one."""
+    single, rows, columns = window_loops(s, w)
+    s.reorder(*single, *rows, loop_of(s, w.block, w.columns.axis), *columns, loop_of(s, w.block, -1))
+    place(s, w.block)
+    write_out(s, w.block, tile, _lane(s, w.block, c), kept=rows)
+    return rows
+
+
+def _lane(s: Schedule, block: str, c: ChannelsLastChoice) -> Var:
+    """The loop over the channels of a vector, where each register is a vector of its own."""
+    lane = loop_of(s, block, -1)
+    return s.split(lane, c.lanes)[1] if c.vectors > 1 else lane
+
+
 def _in_pairs(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str, tiles: Var) -> None:
     """The epilogue of a tile over vectors of two columns, from registers to registers."""
     read = [str(s.cache_read(block, name)) for name in read_by(s, block) if name != w.out.name]
     for name in read:
         s.compute_at(name, tiles)
     for name in (block, *read):
-        in_registers(s, name)
+        place(s, name)
     for name in read:
-        loops = s.get_loops(name)
-        several = [v for v in loops[loops.index(tiles) + 1 :] if extent(s, v) > 1]
-        for loop in several:
-            s.vectorize(loop) if loop is several[-1] else s.unroll(loop)
+        write_out(s, name, tiles, [v for v in s.get_loops(name) if extent(s, v) > 1][-1])
     pairs, lanes = s.split(s.fuse(loop_of(s, block, w.columns.axis), loop_of(s, block, -1)), 2 * c.lanes)
     s.vectorize(lanes)
     s.unroll(pairs)
 
 
-def _sum(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Var | None:
-    """Keeps a tile's sums in registers and unrolls a row of the window. Returns the loop over its rows, if there is
-    one."""
-    found = find_block(s.func, w.block)
-    loops = s.get_loops(w.block)
-    terms = [v for a in found.reduce for v in loops if v in variables_of(a.binding)]
-    row, position = (None if n is None else _bound(s, w.block, found.axes[n].binding) for n in _terms(w))
-    column, lane = (loop_of(s, w.block, n) for n in (w.columns.axis, -1))
-    order = [*(v for v in terms if v not in (row, position)), row, column, position, lane]
-    s.reorder(*(v for v in order if v is not None))
-    in_registers(s, w.block)
-    _in_vectors(s, lane, c)
-    s.unroll(column)
-    if position is not None:
-        s.unroll(position)
-    return row
-
-
-def _terms(w: Windows) -> tuple[int | None, int | None]:
-    """The places of the axes over the rows and columns of a window that has several."""
-    rows, columns = w.rows, w.columns
-    return (rows.term if rows.kernel > 1 else None), (columns.term if columns.kernel > 1 else None)
-
-
-def _bound(s: Schedule, block: str, binding: Expr) -> Var:
-    """The loop around a block that an axis is bound to."""
-    loops: tuple[Var, ...] = s.get_loops(block)
-    return next(v for v in loops if v in variables_of(binding))
-
-
-def _in_vectors(s: Schedule, lane: Var, c: ChannelsLastChoice, beside: bool = False) -> None:
-    """The channels of an iteration as one vector or, where each register is a vector of its own, unrolled."""
-    if c.vectors > 1 and not beside:
-        vectors, lane = s.split(lane, c.lanes)
-        s.unroll(vectors)
-    s.vectorize(lane)
-
-
-def _hold(s: Schedule, w: Windows, c: ChannelsLastChoice, pad: str, loop: Var) -> tuple[int, int]:
-    """Loads into registers what a tile reads of a row of the image, padding included. Returns the range of rows of
-    tiles that read padding at their sides only."""
-    s.compute_at(pad, loop)
-    in_registers(s, pad)
-    _in_vectors(s, loop_of(s, pad, -1), c)
-    s.unroll(loop_of(s, pad, w.columns.dimension))
-    s.guard(pad)
-    found = find_block(s.func, pad)
-    first, end = inside(found, found.spatial[w.rows.dimension].var, 1)
-    return -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
-
-
-def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, rows: tuple[int, int]) -> None:
+def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, pad: str) -> None:
     """Gives tiles at the edges of the image loops of their own, so that those between read no padding. With masks, each
     edge would be one more copy of the tile's code: there tiles test which of their columns are padding."""
+    found = find_block(s.func, pad)
+    first, end = inside(found, found.spatial[w.rows.dimension].var, 1)
+    first, end = -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
     if extent(s, loops.columns) > 1 and w.channels % c.lanes == 0:
         edges_alone(s, loops.columns)
-    if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and rows[0] < rows[1]:
-        parts(s, loops.rows, rows)
+    if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and first < end:
+        parts(s, loops.rows, (first, end))

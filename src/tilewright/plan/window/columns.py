@@ -1,24 +1,22 @@
-"""The template of windows with the columns of a row along the lanes: its choices and their prices."""
+"""The templates of windows with the columns of a row along the lanes: their choices and prices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.sizes import known
-from tilewright.plan.template import Template
-from tilewright.plan.window.column_tiles import ColumnsChoice, Held, apply_columns
-from tilewright.plan.window.price import (
+from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
+from tilewright.plan.window.family import (
     Tile,
+    WindowTemplate,
     copied_cycles,
     epilogue_cycles,
     even_sizes,
+    kernel_seconds,
     load_cycles,
     stack_cycles,
-    tile_cycles,
-    total_seconds,
     unhidden,
 )
 from tilewright.schedule.schedule import Schedule
@@ -30,17 +28,15 @@ WRITTEN_OUT = 128
 save."""
 
 
-class Columns(Template[Windows, ColumnsChoice]):
+class Columns(WindowTemplate[ColumnsChoice]):
     """Depthwise convolutions and pools of planes: tiles of rows by a vector of columns."""
 
     name = "windows, columns in lanes"
     choice = ColumnsChoice
 
-    def recognise(self, facts: Facts) -> Windows | None:
-        w = facts.windows
-        if w is None or w.channels_last or not (w.products or w.columns.stride <= 2):
-            return None  # with a longer stride, the columns of a vector come from more than two vectors
-        return None if w.dynamic else w
+    def fits(self, w: Windows) -> bool:
+        few = w.products or w.columns.stride <= 2  # a vector is of columns of two vectors at most
+        return few and not w.channels_last and not w.dynamic
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ColumnsChoice]:
         for lanes in _widths(shape, target):
@@ -51,11 +47,44 @@ class Columns(Template[Windows, ColumnsChoice]):
     def price(self, choice: ColumnsChoice, shape: Windows, target: Target) -> float:
         return _seconds(shape, choice, target)
 
-    def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_windows()
-
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
+
+
+class DynamicWindows(WindowTemplate[DynamicChoice]):
+    """Depthwise convolutions and pools of dynamic height or width, with stride 1 along dynamic dimensions, of several
+    planes: a single one has no loop over channels that holds its padding and its tiles."""
+
+    name = "windows, dynamic sizes"
+    choice = DynamicChoice
+
+    def fits(self, w: Windows) -> bool:
+        contiguous = all(side.stride == 1 for side in (w.rows, w.columns) if side.dynamic or not w.products)
+        return w.dynamic and contiguous and not w.channels_last and w.images * w.channels > 1
+
+    def choices(self, shape: Windows, target: Target) -> Iterator[DynamicChoice]:
+        most = min(target.vector_registers // 2 - 2 * shape.instructions + 1, WRITTEN_OUT // shape.rows.kernel)
+        for rows in even_sizes(shape.rows.size, most) if target.has_masks else ():
+            unrolled = 3 * rows * shape.terms <= WRITTEN_OUT  # inside an image, and over either edge
+            yield DynamicChoice(rows, target.lanes(shape.out.dtype), unrolled)
+
+    def price(self, choice: DynamicChoice, shape: Windows, target: Target) -> float:
+        w, c = shape, choice
+        loads = w.rows.met(c.rows) * w.columns.kernel
+        tile = Tile(
+            count=-(-w.rows.size // c.rows) * -(-w.columns.size // c.lanes) * w.images * w.channels,
+            terms=c.rows * w.terms,
+            loads=loads * w.columns.stride,
+            weights=w.terms if w.products else 0,
+            shuffles=loads * (w.columns.stride - 1),
+            stores=c.rows,
+            epilogues=c.rows,
+            branches=0 if c.unrolled else w.columns.kernel,
+        )
+        return kernel_seconds(w, tile, target, late=1.0)
+
+    def apply(self, s: Schedule, shape: Windows, choice: DynamicChoice) -> Schedule:
+        return apply_dynamic(s, shape, choice)
 
 
 def _widths(w: Windows, target: Target) -> Iterator[int]:
@@ -125,42 +154,42 @@ def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> I
 
 def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """Seconds of all planes: copies, tiles, and an epilogue that runs after them."""
-    core, size, full = target.core, w.out.dtype.bytes, target.lanes(w.out.dtype)
-    tall, wide = -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
+    planes, tall, wide = w.images * w.channels, -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
     met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
-    vectors = -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes)
-    cycles, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
+    weights, full = w.terms if w.products else 0, target.lanes(w.out.dtype)
+    further, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
     if c.held.is_copied:
-        copies = tall * w.rows.reach(c.rows) if c.held is Held.ROW_OF_TILES else w.rows.reach(w.rows.size)
-        high = w.rows.reach(c.rows if c.held is Held.ROW_OF_TILES else w.rows.size)
+        by_tiles = c.held is Held.ROW_OF_TILES
+        high = w.rows.reach(c.rows if by_tiles else w.rows.size)
         room = high * (columns + full) * w.source.dtype.bytes
-        cycles += copied_cycles(copies * -(-columns // full), 2.0 * c.deinterleaved, room, target)
+        copies = high * (tall if by_tiles else 1) * -(-columns // full)
+        further += copied_cycles(copies, 2.0 * c.deinterleaved, room, target)
     if c.held is Held.TILE:
-        loads = float(w.rows.reach(c.rows) * vectors)
+        loads = float(w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes))
         shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
-        weights = w.terms if w.products else 0
         beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
         spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
-    elif not c.deinterleaved and w.columns.stride > 1:
+    elif not c.deinterleaved:
         loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
+    if c.epilogue:
+        each = load_cycles(target) + target.core.store_cycles + epilogue_cycles(w, c.epilogue, target)
+        size = w.rows.size * w.columns.size
+        to_stack = 2 * stack_cycles(size * w.out.dtype.bytes, target, stores=True)
+        further += -(-size // (c.epilogue * c.lanes)) * c.epilogue * max(each, to_stack)
     tile = Tile(
+        count=tall * wide * planes,
         terms=c.rows * w.terms * _inside(w, c),
         loads=loads,
-        weights=w.terms if w.products else 0,
+        weights=weights,
         shuffles=shuffles,
         stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
         epilogues=0 if c.epilogue else c.rows,
         spills=spills,
         filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
         branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
+        waits=loads * stack_cycles(room, target),
     )
-    cycles += tall * wide * (tile_cycles(w, tile, target) + loads * stack_cycles(room, target))
-    if c.epilogue:
-        group = c.epilogue * c.lanes
-        count = -(-w.rows.size * w.columns.size // group) * c.epilogue
-        each = load_cycles(target) + core.store_cycles + epilogue_cycles(w, c.epilogue, target)
-        cycles += count * max(each, 2 * stack_cycles(w.rows.size * w.columns.size * size, target, stores=True))
-    return total_seconds(w, cycles * w.images * w.channels, _late(w, c, target), target)
+    return kernel_seconds(w, tile, target, _late(w, c, target), further * planes)
 
 
 def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:

@@ -1,4 +1,6 @@
-"""Windows of short rows: several channels share a vector.
+"""Windows of small images: several channels share a vector, next to each other or transposed.
+
+`SharedVectors`, of rows shorter than half a vector:
 
     for as many channels as a vector has room for rows:
       q[channels, rows, lanes] = their padded rows, in registers
@@ -6,10 +8,8 @@
       for b, a, r: t[r] += q[every channel, row of r at a, columns at b] * w[every channel, a, b]
       y = f(t), channel by channel
 
-The columns that a position of the kernel reads are shuffled out of the rows.
-
-With a stride of 2, the lanes are pairs of columns, channel by channel, and two neighbouring positions of the kernel's
-row are read at once:
+The columns that a position of the kernel reads are shuffled out of the rows. With a stride of 2, the lanes are pairs of
+columns, channel by channel, and two neighbouring positions of the kernel's row are read at once:
 
       for pairs of b, rows i of the image:
         q[channels, lanes] = row i from the first position on, in registers
@@ -17,31 +17,46 @@ row are read at once:
 
 One instruction takes every second element of two vectors, within each 128 bits. A row is loaded once for all sums that
 it is part of, and its register is free again.
+
+`Transposed`, of channels that are transposed in registers, four columns of four channels at a time, as they are loaded
+and stored:
+
+    for as many channels as a vector has lanes:
+      q[rows, columns, lanes] = their padded rows, transposed
+      for rows m:
+        t[columns, lanes] = 0
+        for a, b, columns n: t[n] += q[row of m at a, column of n at b] * w[a, b]      weights packed in this order
+        r[m] = f(t)
+      y = r, transposed back
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
-from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.facts.windows import Windows
-from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import extent, loop_of, parts
+from tilewright.plan.facts.windows import OwnWeights, Windows
+from tilewright.plan.tile.loops import extent, inside, loop_of, parts
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.tile.windows import (
+from tilewright.plan.window.family import Tile, WindowTemplate, copied_cycles, even_sizes, kernel_seconds
+from tilewright.plan.window.steps import (
+    Layout,
     final_block,
     hold,
-    in_registers,
+    image_alone,
+    padded_rows,
+    place,
     rows_inside,
     trim_rows,
     window_loops,
+    write_out,
 )
-from tilewright.plan.window.price import Tile, even_sizes, tile_cycles, total_seconds, unhidden
+from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
+from tilewright.target.target import SHORTEST_LANES
+from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,94 +69,153 @@ class SharedChoice:
     room: int
     beside: int
 
+    @property
+    def in_pairs(self) -> bool:
+        """Whether the lanes are pairs of columns, channel by channel."""
+        return self.beside < self.room
 
-class SharedVectors(Template[Windows, SharedChoice]):
+
+class SharedVectors(WindowTemplate[SharedChoice]):
     """Depthwise convolutions whose rows are shorter than half a vector."""
 
     name = "windows, channels share vectors"
     choice = SharedChoice
 
-    def recognise(self, facts: Facts) -> Windows | None:
-        w = facts.windows
-        if w is None or w.dynamic or w.contraction is None or w.channel is None or w.columns.term is None or w.dilated:
-            return None
-        return w if w.epilogue.same_places and w.out.dtype.bits == 32 else None
+    def fits(self, w: Windows) -> bool:
+        return _may_share(w) and not w.dilated
 
     def choices(self, shape: Windows, target: Target) -> Iterator[SharedChoice]:
         room = 1 << (shape.columns.size - 1).bit_length()
-        channels = target.lanes(shape.out.dtype) // room
-        strides = shape.rows.stride, shape.columns.stride
-        if (
-            shape.columns.size < 128 // shape.out.dtype.bits
-            or channels < 2
-            or shape.channels % channels
-            or not target.has_masks
-            or max(strides) > 2
-        ):
+        channels, by = target.lanes(shape.out.dtype) // room, shape.columns.stride
+        fill = channels > 1 and shape.channels % channels == 0 and shape.columns.size >= SHORTEST_LANES
+        if not fill or not target.has_masks or max(shape.rows.stride, by) > 2:
             return
-        in_pairs = strides[1] == 2 and min(shape.rows.kernel, shape.columns.kernel) > 1 and room > 2
+        in_pairs = by == 2 and min(shape.rows.kernel, shape.columns.kernel) > 1 and room > 2
         for rows in even_sizes(shape.rows.size, target.vector_registers // 2 - 2 * channels):
             yield SharedChoice(rows, channels, room, 2 if in_pairs else room)
 
     def price(self, choice: SharedChoice, shape: Windows, target: Target) -> float:
         """Rows of several channels are combined and split again: a shuffle each."""
-        w, met = shape, shape.rows.met(choice.rows)
-        in_pairs = choice.beside < choice.room
-        per_row = -(-w.columns.kernel // 2) + w.columns.kernel if in_pairs else w.columns.kernel
-        whole = choice.rows >= w.rows.size and w.padded and w.finite
+        w, c, met = shape, choice, shape.rows.met(choice.rows)
+        pairs = -(-w.columns.kernel // 2) if c.in_pairs else 0
+        whole = c.rows >= w.rows.size and w.padded and w.finite
         inner = min(w.rows.size * w.rows.stride, met) if whole else met
         tile = Tile(
-            terms=choice.rows * w.terms * inner / met,
-            loads=choice.channels * inner * (-(-w.columns.kernel // 2) if in_pairs else 1),
+            count=w.images * w.channels / c.channels * -(-w.rows.size // c.rows),
+            terms=c.rows * w.terms * inner / met,
+            loads=c.channels * inner * max(pairs, 1),
             weights=w.terms,
-            shuffles=inner * per_row + choice.rows * (choice.channels - 1),
-            stores=choice.rows * choice.channels,
-            epilogues=choice.rows,
+            shuffles=inner * (pairs + w.columns.kernel) + c.rows * (c.channels - 1),
+            stores=c.rows * c.channels,
+            epilogues=c.rows,
         )
-        tiles = w.images * w.channels / choice.channels * -(-w.rows.size // choice.rows)
-        return total_seconds(w, tiles * tile_cycles(w, tile, target), unhidden(target), target)
-
-    def begin(self, facts: Facts) -> Schedule:
-        return facts.begin_windows()
+        return kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: SharedChoice) -> Schedule:
-        found, axis = shape.contraction, shape.channel
-        assert found is not None
-        assert axis is not None
-        return _apply(s, shape, choice, found, axis)
+        w, c = shape, choice
+        pad = padded_rows(s, w)
+        if w.padded and c.rows >= w.rows.size:
+            trim_rows(s, w)
+        last, stored, own, (outer, each) = _begin(s, w, c.channels)
+        row, column = loop_of(s, stored, -2), loop_of(s, stored, -1)
+        tile, row = s.split(row, c.rows, tail="shift")
+        around = [v for v in s.get_loops(stored) if v not in (outer, each, tile, row, column)]
+        s.reorder(outer, *around, tile, row, each, column)
+        for block in (last, w.block):
+            s.compute_at(block, tile)
+        if c.in_pairs:
+            image = _sum_in_pairs(s, w, c, own.axis)
+        else:
+            single, rows, columns = window_loops(s, w)
+            _in_lanes(s, w.block, c, own.axis, [*columns, *single, *rows])
+        _in_lanes(s, last, c, own.axis)
+        hold(s, pad, image if c.in_pairs else tile, c.channels * c.room)
+        if w.padded:  # which rows are zeros differs from tile to tile
+            s.guard(pad)
+            parts(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+        write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
+        s.parallel(outer)
+        return s
 
 
-def _apply(s: Schedule, w: Windows, c: SharedChoice, found: Contraction, axis: int) -> Schedule:
-    pad = str(s.unite(w.source.name) if w.padded else s.cache_read(w.block, w.source.name))
-    if w.padded and c.rows >= w.rows.size:
-        trim_rows(s, w)
+@dataclass(frozen=True, slots=True)
+class TransposedChoice:
+    """A vector is `lanes` channels."""
+
+    lanes: int
+
+
+class Transposed(WindowTemplate[TransposedChoice]):
+    """Depthwise convolutions whose channels fill vectors; a vector of padded channels fits the first cache."""
+
+    name = "windows, channels transposed"
+    choice = TransposedChoice
+
+    def fits(self, w: Windows) -> bool:
+        return _may_share(w) and min(w.columns.size, w.columns.reach(w.columns.size)) >= SHORTEST_LANES
+
+    def choices(self, shape: Windows, target: Target) -> Iterator[TransposedChoice]:
+        lanes, sides = target.lanes(shape.out.dtype), (shape.rows, shape.columns)
+        room = lanes * shape.out.dtype.bytes * sides[0].reach(sides[0].size) * sides[1].reach(sides[1].size)
+        sums = shape.columns.size + shape.columns.kernel
+        if shape.channels % lanes == 0 and room <= target.caches[0].bytes and sums < target.vector_registers:
+            yield TransposedChoice(lanes)
+
+    def price(self, choice: TransposedChoice, shape: Windows, target: Target) -> float:
+        """A vector of the image or the result is assembled from four lanes of each channel's row; eight shuffles
+        transpose four vectors."""
+        w, columns = shape, shape.columns.reach(shape.columns.size)
+        vectors = w.images * w.channels / choice.lanes
+        tile = Tile(
+            count=w.rows.size * vectors,
+            terms=w.columns.size * w.terms,
+            loads=w.rows.kernel * columns,
+            aligned=True,
+            weights=w.terms,
+            stores=w.columns.size,
+            epilogues=w.columns.size,
+        )
+        moved = w.rows.reach(w.rows.size) * columns + 2 * w.rows.size * w.columns.size
+        copies = copied_cycles(moved, SHORTEST_LANES / 2 + choice.lanes / SHORTEST_LANES - 1, 0, target)
+        return kernel_seconds(w, tile, target, further=copies * vectors)
+
+    def apply(self, s: Schedule, shape: Windows, choice: TransposedChoice) -> Schedule:
+        pad = padded_rows(s, shape)
+        last, back, own, (outer, lane) = _begin(s, shape, choice.lanes)
+        axis = own.axis
+        row, column = loop_of(s, back, -2), loop_of(s, back, -1)
+        around = [outer, *(v for v in s.get_loops(back) if v not in (outer, lane, row, column))]
+        s.reorder(*around, row, column, lane)
+        s.compute_at(last, around[-1])
+        place(s, last, _innermost(axis), Scope.STACK)
+        row, column, each = (loop_of(s, last, d) for d in (-2, -1, axis))
+        s.reorder(row, column, each)
+        s.compute_at(shape.block, row)
+        _sum_rows_of_columns(s, shape, axis)
+        s.unroll(column)
+        s.vectorize(each)
+        _in_squares(s, loop_of(s, back, -1))
+        s.vectorize(lane)
+        s.compute_at(pad, around[-1])
+        _copy_transposed(s, shape, pad, own.dimension)
+        s.parallel(outer)
+        return s
+
+
+def _may_share(w: Windows) -> bool:
+    """Whether channels can be next to each other in a vector: each has weights of its own."""
+    places = w.own is not None and w.columns.term is not None and not w.dynamic
+    return places and w.epilogue.same_places and w.out.dtype.bits == 32
+
+
+def _begin(s: Schedule, w: Windows, width: int) -> tuple[str, str, OwnWeights, tuple[Var, Var]]:
+    """The blocks that make the results of a tile and that store them; the weights, packed by so many channels; and the
+    loops over vectors of channels and over the channels of one."""
+    assert w.own is not None  # _may_share
     last = final_block(s, w)
     stored = str(s.cache_write(last))
-    pack(s, found, found.broadcast, axis, c.channels)
-    outer, each = s.split(loop_of(s, stored, axis), c.channels)
-    row, column = loop_of(s, stored, -2), loop_of(s, stored, -1)
-    tile, row = s.split(row, c.rows, tail="shift")
-    around = [v for v in s.get_loops(stored) if v not in (outer, each, tile, row, column)]
-    s.reorder(outer, *around, tile, row, each, column)
-    for block in (last, w.block):
-        s.compute_at(block, tile)
-    image = _sum_in_pairs(s, w, c, axis) if c.beside < c.room else None
-    if image is None:
-        single, rows, columns = window_loops(s, w)
-        _lay_in_lanes(s, w.block, c, axis, [*columns, *single, *rows])
-        _vectorize_lanes(s, w.block, c)
-    _lay_in_lanes(s, last, c, axis, [])
-    _vectorize_lanes(s, last, c)
-    hold(s, pad, tile if image is None else image, c.channels * c.room, others=(axis,))
-    if w.padded:
-        s.guard(pad)
-    if w.padded and tile is not outer:  # which rows are zeros differs from tile to tile
-        parts(s, loop_of(s, pad, -2) if image is None else image, rows_inside(s, pad, w.rows, -2, c.rows))
-    s.vectorize(s.split(column, c.room, tail="mask")[1])
-    s.unroll(each)
-    s.unroll(row)
-    s.parallel(outer)
-    return s
+    pack(s, w.own.contraction, w.own.contraction.broadcast, w.own.axis, width)
+    return last, stored, w.own, s.split(loop_of(s, stored, w.own.axis), width)
 
 
 def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
@@ -160,31 +234,73 @@ def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
     return image
 
 
+def _in_lanes(s: Schedule, block: str, c: SharedChoice, axis: int, around: Sequence[Var] = ()) -> None:
+    """What a block computes in registers, unrolled: a row of all channels is a vector."""
+    row = _lay_in_lanes(s, block, c, axis, around)
+    _vectorize_lanes(s, block, c)
+    for loop in (*around, row):
+        s.unroll(loop)
+
+
 def _lay_in_lanes(
-    s: Schedule, block: str, c: SharedChoice, axis: int, around: list[Var], inner: list[Var] | None = None
-) -> None:
+    s: Schedule, block: str, c: SharedChoice, axis: int, around: Sequence[Var], inner: Sequence[Var] = ()
+) -> Var:
     """Keeps what a block computes in registers, a row of all channels as a vector. `around` are loops outside those
-    over the tile, `inner` those between its rows and their columns. With `inner`, the caller orders the loops further
-    and unrolls them."""
+    over the tile, `inner` those between its rows and their columns. Returns the loop over its rows."""
+
+    def layout(d: list[str]) -> list[str]:
+        part = [f"{d[-1]} % {c.room} // {c.beside}"] if c.in_pairs else []
+        return [*d[:axis], *d[axis + 1 : -1], f"{d[-1]} // {c.room}", *part, d[axis], f"{d[-1]} % {c.beside}"]
+
     row, column, each = (loop_of(s, block, d) for d in (-2, -1, axis))
     beyond = extent(s, column) % c.room
     whole, column = s.split(column, c.room, tail="mask")
-    parted = s.split(column, c.beside) if c.beside < c.room else (column,)
-    s.reorder(*around, row, *(inner or []), whole, *parted[:-1], each, parted[-1])
-    made = in_registers(s, block)
-    rank = len(made.shape)
-    names = [f"d{n}" for n in range(rank)]
-    *others, last = (d for n, d in enumerate(names) if n != axis)
-    part = [f"{last} % {c.room} // {c.beside}"] if c.beside < c.room else []
-    order = [*others, f"{last} // {c.room}", *part, names[axis], f"{last} % {c.beside}"]
-    s.transform_layout(made.name, f"{', '.join(names)} -> {', '.join(order)}")
+    *part, column = s.split(column, c.beside) if c.in_pairs else (column,)
+    s.reorder(*around, row, *inner, whole, *part, each, column)
+    place(s, block, layout)
     if beyond:
-        s.pad(block, parted[-1])
-    for loop in () if inner else (*around, row):
-        s.unroll(loop)
+        s.pad(block, column)
+    return row
 
 
 def _vectorize_lanes(s: Schedule, block: str, c: SharedChoice) -> None:
     """A row of all channels is a vector."""
     *_, part, each, column = s.get_loops(block)
-    s.vectorize(s.fuse(s.fuse(part, each) if c.beside < c.room else each, column))
+    s.vectorize(s.fuse(s.fuse(part, each) if c.in_pairs else each, column))
+
+
+def _innermost(axis: int) -> Layout:
+    """The layout with channels, along a dimension, behind all others."""
+    return lambda d: [*d[:axis], *d[axis + 1 :], d[axis]]
+
+
+def _sum_rows_of_columns(s: Schedule, w: Windows, axis: int) -> None:
+    """Keeps a row of sums in registers, and loads a row of the weights and a row of the image once for it."""
+    single, rows, columns = window_loops(s, w)
+    lane, column = loop_of(s, w.block, axis), loop_of(s, w.block, -1)
+    s.reorder(*single, *rows, *columns, column, lane)
+    place(s, w.block, _innermost(axis))
+    s.vectorize(lane)
+    for loop in (column, *columns):
+        s.unroll(loop)
+
+
+def _in_squares(s: Schedule, column: Var) -> None:
+    """Unrolls four columns at a time, if there are as many: with vectors along channels they are transposed in
+    registers."""
+    if extent(s, column) >= SHORTEST_LANES:
+        s.unroll(s.split(column, SHORTEST_LANES, tail="shift")[1])
+
+
+def _copy_transposed(s: Schedule, w: Windows, pad: str, axis: int) -> None:
+    """Copies the channels' rows with their padding; the image itself in squares that are transposed."""
+    place(s, pad, _innermost(axis), Scope.STACK)
+    row, column, lane = (loop_of(s, pad, d) for d in (-2, -1, axis))
+    s.reorder(row, column, lane)
+    s.vectorize(lane)
+    if w.padded:
+        s.guard(pad)
+        found = find_block(s.func, pad)
+        rows, columns = (inside(found, found.spatial[d].var, 1) for d in (-2, -1))
+        column = image_alone(s, row, rows, columns)
+    _in_squares(s, column)

@@ -38,7 +38,6 @@ class Digit:
 class IndexMap:
     """`names` are the dimensions of a buffer; `digits`, of which each is a dimension of the layout, cut them."""
 
-    text: str
     names: tuple[str, ...]
     digits: tuple[Digit, ...]
 
@@ -51,7 +50,8 @@ class IndexMap:
 
     def places(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
         """Where the layout holds the element at these indices."""
-        return tuple(_digit(indices[d.source], d) for d in self.digits)
+        wholes = [indices[d.source] if d.step == 1 else indices[d.source] // d.step for d in self.digits]
+        return tuple(w if d.size is None else w % d.size for w, d in zip(wholes, self.digits, strict=True))
 
     def elements(self, places: Sequence[Expr]) -> tuple[Expr, ...]:
         """The indices of the element that the layout holds in this place."""
@@ -62,31 +62,19 @@ class IndexMap:
 
     def padded(self, extents: Sequence[Expr]) -> tuple[int, ...]:
         """The dimensions of the buffer beyond whose end the layout has places, or may have."""
-        found = []
-        for d in self.digits:
-            rest = simplify(Mod(extents[d.source], const(d.step))) if d.size is None and d.step > 1 else const(0)
-            if not (isinstance(rest, Const) and rest.value == 0):
-                found.append(d.source)
-        return tuple(sorted(found))
+        last = [d for d in self.digits if d.size is None and d.step > 1]
+        cut = [d.source for d in last if simplify(Mod(extents[d.source], const(d.step))) is not const(0)]
+        return tuple(sorted(cut))
 
     def labels(self) -> tuple[str, ...]:
         """A name for each dimension of the layout: j for j itself, jo and ji for two digits of j, jo, jm, ji for 3."""
         result = []
         for digit in self.digits:
-            steps = sorted({d.step for d in self.digits if d.source == digit.source}, reverse=True)
-            result.append(self.names[digit.source] + _suffix(steps.index(digit.step), len(steps)))
+            steps = sorted((d.step for d in self.digits if d.source == digit.source), reverse=True)
+            middle = ["m"] if len(steps) == 3 else [f"m{n}" for n in range(1, len(steps) - 1)]
+            suffixes = ["o", *middle, "i"] if len(steps) > 1 else [""]
+            result.append(self.names[digit.source] + suffixes[steps.index(digit.step)])
         return tuple(result)
-
-
-def _suffix(place: int, count: int) -> str:
-    if count == 1:
-        return ""
-    return "o" if place == 0 else "i" if place == count - 1 else f"m{place}" if count > 3 else "m"
-
-
-def _digit(index: Expr, digit: Digit) -> Expr:
-    whole = index if digit.step == 1 else index // digit.step
-    return whole if digit.size is None else whole % digit.size
 
 
 def written(layout: Callable[..., object]) -> str:
@@ -111,7 +99,7 @@ def read_map(text: str, rank: int) -> IndexMap:
     digits = tuple(_piece(text, piece, sources) for piece in pieces)
     for source, name in enumerate(names):
         _require_digits(text, name, sorted((d for d in digits if d.source == source), key=lambda d: d.step))
-    return IndexMap(text, names, digits)
+    return IndexMap(names, digits)
 
 
 def _piece(text: str, piece: Expr, sources: dict[Var, int]) -> Digit:

@@ -1,53 +1,164 @@
-"""Layouts: where the elements of a local buffer are stored in memory, and padding beyond its end.
-
-for k, j: block w.cache: w.cache[k, j] = w[k, j]                      for jo, k, ji: block w.cache:
-for …: block dot: y[i, j] += x[i, k] * w.cache[k, j]           =>       w.cache[jo, k, ji] = w[k, jo*16 + ji]
-                                                                      for …: block dot: y[i, j] += x[i, k] *
-             transform_layout("w.cache", "k, j -> j // 16, k, j % 16")           w.cache[j // 16, k, j % 16]
-"""
+"""How a local buffer holds its elements: where they lie (transform_layout, storage_align), in which type (widen), in
+which memory (set_scope)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.analysis.accesses import accesses
 from tilewright.core.node import Node
-from tilewright.core.walk import substitute
-from tilewright.expr.build import conjunction, minimum, select
-from tilewright.expr.nodes import Const, Expr, Lt, Var, const
+from tilewright.core.walk import substitute, transform
+from tilewright.expr.build import cast, conjunction, minimum, select
+from tilewright.expr.dtypes import DTYPES
+from tilewright.expr.nodes import Cast, Expr, Lt, Mod, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import (
     blocks,
     loads,
     loads_of,
     loops_around,
-    map_loads,
+    map_expressions,
     replace,
     statements,
+    substitute_buffers,
     transform_statements,
 )
-from tilewright.loops.nodes import (
-    Alloc,
-    Axis,
-    Block,
-    Buffer,
-    CallFunction,
-    For,
-    Function,
-    Load,
-    LoopKind,
-    Publish,
-    Seq,
-    Stmt,
-    Store,
-    View,
-)
-from tilewright.schedule.buffers.cache import point_nest
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
+from tilewright.schedule.buffers.local import (
+    allocation,
+    box_nest,
+    elements_in,
+    placed,
+    require_elements,
+    require_no_prefetch,
+    whole,
+)
+from tilewright.schedule.facts.elements import Elements
 from tilewright.schedule.find import find_buffer
-from tilewright.schedule.names import unique_loops
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, fresh_loops, refusal
+from tilewright.types.scopes import MOST_BYTES, Scope
+
+
+def set_scope(function: Function, buffer: str, scope: str) -> Step:
+    """The local buffer lives in "arena", "stack", "register" or, on a GPU, "shared" memory.
+
+    alloc t: f32[6, 16] in arena        set_scope("t", "register")         =>     alloc t: f32[6, 16] in register
+
+    A buffer on the stack or in registers has a constant shape: at most 512 KiB, or 4096 bytes. Registers hold what is
+    indexed by constants once loops are unrolled and vectorized; code that indexes it otherwise finds it on the stack.
+    """
+    found = find_buffer(function, buffer)
+    what = f"cannot put {buffer} in {scope}"
+    alloc = allocation(function, found, what)
+    made = placed(function, found, scope, alloc, what, f', or compact("{buffer}") in a loop over small tiles')
+    if made.scope is Scope.SHARED:
+        _require_threads(function, alloc, what)
+    if made.scope is Scope.REGISTER:
+        require_no_prefetch(function, function.body, found, what, 'take scope="stack"')
+    count = elements_in(made.shape) if made.scope in MOST_BYTES else None
+    evidence = (f"{buffer} has {count * made.dtype.bytes} bytes",) if isinstance(count, int) else ()
+    return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
+
+
+def _require_threads(function: Function, alloc: Alloc, what: str) -> None:
+    """Shared memory belongs to one block of threads."""
+    if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in statements(function.body)):
+        why = "no loop is bound to the threads of a GPU"
+        raise refusal(function, what, alloc, why=why, fix="bind loops first", part=alloc.buffer.name)
+    around = loops_around(function.body, alloc)
+    inner = next((loop for loop in around if loop.thread.startswith("threadIdx")), None)
+    if inner is not None:
+        why = f"it is allocated inside {inner.var.name}, by each thread for itself"
+        raise refusal(function, what, inner, why=why, fix='take "register"')
+
+
+def storage_align(function: Function, buffer: str, dim: int, factor: int, offset: int) -> Step:
+    """The stride of a dimension becomes `offset` more than a multiple of `factor`, in elements: the next dimension
+    grows until it does. Buffers are row-major, so no index changes; the elements that are added are never touched.
+
+    alloc t: f32[6, 16] in arena        storage_align("t", 0, 16, 1)       =>     alloc t: f32[6, 17] in arena
+    """
+    found = find_buffer(function, buffer)
+    what = f"cannot align dimension {dim} of {buffer}"
+    alloc = allocation(function, found, what)
+    last = len(found.shape) - 1
+    if not 0 <= dim < last:
+        why = f"dimension {last} has the stride 1" if dim == last else f"{buffer} has dimensions 0 to {last}"
+        fix = f"take a dimension from 0 to {last - 1}" if last > 0 else None
+        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
+    if factor < 1 or not 0 <= offset < factor:
+        why = f"no stride is {offset} more than a multiple of {factor}"
+        raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
+    inner = elements_in(found.shape[dim + 2 :])
+    if isinstance(inner, Expr):
+        why = f"the stride contains {inner}, which is known only when the program runs"
+        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=inner)
+    grown = _grown(found.shape[dim + 1], inner, factor, offset)
+    if grown is None:
+        common = math.gcd(inner, factor)
+        why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
+        raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
+    made = found.replace(shape=(*found.shape[: dim + 1], grown, *found.shape[dim + 2 :]))
+    placed(function, made, made.scope.value, alloc, what)
+    stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
+    return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, (stride,))
+
+
+def _grown(extent: Expr, inner: int, factor: int, offset: int) -> Expr | None:
+    """The least extent from this one on whose product with `inner` is `offset` more than a multiple of `factor`."""
+    common = math.gcd(inner, factor)
+    if offset % common:
+        return None
+    period = factor // common
+    wanted = (offset // common) * pow(inner // common, -1, period) % period if period > 1 else 0
+    return simplify(extent + Mod(const(wanted) - extent, const(period)))
+
+
+def widen(function: Function, buffer: str, dtype: str) -> Step:
+    """The local buffer holds its elements in a type that has all values of its own type. Stored values are converted.
+    Loaded values are converted back, or directly to the type that the reader converts them to.
+
+    x.cache[i] = x[i]; y[i] = i32(x.cache[i])     =>     x.cache[i] = i16(x[i]); y[i] = i32(x.cache[i])
+    """
+    found = find_buffer(function, buffer)
+    what = f"cannot hold {buffer} as {dtype}"
+    alloc = allocation(function, found, what)
+    require_elements(function, function.body, found, what)
+    require_no_prefetch(function, function.body, found, what, "widen first")
+    wide = DTYPES.get(dtype)
+    if wide is None or wide is found.dtype or not wide.holds(found.dtype):
+        able = [d.name for d in DTYPES.values() if d is not found.dtype and d.holds(found.dtype)]
+        why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {found.dtype} and more"
+        fix = f"take {' or '.join(able)}" if able else None
+        raise refusal(function, what, alloc, why=why, fix=fix, part=buffer)
+    body = _retyped(function.body, found, found.replace(dtype=wide))
+    return Step(function.replace(body=body), None, (f"{wide} has every value of {found.dtype}",))
+
+
+def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
+    """The statement with one buffer in place of the other."""
+    own = old.dtype
+
+    def of_expression(node: Node) -> Node:
+        match node:
+            case Load(buffer, indices) if buffer is old:
+                return cast(Load(made, indices), own)
+            case Cast(Cast(Load(buffer) as load, dtype), to) if buffer is made and dtype is own and to.holds(own):
+                return cast(load, to)
+        return node
+
+    def of_statement(node: Node) -> Node:
+        match node:
+            case Store(buffer, indices, value) if buffer is old:
+                return Store(made, indices, cast(value, made.dtype))
+            case Alloc(buffer) if buffer is old:
+                return node.replace(buffer=made)
+        return node
+
+    memo: dict[Node, Node] = {}
+    return transform_statements(map_expressions(body, lambda e: transform(e, of_expression, memo)), of_statement)
 
 
 def transform_layout(
@@ -67,134 +178,64 @@ def transform_layout(
     """
     found = find_buffer(function, buffer)
     what = f"cannot change the layout of {buffer}"
-    require_local(function, found, what)
+    alloc = allocation(function, found, what)
+    require_elements(function, function.body, found, what)
     if pad is not None and not isinstance(pad, int | float):
-        raise refusal(function, what, _allocation(function, found), why=f"{pad!r} is no number", part=buffer)
+        raise refusal(function, what, alloc, why=f"{pad!r} is no number", part=buffer)
     layout = read_map(map if isinstance(map, str) else written(map), len(found.shape))
     made = found.replace(shape=layout.shape(found.shape))
     filling = filling_of(function, found)
     body, evidence = function.body, [f"every access of {buffer} is to an element of its own"]
     if filling is not None:
-        nest = _fill_in_order(function, filling, layout, made, pad)
-        body = replace(body, filling.nest, nest)
+        body = replace(body, filling.nest, _fill_in_order(function, filling, layout, made, pad))
         evidence.append(f"block {filling.block.name} fills {buffer} point by point, in whatever order")
     elif pad is not None and layout.padded(found.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
-        raise refusal(
-            function, what, _allocation(function, found), why=why, fix="fill it with a cache_read, or leave out pad"
-        )
-    return Step(function.replace(body=_moved(body, found, made, layout)), None, tuple(evidence))
+        raise refusal(function, what, alloc, why=why, fix="fill it with a cache_read, or leave out pad")
 
-
-def _allocation(function: Function, buffer: Buffer) -> Stmt:
-    return next(s for s in statements(function.body) if isinstance(s, Alloc) and s.buffer is buffer)
-
-
-def require_local(function: Function, buffer: Buffer, what: str) -> None:
-    """Refuses a buffer whose layout others rely on."""
-    if buffer in function.params:
-        fix = f'cache_read(block, "{buffer.name}") and change the layout of the copy'
-        raise refusal(function, what, function, why="the caller decides its layout", fix=fix, part=buffer.name)
-    for s in statements(function.body):
-        why = _known_elsewhere(s, buffer)
-        if why is not None:
-            raise refusal(function, what, s, why=why, part=buffer.name)
-
-
-def _known_elsewhere(s: Stmt, buffer: Buffer) -> str | None:
-    """Why a statement fixes the layout of a buffer; None where it does not."""
-    match s:
-        case Alloc() if s.buffer is buffer and s.offset is not None:
-            return "its place in memory is planned already"
-        case View() if buffer in (s.source, s.buffer):
-            return f"{s.source.name} and {s.buffer.name} are names of the same memory"
-        case CallFunction() if buffer in s.arguments:
-            return f"the call of {s.callee} knows how it lies"
-        case Publish() if s.buffer is buffer:
-            return "it is handed to the caller"
-        case For() if s.instruction is not None and any(a.buffer is buffer for a in accesses(s)):
-            return f"the instruction {s.instruction} takes it as it lies"
-        case Store() if s.buffer is buffer and any(i.lanes != 1 for i in s.indices):
-            return "this stores vectors of it"
-        case Store() if any(ld.buffer is buffer and ld.lanes != 1 for ld in loads(s)):
-            return "this loads vectors of it"
-    return None
-
-
-def _moved(body: Stmt, old: Buffer, made: Buffer, layout: IndexMap) -> Stmt:
-    """The statement with the accesses of one buffer made to the other, at the places that the layout gives them."""
-
-    def place(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
-    def of_load(node: Load) -> Expr:
-        return Load(made, place(node.indices)) if node.buffer is old else node
-
-    def of_statement(node: Node) -> Node:
-        if isinstance(node, Store) and node.buffer is old:
-            return Store(made, place(node.indices), node.value)
-        return Alloc(made) if isinstance(node, Alloc) and node.buffer is old else node
-
-    return transform_statements(map_loads(body, of_load), of_statement)
+    return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The one nest that writes a buffer: a serial loop for each dimension around a block that stores at its axes."""
+    """The one nest that writes a buffer: a serial loop for each dimension around a block that stores at its axes, which
+    are `axes` in the order of the dimensions."""
 
     nest: For | Block
     block: Block
     store: Store
+    axes: tuple[Axis, ...]
 
 
 def filling_of(function: Function, buffer: Buffer) -> Filling | None:
     """The nest that fills a buffer point by point, each point once and by itself; None where there is none."""
-    writers = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
-    around_it = [b for b in blocks(function.body) if b.body in writers]
-    if len(writers) != 1 or len(around_it) != 1:
+    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
+    block = next((b for b in blocks(function.body) if b.body in stores), None)
+    if len(stores) != 1 or block is None or block.init is not None or block.where is not None:
         return None
-    (store,), (block,) = writers, around_it
-    if block.init is not None or block.where is not None or block.reduce:
+    (store,) = stores
+    axes = tuple(a for i in store.indices for a in block.axes if a.var is i and a.kind is AxisKind.SPATIAL)
+    extents: dict[Expr, Expr] = {a.binding: e for a, e in zip(axes, buffer.shape, strict=False)}
+    if not len(extents) == len(block.axes) == len(store.indices) or any(ld.buffer is buffer for ld in loads(store)):
         return None
-    if any(load.buffer is buffer for load in loads(store)) or not _is_every_point(block, store):
-        return None
-    around = loops_around(function.body, block)
-    own = around[len(around) - len(block.axes) :] if block.axes else []
-    extents = {a.binding: e for a, e in zip(_in_order(block, store), buffer.shape, strict=True)}
-    inside: Stmt = block
-    for loop in reversed(own):
+    nest: For | Block = block
+    for loop in reversed(loops_around(function.body, block)[-len(axes) :] if axes else []):
         extent = extents.pop(loop.var, None)
-        if extent is None or loop.body is not inside or loop.kind is not LoopKind.SERIAL or not _runs(loop, extent):
+        if extent is None or loop.body is not nest or loop.kind is not LoopKind.SERIAL:
             return None
-        inside = loop
-    return None if extents or not isinstance(inside, For | Block) else Filling(inside, block, store)
-
-
-def _is_every_point(block: Block, store: Store) -> bool:
-    """Whether a block stores at its axes, in whatever order, and nowhere else."""
-    axes = {a.var for a in block.axes}
-    indices = {i for i in store.indices if isinstance(i, Var)}
-    return axes == indices and len(store.indices) == len(axes)
-
-
-def _in_order(block: Block, store: Store) -> list[Axis]:
-    """The axes of a block in the order of the dimensions that it stores to."""
-    by_variable = {a.var: a for a in block.axes}
-    return [by_variable[i] for i in store.indices if isinstance(i, Var)]
-
-
-def _runs(loop: For, extent: Expr) -> bool:
-    """Whether a loop is over 0..extent."""
-    begins, ends = simplify(loop.begin), simplify(loop.end - extent)
-    return all(isinstance(e, Const) and e.value == 0 for e in (begins, ends))
+        if any(simplify(e) is not const(0) for e in (loop.begin, loop.end - extent)):
+            return None
+        nest = loop
+    return None if extents else Filling(nest, block, store, axes)
 
 
 def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made: Buffer, pad: float | None) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
     old = filling.store.buffer
     others = function.replace(body=replace(function.body, filling.nest, Seq(())))
-    loops = [Var(name) for name in unique_loops(others, layout.labels())]
-    axes = _in_order(filling.block, filling.store)
     inside: list[Expr] = []
 
     def store(places: tuple[Expr, ...]) -> Stmt:
@@ -203,12 +244,16 @@ def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made:
             inside.append(Lt(elements[d], old.shape[d]))
             if pad is not None:
                 elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
-        points: dict[Expr, Node] = {n: e for a, e in zip(axes, elements, strict=True) for n in (a.var, a.binding)}
-        value = substitute(filling.store.value, points)
-        within = conjunction(inside) if pad is not None else None
-        return Store(made, places, value if within is None else select(within, value, const(pad or 0, old.dtype)))
+        points: dict[Expr, Node] = {
+            n: e for a, e in zip(filling.axes, elements, strict=True) for n in (a.var, a.binding)
+        }
+        value, within = substitute(filling.store.value, points), conjunction(inside)
+        if within is not None and pad is not None:
+            value = select(within, value, const(pad, old.dtype))
+        return Store(made, places, value)
 
-    nest = point_nest(filling.block.name, loops, made.shape, store)
+    part = Elements(whole(made.shape), (), True)
+    nest = box_nest(filling.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
     if pad is not None or not inside:
         return nest
     (block,) = blocks(nest)

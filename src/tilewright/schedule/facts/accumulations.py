@@ -2,7 +2,7 @@
 
     for k: block s: t[i] += x[i, k]; block m: u[i] = max(u[i], x[i, k])        summed_in: s adds, m takes the greater
 
-The terms of one may be taken in any order, and in parts: lanes.py and rfactor.py have the steps.
+The terms of one may be taken in any order, and in partial sums: lanes.py and reduction.py have the steps.
 """
 
 from __future__ import annotations
@@ -19,9 +19,37 @@ from tilewright.loops.nodes import Block, Buffer, For, Load, Seq, Stmt, Store
 from tilewright.types.scopes import Scope
 
 
-def accumulation(block: Block) -> tuple[type[Expr], Store, Expr] | None:
-    """(operator, store, summand) of a block whose body is buffer[i] = buffer[i] op summand with an associative op, i
-    staying where it is along the reduce axes."""
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """An accumulation of a block: buffer[target] = buffer[target] op term, with an associative operator."""
+
+    block: Block
+    op: type[Expr]
+    buffer: Buffer
+    target: tuple[Expr, ...]
+    term: Expr
+
+    @property
+    def start(self) -> Const:
+        """What partial sums begin with: the value that the operator leaves others alone with."""
+        return neutral(self.op, self.buffer.dtype)
+
+    def partial(self, name: str, shape: tuple[Expr, ...], scope: Scope = Scope.REGISTER) -> Buffer:
+        """A buffer for partial sums."""
+        return Buffer(name, self.buffer.dtype, shape, scope)
+
+    def leaf(self, name: str, statement: Stmt) -> Block:
+        """A block without axes, called after the accumulation's."""
+        return Block(f"{self.block.name}.{name}", (), statement)
+
+    def added(self, buffer: Buffer, at: tuple[Expr, ...], term: Expr) -> Store:
+        """Accumulates a term, or a partial sum, into an element."""
+        return Store(buffer, at, self.op(Load(buffer, at), term))  # type: ignore[call-arg]
+
+
+def accumulation(block: Block) -> Summed | None:
+    """The accumulation of a block that stores nothing else, over its axes: what it accumulates into stays where it is
+    along the reduce axes. None of a block with an init or a condition."""
     store = block.body
     if not isinstance(store, Store) or block.init is not None or block.where is not None:
         return None
@@ -34,12 +62,12 @@ def accumulation(block: Block) -> tuple[type[Expr], Store, Expr] | None:
     for own, other in ((value.a, value.b), (value.b, value.a)):
         if isinstance(own, Load) and own.buffer is store.buffer and own.indices == store.indices:
             again = any(load.buffer is store.buffer for load in loads(other))
-            return None if again else (type(value), store, other)
+            return None if again else Summed(block, type(value), store.buffer, store.indices, other)
     return None
 
 
-def neutral(op: type[Expr], dtype: DType) -> Const | None:
-    """The value that an operator leaves others alone with."""
+def neutral(op: type[Expr], dtype: DType) -> Const:
+    """The value that an associative operator leaves others alone with."""
     match op.__name__:
         case "Add" | "Or" | "BitOr" | "BitXor":
             return const(0, dtype)
@@ -49,36 +77,13 @@ def neutral(op: type[Expr], dtype: DType) -> Const | None:
             return const(dtype.max, dtype)
         case "Max":
             return const(dtype.min, dtype)
-        case "BitAnd":
-            return const(-1 if dtype.kind == "i" else dtype.max, dtype)
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Summed:
-    """An accumulation of a block: the operator, its neutral element, what is accumulated, as the loops around the
-    block see it, and where."""
-
-    block: Block
-    op: type[Expr]
-    start: Const
-    buffer: Buffer
-    target: tuple[Expr, ...]
-    term: Expr
-
-    def partial(self, name: str, shape: tuple[Expr, ...]) -> Buffer:
-        return Buffer(f"{self.buffer.name}.{name}", self.buffer.dtype, shape, Scope.REGISTER)
-
-    def leaf(self, name: str, statement: Stmt) -> Block:
-        return Block(f"{self.block.name}.{name}", (), statement)
-
-    def added(self, buffer: Buffer, at: tuple[Expr, ...], term: Expr) -> Store:
-        return Store(buffer, at, self.op(Load(buffer, at), term))  # type: ignore[call-arg]
+    assert op is BitAnd
+    return const(-1 if dtype.kind == "i" else dtype.max, dtype)
 
 
 def summed_in(loop: For) -> tuple[Summed, ...]:
     """The accumulations of a loop that holds accumulating blocks and nothing else, of which none reads what another one
-    stores. None of them where a loop is not of this kind."""
+    stores, as the loops around the blocks see them. None of them where a loop is not of this kind."""
     inside = loop.body.body if isinstance(loop.body, Seq) else (loop.body,)
     found = tuple([made for made in map(_summed, inside) if made is not None])
     if len(found) < len(inside):
@@ -91,10 +96,8 @@ def summed_in(loop: For) -> tuple[Summed, ...]:
 
 def _summed(stmt: Stmt) -> Summed | None:
     found = accumulation(stmt) if isinstance(stmt, Block) else None
-    if found is None or not isinstance(stmt, Block):
+    if found is None:
         return None
-    op, store, term = found
-    start = neutral(op, store.buffer.dtype)
-    bindings: dict[Expr, Node] = {a.var: a.binding for a in stmt.axes}
-    target = tuple(substitute(i, bindings) for i in store.indices)
-    return None if start is None else Summed(stmt, op, start, store.buffer, target, substitute(term, bindings))
+    bindings: dict[Expr, Node] = {a.var: a.binding for a in found.block.axes}
+    target = tuple(substitute(i, bindings) for i in found.target)
+    return Summed(found.block, found.op, found.buffer, target, substitute(found.term, bindings))

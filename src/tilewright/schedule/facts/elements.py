@@ -10,38 +10,32 @@ before it has written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from itertools import pairwise
+from functools import cache, lru_cache, reduce
+from itertools import pairwise, permutations
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import Region, cover, ranges_of, region
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
-from tilewright.expr import dtypes
-from tilewright.expr.linear import Polynomial, affine_in, expression, plus, polynomial
-from tilewright.expr.nodes import Expr, Le, Lt, Var, const
+from tilewright.expr.build import conjuncts
+from tilewright.expr.linear import expression, polynomial
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads_of
+from tilewright.loops.edit import loads_of, path_to
 from tilewright.loops.nodes import Block, Buffer, For, If, Let, Seq, Stmt, While
-from tilewright.schedule.facts.domain import covered, exchanged, known_in, unclipped
+from tilewright.schedule.facts.domain import covered, known_in, unclipped
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.predicates import conjuncts
-
-
-@cache
-def _index(dimension: int) -> Var:
-    return Var(f"d{dimension}")
+from tilewright.schedule.facts.known import NOTHING, Known, bound, compared, exchanged, tighten
 
 
 @cache
 def point(rank: int) -> tuple[Var, ...]:
-    """The indices of an element of a buffer of so many dimensions."""
-    return tuple(map(_index, range(rank)))
+    """The indices of an element of a buffer of so many dimensions: d0, d1 …"""
+    return (*point(rank - 1), Var(f"d{rank - 1}")) if rank else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,42 +71,25 @@ def in_box(known: Known, box: Sequence[Range]) -> Known:
 
 def touches(root: Stmt, buffer: Buffer) -> list[Touch]:
     """The accesses of a buffer in `root`, in program order; of one statement the loads first."""
-    paths: dict[Stmt, tuple[Stmt, ...]] = {}
-    found = [a for a in accesses(root) if a.buffer is buffer]
-    if found:
-        paths = dict(_paths(root))
-    return [Touch(a, paths[a.statement]) for a in found]
-
-
-def _paths(root: Stmt) -> Iterator[tuple[Stmt, tuple[Stmt, ...]]]:
-    stack: list[tuple[Stmt, ...]] = [(root,)]
-    while stack:
-        path = stack.pop()
-        yield path[-1], path
-        stack.extend((*path, c) for c in path[-1].children() if isinstance(c, Stmt))
+    return [Touch(a, path_to(root, a.statement)) for a in accesses(root) if a.buffer is buffer]
 
 
 @lru_cache(maxsize=1 << 8)
 def elements(touch: Touch, shared: int = 0) -> Elements:
     """The elements that an access touches while the first `shared` statements around it stay in one iteration."""
-    values = _meanings(touch.path)
-    loops = [_resolved(s, values) for s in touch.path[shared:] if isinstance(s, For)]
-    summed: set[Var] = set()
-    block = touch.init_of
-    if block is not None:
-        summed = {v for a in block.reduce for v in variables_of(_meant(a.binding, values))}
-        loops = [loop for loop in loops if loop.var not in summed]
-    loops, clips = unclipped(loops)
-    access = touch.access
+    (values, summed), access = _meanings(touch), touch.access
+    around = [s for s in touch.path[shared:] if isinstance(s, For) and s.var not in summed]
+    loops, clips = unclipped([s.replace(begin=_meant(s.begin, values), end=_meant(s.end, values)) for s in around])
     whole = region(access.indices, access.buffer.shape, ranges_of(loops))
-    places = [*access.indices, *(e for loop in loops for e in (loop.begin, loop.end))]
-    steady = not any(loads_of(e) for e in places)
+    steady = not any(map(loads_of, (*access.indices, *(e for loop in loops for e in (loop.begin, loop.end)))))
     box = whole.ranges if steady else tuple(Range(const(0), extent) for extent in access.buffer.shape)
     exact = whole.exact and steady and _fills(access, loops)
     conditions: list[Expr] = []
-    moving = {loop.var for loop in loops} | summed
-    for cond in (*clips, *_conditions(touch, shared, summed, values)):
-        gap = _told(cond, access, moving) if steady and cond is not None else None
+    for cond in (*clips, *conditions_of(touch, shared)):
+        gap = bound(cond) if steady and cond is not None and not loads_of(cond) else None
+        if gap is not None:
+            names = zip(access.indices, point(len(box)), strict=True)
+            gap = exchanged(gap, names, summed.union(loop.var for loop in loops))
         if gap is None:
             exact = False
         else:
@@ -120,10 +97,12 @@ def elements(touch: Touch, shared: int = 0) -> Elements:
     return Elements(box, tuple(dict.fromkeys(conditions)), exact)
 
 
-def _meanings(path: Sequence[Stmt]) -> dict[Node, Node]:
-    """What the axes and the named values around a statement stand for."""
+@lru_cache(maxsize=1 << 8)
+def _meanings(touch: Touch) -> tuple[dict[Node, Node], set[Var]]:
+    """(what the axes and the named values around an access stand for, the loops that an init around it is outside of
+    because its block sums over them)."""
     values: dict[Node, Node] = {}
-    for outer, inner in pairwise(path):
+    for outer, inner in pairwise(touch.path):
         match outer:
             case Seq(body):
                 for s in body[: body.index(inner)]:
@@ -131,16 +110,12 @@ def _meanings(path: Sequence[Stmt]) -> dict[Node, Node]:
                         values[s.var] = _meant(s.value, values)
             case Block(_, axes):
                 values.update([(a.var, _meant(a.binding, values)) for a in axes])
-    return values
+    reduce = touch.init_of.reduce if touch.init_of is not None else ()
+    return values, {v for axis in reduce for v in variables_of(_meant(axis.binding, values))}
 
 
 def _meant(e: Expr, values: dict[Node, Node]) -> Expr:
     return transform(e, lambda node: node, values)
-
-
-def _resolved(loop: For, values: dict[Node, Node]) -> For:
-    begin, end = _meant(loop.begin, values), _meant(loop.end, values)
-    return loop if begin is loop.begin and end is loop.end else loop.replace(begin=begin, end=end)
 
 
 def _fills(access: Access, loops: Sequence[For]) -> bool:
@@ -155,8 +130,10 @@ def _fills(access: Access, loops: Sequence[For]) -> bool:
     return not idle
 
 
-def _conditions(touch: Touch, shared: int, summed: set[Var], values: dict[Node, Node]) -> Iterator[Expr | None]:
-    """The conditions around an access, but for those around the shared statements; None for one that is not known."""
+def conditions_of(touch: Touch, shared: int = 0) -> Iterator[Expr | None]:
+    """The conditions around an access, but for those around the first `shared` statements, over loops; None for one
+    that is not known."""
+    values, summed = _meanings(touch)
     for n, (outer, inner) in enumerate(pairwise(touch.path)):
         if n + 1 < shared or (n < shared and isinstance(outer, Block)):
             continue
@@ -170,62 +147,18 @@ def _conditions(touch: Touch, shared: int, summed: set[Var], values: dict[Node, 
                 yield None
 
 
-def _told(cond: Expr, access: Access, moving: set[Var]) -> Polynomial | None:
-    """A condition as p >= 0 over the indices of the element; None where it cannot be told so."""
-    if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
-        return None
-    if loads_of(cond):
-        return None
-    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
-    if isinstance(cond, Lt):
-        gap = plus(gap, {(): -1})
-    for index, name in zip(access.indices, point(len(access.indices)), strict=True):
-        gap = exchanged(gap, index, name, moving)
-    return None if mentions(expression(gap), moving) else gap
-
-
 def as_condition(gap: Expr) -> Expr:
-    """p >= 0 as a comparison, with what is subtracted on the left."""
-    p = dict(polynomial(gap))
-    number = p.pop((), 0)
-    less = expression({m: -c for m, c in p.items() if c < 0})
-    more = expression({m: c for m, c in p.items() if c > 0})
-    if number == -1 or more is const(0):
-        return Lt(less, simplify(more + (number + 1)))
-    return Le(simplify(less - min(number, 0)), simplify(more + max(number, 0)))
+    """p >= 0 as a comparison."""
+    p = polynomial(gap)
+    return compared(p, strict=p.get((), 0) == -1 or not any(c > 0 for m, c in p.items() if m))
 
 
 def tightened(found: Elements, known: Known, around: frozenset[Var] = frozenset()) -> Elements:
     """The same elements, with conditions that only say where the box begins or ends as the box's, and without those
     that hold throughout it. Those that would make the size of the box depend on loops `around` stay conditions."""
-    box = list(found.box)
-    kept = [c for c in found.conditions if not _absorbed(c, box, known, around)]
-    inside = in_box(known, box) if kept else known
-    kept = [c for c in kept if not inside.never_negative(polynomial(c))]
-    return Elements(tuple(box), tuple(kept), found.exact)
-
-
-def _absorbed(cond: Expr, box: list[Range], known: Known, around: frozenset[Var]) -> bool:
-    """Whether a condition is d <= end or d >= begin of one dimension d, with the end or begin in the box, whose size
-    does not come to depend on loops around; it then is made the box's."""
-    p = polynomial(cond)
-    dims = [n for n, d in enumerate(point(len(box))) if mentions(cond, {d})]
-    parts = affine_in(p, point(len(box))[dims[0]]) if len(dims) == 1 else None
-    if parts is None or parts[0] not in ({(): 1}, {(): -1}):
-        return False
-    here = box[dims[0]]
-    first, end = polynomial(here.begin), polynomial(here.begin + here.extent)
-    cut = plus(parts[1], {(): 1}) if parts[0] == {(): -1} else plus({}, parts[1], -1)
-    if not (known.never_negative(plus(end, cut, -1)) and known.never_negative(plus(cut, first, -1))):
-        return False
-    if parts[0] == {(): -1}:
-        made = Range(here.begin, simplify(expression(plus(cut, first, -1))))
-    else:
-        made = Range(simplify(expression(cut)), simplify(expression(plus(end, cut, -1))))
-    if mentions(made.extent, around) and not mentions(here.extent, around):
-        return False
-    box[dims[0]] = made
-    return True
+    box = dict(zip(point(len(found.box)), found.box, strict=True))
+    made, kept = tighten(box, {c: polynomial(c) for c in found.conditions}, known, around)
+    return Elements(tuple(made.values()), tuple(kept), found.exact)
 
 
 def contains(whole: Elements, part: Elements, known: Known, shape: Sequence[Expr] = ()) -> bool:
@@ -240,19 +173,13 @@ def contains(whole: Elements, part: Elements, known: Known, shape: Sequence[Expr
 
 def implies(part: Elements, cond: Expr, known: Known) -> bool:
     """Whether it is proved that a condition holds at every element."""
-    need = polynomial(cond)
-    if cond in part.conditions or any(
-        known.never_negative(plus(need, polynomial(other), -1)) for other in part.conditions
-    ):
-        return True
-    return in_box(known, part.box).never_negative(need)
+    follows = cond in part.conditions or any(known.at_least(cond, other) for other in part.conditions)
+    return follows or in_box(known, part.box).at_least(cond, const(0))
 
 
 def cover_all(parts: Sequence[Elements], among: Sequence[Elements], known: Known) -> Elements:
     """The least box that holds all parts, under those conditions of `among` that hold in each of them."""
-    box = Region(parts[0].box, False)
-    for part in parts[1:]:
-        box = cover(box, Region(part.box, False))
+    box = reduce(cover, [Region(part.box, False) for part in parts])
     candidates = dict.fromkeys(c for part in among for c in part.conditions)
     return Elements(box.ranges, tuple(c for c in candidates if all(implies(p, c, known) for p in parts)), False)
 
@@ -260,31 +187,21 @@ def cover_all(parts: Sequence[Elements], among: Sequence[Elements], known: Known
 def united(parts: Sequence[Elements]) -> list[Elements]:
     """Exact boxes with those put together that continue one another along one dimension."""
     left = [p for p in parts if p.exact]
-    n = 0
-    while n < len(left):
-        other = next((m for m in range(len(left)) if m != n and _joined(left[n], left[m]) is not None), None)
-        if other is None:
-            n += 1
-            continue
-        joined = _joined(left[n], left[other])
-        assert joined is not None
-        left = [p for m, p in enumerate(left) if m not in (n, other)] + [joined]
-        n = 0
+    for a, b in permutations(left, 2):
+        joined = _joined(a, b)
+        if joined is not None:
+            return united([*(p for p in left if p is not a and p is not b), joined])
     return left
 
 
 def _joined(a: Elements, b: Elements) -> Elements | None:
     """The union of two boxes, of which the second begins where the first ends."""
-    if a.conditions or b.conditions:
-        return None
     apart = [n for n, (r, s) in enumerate(zip(a.box, b.box, strict=True)) if r != s]
-    if len(apart) != 1:
+    if a.conditions or b.conditions or len(apart) != 1:
         return None
     (n,) = apart
     r, s = a.box[n], b.box[n]
-    if polynomial(r.begin + r.extent) != polynomial(s.begin):
-        return None
-    if not all(NOTHING.never_negative(polynomial(x.extent)) for x in (r, s)):
+    if polynomial(r.end) != polynomial(s.begin) or not all(NOTHING.at_least(x.extent, const(0)) for x in (r, s)):
         return None
     return Elements((*a.box[:n], Range(r.begin, simplify(r.extent + s.extent)), *a.box[n + 1 :]), (), True)
 
@@ -302,25 +219,10 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
     return contains(written, elements(load, shared), known_in(tuple(fixed)), load.access.buffer.shape)
 
 
-def unstored(root: Stmt, buffer: Buffer, readers: Collection[Stmt] | None = None) -> Stmt | None:
-    """The first statement, of `readers` where they are given, that may read an element of a buffer which no store in
-    `root` wrote, in the same iteration of the loops around both; None where there is none."""
-    found = touches(root, buffer)
-    stores = [touch for touch in found if touch.access.is_store]
-    for touch in found:
-        at = touch.access.statement
-        if not touch.access.is_store and (readers is None or at in readers):
-            if not any(covers(store, touch) for store in stores):
-                return at
-    return None
-
-
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:
     """The first load that may read an element that no store before it wrote; None where there is none."""
-    stores: list[Touch] = []
-    for touch in found:
-        if touch.access.is_store:
-            stores.append(touch)
-        elif not any(covers(store, touch, around) for store in stores):
+    for n, touch in enumerate(found):
+        stores = (before for before in found[:n] if before.access.is_store)
+        if not touch.access.is_store and not any(covers(store, touch, around) for store in stores):
             return touch
     return None

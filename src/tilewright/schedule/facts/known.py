@@ -1,18 +1,31 @@
-"""What is proved while loops run: signs of numbers over their variables, and which ranges lie in which.
+"""What is proved while loops run: signs of numbers over their variables, and which ranges lie in which. And conditions:
+what they say of boxes, up to which iteration they hold, and what is left of a statement where they are decided.
 
 i in 0..n//8, j in 0..8     ->      n - 8*i - j - 1 >= 0;  8*i..8*i + 8 lies in 0..n
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
-from tilewright.analysis.intervals import Range, Ranges, facts_of
+from tilewright.analysis.accesses import mentions
+from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.proofs import never_negative
-from tilewright.expr.linear import Monomial, Polynomial, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Var
+from tilewright.analysis.regions import ranges_of, span
+from tilewright.core.node import Node
+from tilewright.core.walk import preorder, substitute, transform
+from tilewright.expr import dtypes
+from tilewright.expr.build import conjunction, conjuncts, minimum
+from tilewright.expr.linear import Monomial, Polynomial, expression, involves, linear_in, plus, polynomial
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
+from tilewright.expr.variables import bits_of
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import loops_inside, map_expressions, statements
+from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
+
+_CHOOSING = bits_of(Select, Min)
 
 
 class Known:
@@ -42,8 +55,7 @@ class Known:
 
     def within(self, inner: Range, outer: Range) -> bool:
         """Whether it is proved that one range lies in the other."""
-        below = self.at_least(inner.begin, outer.begin)
-        return below and self.at_least(outer.begin + outer.extent, inner.begin + inner.extent)
+        return self.at_least(inner.begin, outer.begin) and self.at_least(outer.end, inner.end)
 
     def simplified(self, e: Expr) -> Expr:
         """The expression in its simplest form."""
@@ -72,3 +84,193 @@ def _is_rounded_up(p: Polynomial, facts: Facts) -> bool:
 
 NOTHING = Known()
 """What is known of symbols alone."""
+
+
+def resolved(block: Block, cond: Expr | None) -> Expr | None:
+    """A block's condition over loop variables alone."""
+    return None if cond is None else substitute(cond, _bindings(block))
+
+
+def _bindings(block: Block) -> dict[Expr, Node]:
+    return {a.var: a.binding for a in block.axes}
+
+
+def bound(cond: Expr | None) -> Polynomial | None:
+    """The polynomial that is at least zero where a bound of an index, a < b or a <= b, holds; None of other
+    conditions: between two floats there are others."""
+    if not isinstance(cond, Lt | Le) or cond.a.dtype is not dtypes.index:
+        return None
+    gap = plus(polynomial(cond.b), polynomial(cond.a), -1)
+    return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
+
+
+def compared(gap: Polynomial, strict: bool) -> Expr:
+    """gap >= 0 as a comparison, with what is subtracted on the left: less <= more, or `strict`, less < more + 1."""
+    p = plus(gap, {(): int(strict)})
+    number = p.pop((), 0)
+    less = expression({m: -c for m, c in p.items() if c < 0}) - min(number, 0)
+    more = expression({m: c for m, c in p.items() if c > 0}) + max(number, 0)
+    return (Lt if strict else Le)(simplify(less), simplify(more))
+
+
+def exchanged(gap: Polynomial, names: Iterable[tuple[Expr, Expr]], moving: set[Var]) -> Polynomial | None:
+    """The polynomial with multiples of values replaced by those of their names, where that takes a moving variable out
+    of it; None where one stays."""
+    for value, name in names:
+        p = polynomial(value)
+        for var in value.variables & moving:
+            mine, theirs = p.get((var,), 0), gap.get((var,), 0)
+            if mine and theirs and theirs % mine == 0:
+                gap = plus(plus(gap, p, -theirs // mine), polynomial(name), theirs // mine)
+                break
+    return None if involves(gap, moving) else gap
+
+
+def tighten(
+    box: Ranges, conditions: Mapping[Expr, Polynomial | None], known: Known, around: frozenset[Var] = frozenset()
+) -> tuple[dict[Var, Range], list[Expr]]:
+    """(the box, what is left of the conditions): those that only say where the box begins or ends, with a place in it,
+    have become the box's, and those that hold throughout it are left out. Conditions come with the polynomial that is
+    at least zero where they hold, if there is one. Those that would make the size of the box depend on variables
+    `around` stay."""
+    made = dict(box)
+    kept = {c: gap for c, gap in conditions.items() if gap is None or not _absorbed(gap, made, known, around)}
+    inside = known.where(made) if kept else known
+    return made, [c for c, gap in kept.items() if gap is None or not inside.never_negative(gap)]
+
+
+def _absorbed(gap: Polynomial, box: dict[Var, Range], known: Known, around: frozenset[Var]) -> bool:
+    """Whether gap >= 0 says v < cut or v >= cut of one variable of the box, whose range then is made to say so."""
+    named = [v for v in box if involves(gap, (v,))]
+    parts = linear_in(gap, named[0]) if len(named) == 1 else None
+    if parts is None or parts[0] not in ({(): 1}, {(): -1}):
+        return False
+    here, ends = box[named[0]], parts[0] == {(): -1}
+    cut = simplify(expression(plus(parts[1], {(): 1}) if ends else plus({}, parts[1], -1)))
+    if not known.within(Range(cut, const(0)), here):
+        return False
+    made = span(here.begin, cut) if ends else span(cut, here.end)
+    if mentions(made.extent, around) and not mentions(here.extent, around):
+        return False
+    box[named[0]] = made
+    return True
+
+
+def boundary(loop: For) -> Expr | None:
+    """The first iteration of a loop in which some condition inside it (a `where`, that of an `if` or a `select`), one
+    that only later iterations can fail, may not hold. Where that is the loop's first, the first in which one cannot
+    hold. None where there is no such condition."""
+    inner = ranges_of(loops_inside(loop.body))
+    hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
+    conds: list[Expr] = []
+    for s in statements(loop.body):
+        found = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
+        conds += [part for cond in found for part in conjuncts(cond)]
+    for most in (False, True):
+        for cond in conds:
+            place = _limit(cond, loop.var, inner, most)
+            if place is None or loop.begin in (place, simplify(minimum(place, loop.end))):
+                continue
+            if not any(isinstance(e, Load) or e in hidden for e in preorder(place)):
+                return simplify(loop.begin + 0) if isinstance(place, Const) and place.value < 0 else place
+    return None
+
+
+def _conditions(block: Block) -> list[Expr]:
+    """The conditions in a block, over loop variables alone."""
+    found = [block.where, *(e.cond for e in _decisions(block) if isinstance(e, Select))]
+    return [r for c in found if (r := resolved(block, c)) is not None]
+
+
+def _decisions(block: Block) -> list[Expr]:
+    """The selections and minima in what a block computes."""
+    parts = (block.body,) if block.init is None else (block.body, block.init)
+    if not any(part.kinds() & _CHOOSING for part in parts):
+        return []
+    return [e for e in preorder(parts) if isinstance(e, Select | Min)]
+
+
+def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
+    """For factor*var <= rest: the first var at which the least rest no longer lets it hold; with `most`, the greatest
+    rest, so that it holds for none."""
+    gap = bound(cond)
+    parts = None if gap is None else linear_in(gap, var)
+    if parts is None or set(parts[0]) != {()} or parts[0][()] > 0:
+        return None
+    rest = interval(expression(parts[1]), inner)
+    if rest is None or mentions(end := rest.high if most else rest.low, {var}):
+        return None
+    return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
+
+
+def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
+    """The statement without the conditions that are decided by the loops around them, and without blocks that run
+    nowhere."""
+    return _settled(stmt, Known(ranges))
+
+
+def _settled(stmt: Stmt, known: Known) -> Stmt:
+    match stmt:
+        case Seq(body):
+            made = [_settled(s, known) for s in body]
+            return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
+        case For(var, begin, end):
+            if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
+                end = end.b if end.a is begin else end.a
+            held = _settled(stmt.body, known.where({var: span(begin, end)}))
+            if held is stmt.body:
+                return stmt
+            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
+        case Block():
+            values = _bindings(stmt)
+            told = {part: substitute(part, values) for part in conjuncts(stmt.where)}
+            kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
+            if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
+                return Seq(())
+            parts = [part for part, c in told.items() if not _holds(c, known)]
+            block = _decided(stmt, known)
+            return block if len(parts) == len(told) else block.replace(where=conjunction(parts))
+        case If(cond, then, otherwise):
+            decided = known.simplified(cond)
+            if isinstance(decided, Const):
+                chosen = then if decided.value else otherwise
+                return _settled(chosen, known) if chosen is not None else Seq(())
+            rest = _settled(otherwise, known) if otherwise is not None else None
+            return If(cond, _settled(then, known), rest)
+    return stmt
+
+
+def _holds(cond: Expr, known: Known) -> bool:
+    """Whether a condition is known to hold."""
+    decided = known.simplified(cond)
+    spare = bound(decided)
+    return bool(decided.value) if isinstance(decided, Const) else spare is not None and known.never_negative(spare)
+
+
+def _fails(cond: Expr, known: Known) -> bool:
+    """Whether a condition holds nowhere."""
+    spare = bound(cond)
+    return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
+
+
+def _decided(block: Block, known: Known) -> Block:
+    """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
+    if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
+        return block
+    memo: dict[Node, Node] = {}
+    values = _bindings(block)
+
+    def change(node: Node) -> Node:
+        match node:
+            case Select(cond, a, _) if _holds(substitute(cond, values), known):
+                return a
+            case Min(a, b) if node.dtype is dtypes.index:
+                return a if known.never_negative(polynomial(substitute(b - a, values))) else node
+        return node
+
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and not node.kinds & _CHOOSING
+
+    made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
+    assert isinstance(made, Block)
+    return made

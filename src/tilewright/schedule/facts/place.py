@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewright.analysis.accesses import accesses
-from tilewright.expr.nodes import Expr
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.analysis.accesses import accesses, mentions
+from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -28,7 +25,7 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.facts.domain import Domain, domain_of, is_one, own_accesses, single_axis
+from tilewright.schedule.facts.domain import Domain, domain_of
 from tilewright.schedule.find import nests, perfect_nest, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
@@ -38,12 +35,9 @@ class Memory:
     """What the statements of a function touch. Buffers that share memory, as views do, count as one."""
 
     def __init__(self, function: Function) -> None:
-        self.sources: dict[Buffer, Buffer] = {}
-        self.given: set[Buffer] = set()
-        for nest in nests(function):
-            views, given = _shared(nest)
-            self.sources.update(views)
-            self.given.update(given)
+        shared = [_shared(nest) for nest in nests(function)]
+        self.sources = {view: source for views, _ in shared for view, source in views}
+        self.given = {b for _, given in shared for b in given}
 
     def of(self, buffer: Buffer) -> Buffer:
         """The buffer whose memory this one is."""
@@ -53,23 +47,29 @@ class Memory:
 
     def loaded(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements read, or pass to calls."""
-        return {self.of(load.buffer) for s in stmts for load in loads(s)} | self._passed(stmts)
+        return {self.of(b) for s in stmts for b in (*loaded_buffers(s), *_shared(s)[1])}
 
     def stored(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements write, or pass to calls."""
-        found = {self.of(s.buffer) for each in stmts for s in statements(each) if isinstance(s, Store)}
-        return found | self._passed(stmts)
-
-    def _passed(self, stmts: Iterable[Stmt]) -> set[Buffer]:
-        if not self.given:
-            return set()
-        inside = [s for each in stmts for s in statements(each)]
-        found = {self.of(b) for s in inside if isinstance(s, CallFunction) for b in s.arguments}
-        return found | {self.of(s.buffer) for s in inside if isinstance(s, Publish)}
+        return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
 
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
-        return buffer not in self.sources and buffer not in self.sources.values() and buffer not in self.given
+        return buffer not in {*self.sources, *self.sources.values(), *self.given}
+
+    def other_use(self, s: Stmt, buffer: Buffer) -> str | None:
+        """How a statement itself reaches the memory of a buffer but by its loads and stores; None where it does not."""
+        own = self.of(buffer)
+        match s:
+            case View(made, source) if self.of(made) is own:
+                return f"{source.name} and {made.name} are names of the same memory"
+            case CallFunction(callee, _, arguments) if any(self.of(b) is own for b in arguments):
+                return f"the call of {callee} may touch {buffer.name}"
+            case Publish(b) if self.of(b) is own:
+                return f"{buffer.name} is handed to the caller"
+        reached = [load.buffer for load in own_loads(s)] + ([s.buffer] if isinstance(s, Store) else [])
+        other = next((b for b in reached if b is not buffer and self.of(b) is own), None)
+        return None if other is None else f"{other.name} is another name for the memory of {buffer.name}"
 
 
 @lru_cache(maxsize=1 << 11)
@@ -82,16 +82,23 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
 
 
 @lru_cache(maxsize=1 << 11)
-def _allocated(nest: Stmt) -> frozenset[Buffer]:
-    """The buffers that a statement, or one inside it, allocates."""
-    return frozenset(allocations(nest))
+def defined_in(nest: Stmt) -> frozenset[Buffer]:
+    """The buffers, views among them, that begin to live in a statement."""
+    return frozenset([s.buffer for s in statements(nest) if isinstance(s, Alloc | View)])
 
 
-def require_plain(function: Function, memory: Memory, buffer: Buffer, at: Stmt, what: str) -> None:
-    """Raises the error `what` for a buffer that more than loads and stores touches."""
-    if not memory.is_plain(buffer):
-        why = f"{buffer.name} shares its memory with a view, or is passed to a call"
-        raise refusal(function, what, at, why=why)
+def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | None = None) -> None:
+    """Raises the error `what` where more than loads and stores of a buffer reach its memory: in the function, or in the
+    statement `root`, where the buffer must not begin to live, either."""
+    memory = Memory(function)
+    names = (buffer, memory.of(buffer))
+    if root is not None and not defined_in(root).isdisjoint(names):
+        begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
+        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {word_of(root)}")
+    for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
+        why = memory.other_use(s, buffer)
+        if why is not None:
+            raise refusal(function, what, s, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +130,11 @@ def place(function: Function, block: Block, target: Stmt, what: str) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, target)
     if target in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {_word(target)} already", part=block.name)
+        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(target)} already", part=block.name)
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {_word(target)} are not one after the other")
+        raise refusal(function, what, block, why=f"{block.name} and {word_of(target)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
     domain = alone_in(function, nest, block, what)
@@ -138,38 +145,28 @@ def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
     """The domain of the only block of a nest, whose points may run in any order."""
     loops, inside = perfect_nest(nest)
     if inside is not block:
-        why = f"{block.name} is not alone in its nest: {_word(inside)} stands there"
+        why = f"{block.name} is not alone in its nest: {word_of(inside)} stands there"
         raise refusal(function, what, inside, why=why)
     if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
         why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
         raise refusal(function, what, block, why=why)
-    memory = Memory(function)
     for s in statements(block):
         if isinstance(s, Store):
-            require_plain(function, memory, s.buffer, s, what)
-    domain = domain_of(block, loops)
-    if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
-    for loop in loops if not _keeps_apart(domain) else ():
+            require_plain(function, s.buffer, what)
+    domain = domain_in(function, nest, block, what)
+    for loop in loops:
         if loop not in domain.reduce:
             require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
     _require_sum(function, block, what)
     return domain
 
 
-def _keeps_apart(domain: Domain) -> bool:
-    """Whether each point stores to elements of its own, and reads nothing else of what the block stores."""
-    found = own_accesses(domain)
-    moving = [v for v, part in domain.box.items() if not is_one(part.extent)]
-    places = {a.buffer: a.indices for a in found if a.is_store}
-    for access in found:
-        if access.buffer in places and access.indices != places[access.buffer]:
-            return False
-    for indices in places.values():
-        axes = [single_axis(i, moving) for i in indices]
-        if any(v not in [a[0] for a in axes if a is not None] for v in moving):
-            return False
-    return True
+def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+    """The points of a block under the loops of a nest."""
+    domain = domain_of(block, loops_around(nest, block))
+    if isinstance(domain, str):
+        raise refusal(function, what, block, why=domain)
+    return domain
 
 
 def _require_sum(function: Function, block: Block, what: str) -> None:
@@ -177,87 +174,34 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
     stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
     reduced = {a.var for a in block.reduce}
     for store in stores:
-        others = {load.indices for load in loads(block) if load.buffer is store.buffer}
-        others |= {s.indices for s in stores if s.buffer is store.buffer}
-        if others != {store.indices} or any(variables_of(i) & reduced for i in store.indices):
+        touched = {load.indices for load in loads(block) if load.buffer is store.buffer}
+        touched |= {s.indices for s in stores if s.buffer is store.buffer}
+        if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
             raise refusal(function, what, store, why=why)
 
 
-def _word(stmt: Stmt) -> str:
+def word_of(stmt: Stmt) -> str:
+    """A statement as a person calls it."""
     match stmt:
-        case Block():
-            return f"block {stmt.name}"
-        case For():
-            return f"loop {stmt.var.name}"
-        case Seq():
-            return f"a sequence of {len(stmt.body)} statements"
+        case Block(name):
+            return f"block {name}"
+        case For(var):
+            return f"loop {var.name}"
+        case Seq(body):
+            return f"a sequence of {len(body)} statements"
     return f"a statement {type(stmt).__name__.lower()}"
-
-
-def in_sequence(function: Function, parent: Seq, changes: dict[Stmt, tuple[Stmt, ...]]) -> Function:
-    """The function with each of these statements of the sequence `parent` replaced by some, or none."""
-    made: list[Stmt] = []
-    for s in parent.body:
-        made += changes.get(s, (s,))
-    return function.replace(body=replace(function.body, parent, seq(*made)))
-
-
-def single_store(function: Function, block: Block, what: str) -> Store:
-    """The only store of the block; that of its init goes to the same element."""
-    store, init = block.body, block.init
-    if not isinstance(store, Store):
-        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
-    if init is not None:
-        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
-        if not same:
-            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
-    return store
-
-
-def require_only_writer(function: Function, block: Block, buffer: Buffer, what: str, fix: str) -> None:
-    """The buffer is a local one that this block alone fills, without a look at what it held before."""
-    if not any(buffer in _allocated(nest) for nest in nests(function)):
-        why = f"{buffer.name} is an argument: all of it must be there at the end"
-        raise refusal(function, what, block.body, why=why, fix=fix)
-    require_plain(function, Memory(function), buffer, block.body, what)
-    inside = set(statements(block))
-    for nest in nests(function):
-        for s in statements(nest) if buffer in stored_buffers(nest) else ():
-            if isinstance(s, Store) and s.buffer is buffer and s not in inside:
-                why = f"another statement stores {buffer.name}, too"
-                raise refusal(function, what, s, why=why)
-    if block.init is None and any(load.buffer is buffer for load in loads(block)):
-        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
 
 
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
-    own = [c for c in stmt.children() if isinstance(c, Expr)]
-    return tuple(dict.fromkeys(load for e in own for load in loads_of(e)))
-
-
-def nest_of(function: Function, block: Block, what: str) -> Stmt:
-    """The outermost statement that holds nothing but loops around the block; it stands in a sequence."""
-    path = list(path_to(function.body, block))
-    nest = path.pop()
-    while path and isinstance(path[-1], For):
-        nest = path.pop()
-    if path and not isinstance(path[-1], Seq):
-        word = type(path[-1]).__name__.lower()
-        raise refusal(function, what, path[-1], why=f"the {word} around it decides whether {block.name} runs")
-    return nest
+    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
-    """The body with a statement of one of its sequences taken out."""
-    path = path_to(body, stmt)
-    if len(path) < 2:
-        return Seq(())
-    parent = path[-2]
-    assert isinstance(parent, Seq)
-    return replace(body, parent, seq(*(s for s in parent.body if s is not stmt)))
+    """The body with a statement taken out."""
+    return replace(body, stmt, Seq(()))
 
 
 def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
@@ -266,12 +210,12 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = memory.loaded(s) | memory.stored(s)
-        both = writes & touched or (reads & memory.stored(s) if s is not found.other else set())
-        if both:
-            name = min(b.name for b in both)
-            word = "touches" if writes & touched else "stores"
-            why = f"{_inside(s)} {word} {name}, which {block.name} {'stores' if writes & touched else 'reads'}"
+        touched = writes & (memory.loaded(s) | memory.stored(s))
+        changed = reads & memory.stored(s) if s is not found.other else set()
+        if touched or changed:
+            verb, other = ("touches", "stores") if touched else ("stores", "reads")
+            name = min(b.name for b in touched or changed)
+            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"
@@ -284,11 +228,16 @@ def _inside(stmt: Stmt) -> str:
     return f"block {names[0]}" if names else "it"
 
 
-def allocations_between(function: Function, found: Place, what: str) -> list[Stmt]:
-    """The allocations between the two places that the block needs: they move with it."""
+def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
+    """The function with `other`, which has the block in it, in place of the statement that holds the target; the
+    block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
         if isinstance(s, Let) and s.var in found.nest.variables():
             why = f"{found.block.name} uses {s.var.name}, which is defined only here"
             raise refusal(function, what, s, why=why)
-    return [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
+    needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
+    kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
+    at = kept.index(found.other)
+    made = seq(*kept[:at], *needed, other, *kept[at + 1 :])
+    return function.replace(body=replace(function.body, found.parent, made))

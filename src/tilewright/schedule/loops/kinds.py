@@ -1,19 +1,22 @@
-"""How a loop runs: parallel, vectorize, unroll, bind, annotate.
-
-for i in 0..n: b(i)      parallel(i)  =>      parallel i in 0..n: b(i)
-"""
+"""How a loop runs: parallel, vectorize, unroll, bind, annotate; and a nest as a whole: blockize, tensorize."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from typing import cast
 
-from tilewright.expr.nodes import Const, Var
-from tilewright.loops.edit import path_to, replace
-from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.loops.decompose import decompose_block, summed_loops
+from tilewright.loops.edit import blocks, loops_around, path_to, replace, statements, substitute_expressions
+from tilewright.loops.instructions import Mismatch, Tile, match
+from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, seq
+from tilewright.report.errors import UserError
 from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.legality import require_independent
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten, unique_block
+from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
 THREADS = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
 
@@ -22,11 +25,14 @@ MOST_UNROLLED = 1024
 
 
 def parallel(function: Function, loop: Var) -> Step:
-    """The iterations may run on several threads at once."""
+    """The iterations may run on several threads at once.
+
+    for i in 0..n: b(i)      parallel(i)  =>      parallel i in 0..n: b(i)
+    """
     found = find_loop(function, loop)
     what = f"cannot make loop {found.var.name} parallel"
     evidence = require_independent(function, found, what, "make a loop outside or inside it parallel")
-    return _with_kind(function, found, LoopKind.PARALLEL, evidence)
+    return rewritten(function, found, found.replace(kind=LoopKind.PARALLEL, thread=""), None, *evidence)
 
 
 def vectorize(function: Function, loop: Var) -> Step:
@@ -35,7 +41,7 @@ def vectorize(function: Function, loop: Var) -> Step:
     what = f"cannot vectorize loop {found.var.name}"
     _require_constant(function, found, what)
     evidence = require_independent(function, found, what, "vectorize another loop")
-    return _with_kind(function, found, LoopKind.VECTORIZE, evidence)
+    return rewritten(function, found, found.replace(kind=LoopKind.VECTORIZE, thread=""), None, *evidence)
 
 
 def unroll(function: Function, loop: Var) -> Step:
@@ -46,7 +52,16 @@ def unroll(function: Function, loop: Var) -> Step:
     if extent > MOST_UNROLLED:
         why = f"it has {extent} iterations; at most {MOST_UNROLLED} are unrolled"
         raise refusal(function, what, found, why=why, fix=f"split({found.var.name}, 8) and unroll the inner loop")
-    return _with_kind(function, found, LoopKind.UNROLL, ("the iterations keep their order",))
+    made = found.replace(kind=LoopKind.UNROLL, thread="")
+    return rewritten(function, found, made, None, "the iterations keep their order")
+
+
+def _require_constant(function: Function, loop: For, what: str) -> int:
+    extent = extent_of(loop)
+    if not isinstance(extent, Const):
+        why = f"its extent {extent} is known only when the program runs"
+        raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, 8, tail="mask") first')
+    return int(extent.value)
 
 
 def bind(function: Function, loop: Var, thread: str) -> Step:
@@ -59,21 +74,7 @@ def bind(function: Function, loop: Var, thread: str) -> Step:
         if isinstance(other, For) and other is not found and other.thread == thread:
             raise refusal(function, what, other, why=f"loop {other.var.name} around it is bound to {thread}")
     evidence = require_independent(function, found, what, "bind another loop")
-    made = found.replace(kind=LoopKind.THREAD, thread=thread)
-    return Step(function.replace(body=replace(function.body, found, made)), None, evidence)
-
-
-def _require_constant(function: Function, loop: For, what: str) -> int:
-    extent = extent_of(loop)
-    if not isinstance(extent, Const):
-        why = f"its extent {extent} is known only when the program runs"
-        raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, 8, tail="mask") first')
-    return int(extent.value)
-
-
-def _with_kind(function: Function, loop: For, kind: LoopKind, evidence: tuple[str, ...]) -> Step:
-    made = loop.replace(kind=kind, thread="")
-    return Step(function.replace(body=replace(function.body, loop, made)), None, evidence)
+    return rewritten(function, found, found.replace(kind=LoopKind.THREAD, thread=thread), None, *evidence)
 
 
 def annotate(function: Function, loop: Var, key: str, value: int) -> Step:
@@ -84,20 +85,118 @@ def annotate(function: Function, loop: Var, key: str, value: int) -> Step:
     """
     found = find_loop(function, loop)
     what = f'cannot note "{key}" on loop {found.var.name}'
-    if key not in KEYS:
-        raise refusal(function, what, found, why="nothing honours it", fix=f"the keys are {', '.join(KEYS)}")
-    made = KEYS[key](function, found, value, what)
-    return Step(function.replace(body=replace(function.body, found, made)), None, ("it changes no result",))
-
-
-def _grain(function: Function, loop: For, value: int, what: str) -> For:
-    if loop.kind is not LoopKind.PARALLEL:
-        why = f"it is no parallel loop: its kind is {loop.kind.value}"
-        raise refusal(function, what, loop, why=why, fix=f"parallel({loop.var.name}) first")
+    if key != "grain":
+        raise refusal(function, what, found, why="nothing honours it", fix='the only key is "grain"')
+    if found.kind is not LoopKind.PARALLEL:
+        why = f"it is no parallel loop: its kind is {found.kind.value}"
+        raise refusal(function, what, found, why=why, fix=f"parallel({found.var.name}) first")
     if type(value) is not int or value < 1:
-        raise refusal(function, what, loop, why=f"{value!r} is no number of iterations", fix="give it 1 or more")
-    return loop.replace(grain=value)
+        raise refusal(function, what, found, why=f"{value!r} is no number of iterations", fix="give it 1 or more")
+    return rewritten(function, found, found.replace(grain=value), None, "it changes no result")
 
 
-KEYS: dict[str, Callable[[Function, For, int, str], For]] = {"grain": _grain}
-"""What can be noted on a loop."""
+def blockize(function: Function, loop: Var) -> Step:
+    """The nest from the loop down becomes one block, whose axes are bound to the outer loops that it uses. The init of
+    a sum over those loops becomes the block's own init. Returns its name: BLOCK.nest, after the last block in it.
+
+    for io, ko, ii, ki: block dot(vi = io*4 + ii, reduce vk = ko*8 + ki): init: y[vi] = 0; y[vi] += x[vi, vk]
+              =>      for io, ko: block dot.nest(vio = io, reduce vko = ko):
+                                    init: for ii in 0..4: block dot.init(vi = vio*4 + ii): y[vi] = 0
+                                    for ii, ki: block dot(vi = vio*4 + ii, reduce vk = vko*8 + ki): y[vi] += x[vi, vk]
+    """
+    nest = find_loop(function, loop)
+    what = f"cannot make a block of the nest of {nest.var.name}"
+    inside = blocks(nest)
+    if not inside:
+        raise refusal(function, what, nest, why="it holds no block", fix="take a loop around a block")
+    within = {s for b in inside for s in statements(b)}
+    for s in statements(nest):
+        if isinstance(s, Store) and s not in within:
+            why = f"a store to {s.buffer.name} in it belongs to no block, so its axes are not known"
+            raise refusal(function, what, s, why=why, fix="take a loop inside it")
+    outer = [s for s in loops_around(function.body, nest) if s.var in nest.variables()]
+    summed = frozenset[Var]().union(*map(summed_loops, inside))
+    init, body = _without_init(function, nest, [s for s in outer if s.var in summed], what)
+    kinds = [AxisKind.REDUCE if s.var in summed else AxisKind.SPATIAL for s in outer]
+    axes = tuple(Axis(Var(f"v{s.var.name}"), kind, s.var) for s, kind in zip(outer, kinds, strict=True))
+    values: dict[Expr, Expr] = {s.var: a.var for s, a in zip(outer, axes, strict=True)}
+    name = unique_block(function, f"{inside[-1].name}.nest")
+    start = None if init is None else substitute_expressions(init, values)
+    made = Block(name, axes, substitute_expressions(body, values), start)
+    evidence = f"the nest uses the loops {', '.join(s.var.name for s in outer) or 'around it not at all'}"
+    return rewritten(function, nest, made, name, evidence)
+
+
+def _without_init(function: Function, nest: For, reduced: Sequence[For], what: str) -> tuple[Stmt | None, Stmt]:
+    """(the init of the sums over the loops in `reduced`, the nest without it)."""
+    variables = {s.var for s in reduced}
+    found = [b for b in blocks(nest) if b.init is not None and summed_loops(b) & variables]
+    if not found:
+        return None, nest
+    if len(found) > 1:
+        names = " and ".join(b.name for b in found)
+        fix = f'decompose_reduction("{found[0].name}", {reduced[0].var.name}) first'
+        raise refusal(function, what, nest, why=f"{names} start sums in it, which one init cannot", fix=fix)
+    *first, rest = cast(Seq, decompose_block(reduced[0].replace(body=nest), found[0])).body
+    return seq(*first), cast(For, rest).body
+
+
+def tensorize(function: Function, loop: Var, instruction: str) -> Step:
+    """The nest from the loop down runs as an instruction of the machine, which must do the same as the nest, up to
+    names (target/instructions.py lists them). Whether the target has it is checked when the program is built.
+
+    for l in 0..8, q in 0..2: block dot(vj = j*8 + l, reduce vk = k*2 + q): y[vj] += i32(x[vk]) * i32(w[j, k, l, q])
+              =>      instruct x86.avx2.dot_i16 = l in 0..8: for q in 0..2: block dot(…): …
+    """
+    nest = find_loop(function, loop)
+    what = f"cannot run the nest of {nest.var.name} as {instruction}"
+    if instruction not in INSTRUCTIONS:
+        why, fix = "there is no such instruction", f"take one of {', '.join(INSTRUCTIONS)}"
+        raise refusal(function, what, nest, why=why, fix=fix)
+    row = INSTRUCTIONS[instruction]
+    around = loops_around(function.body, nest)
+    try:
+        tiles = match(nest, row, around).tiles
+    except Mismatch as wrong:
+        raise _does_not_fit(function, nest, around, row, wrong, what) from None
+    memory, own = Memory(function), tiles[row.accumulator.name].buffer
+    for other in [t.buffer for name, t in tiles.items() if name != row.accumulator.name]:
+        if memory.of(other) is memory.of(own):
+            why = f"{other.name} and {own.name} are views of the same memory"
+            raise refusal(function, what, nest, why=why, fix="copy one of them first")
+    made: Stmt = nest.replace(kind=LoopKind.INSTRUCTION, instruction=row, grain=1, backward=None)
+    for inner in statements(nest.body):
+        if isinstance(inner, For) and inner.kind is not LoopKind.SERIAL:
+            made = replace(made, inner, inner.replace(kind=LoopKind.SERIAL))
+    shown = ", ".join(f"{name} is {_text(tile, row)}" for name, tile in tiles.items())
+    evidence = (f"the nest is the program of {row}: {shown}", *((row.note,) if row.note else ()))
+    return rewritten(function, nest, made, None, *evidence)
+
+
+def _text(tile: Tile, instruction: Instruction) -> str:
+    place = f"{tile.buffer.name}[{', '.join(str(i) for i in tile.indices)}]"
+    repeated = all(tile.count != r.lanes for r in instruction.registers)
+    number = "1 element" if tile.count == 1 else f"{tile.count} elements"
+    return f"{number} from {place} on" + (", repeated" if repeated else "")
+
+
+def _does_not_fit(
+    function: Function, nest: For, around: list[For], row: Instruction, wrong: Mismatch, what: str
+) -> UserError:
+    """The refusal, with the instructions that would fit, or what the nest must look like."""
+    fitting = [other.name for other in INSTRUCTIONS.values() if _fits(nest, other, around)]
+    name = wrong.at.name if isinstance(wrong.at, Block) else None
+    fix = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
+    if not fitting:
+        started = isinstance(wrong.at, Block) and wrong.at.init is not None
+        first = f'decompose_reduction("{name}", …) first; ' if started else ""
+        fix = f"{first}the nest must be {' '.join(row.nest.split())}"
+    return refusal(function, what, wrong.at, why=wrong.why, fix=fix, part=name)
+
+
+def _fits(nest: For, instruction: Instruction, around: list[For]) -> bool:
+    try:
+        match(nest, instruction, around)
+    except Mismatch:
+        return False
+    return True

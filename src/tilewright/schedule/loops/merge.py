@@ -1,26 +1,32 @@
-"""merge_loops: neighbouring loops over the same iterations become one.
+"""Loops around several statements: merge_loops makes one loop of neighbours, jam moves one loop into each statement.
 
-    for i in 0..n: A(i)                   for i in 0..n:
-    for j in 0..n: B(j)         =>          A(i)
-                                            B(i)
-
-So what A leaves of a row is still in cache when B comes to it, and threads are forked once.
+Merged, what A leaves of a row is still in cache when B comes to it, and threads are forked once. Jammed, a loop is
+where the work is: unrolled or vectorized there, its copies are a register tile, unroll-and-jam without unrolling, and
+values that do not depend on it are loaded once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
-from tilewright.analysis.accesses import Access, accesses
-from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Mod, Var
-from tilewright.expr.simplify import Facts, simplify
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, statements, substitute_expressions
-from tilewright.loops.nodes import Alloc, Assert, Buffer, CallFunction, For, Function, Stmt, View, While, seq
+from tilewright.analysis.accesses import accesses
+from tilewright.analysis.dependences import meeting
+from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.simplify import simplify
+from tilewright.loops import nodes
+from tilewright.loops.edit import allocations, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
+from tilewright.schedule.facts.iterations import bounds_of, extent_of
 from tilewright.schedule.find import find_loop, nests
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.legality import require_independent
+from tilewright.schedule.step import Step, refusal, rewritten
+
+APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
+"""Statements that end a loop early, or touch memory by another name: loops around them are not merged."""
+
+BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.CallFunction | nodes.Publish | nodes.Prefetch
+"""Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
 
 
 def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> Step:
@@ -31,10 +37,14 @@ def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> 
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    wanted = {_nest(function, loop) for loop in loops}
     parts = list(nests(function))
+    wanted = [find_loop(function, loop) for loop in loops]
+    for found in wanted:
+        if found not in parts:
+            what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
+            raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
     if locals_first:
-        parts = [*(s for s in parts if isinstance(s, Alloc)), *(s for s in parts if not isinstance(s, Alloc))]
+        parts.sort(key=lambda s: not isinstance(s, Alloc))
     made: list[Stmt] = []
     for asked, group in groupby(parts, wanted.__contains__):
         neighbours = list(group)
@@ -45,85 +55,89 @@ def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> 
     return Step(function.replace(body=seq(*made)), None, (evidence,))
 
 
-def _nest(function: Function, loop: Var) -> For:
-    """The top-level statement that is this loop."""
-    found = find_loop(function, loop)
-    if not any(s is found for s in nests(function)):
-        what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
-        raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
-    return found
-
-
 def merge_neighbours(parts: Sequence[Stmt]) -> list[Stmt]:
     """The statements with neighbouring loops merged, where they have the same bounds and kind and each iteration keeps
     to itself: whatever both touch, and one of them stores, they touch in the same iteration."""
     made: list[Stmt] = []
     for part in parts:
-        last = made[-1] if made else None
-        if isinstance(last, For) and isinstance(part, For) and _may_merge(last, part):
-            body = substitute_expressions(part.body, {part.var: last.var})
-            made[-1] = last.replace(body=seq(last.body, body))
-        else:
-            made.append(part)
+        merged = _merged(made[-1], part) if made else None
+        made[-1:] = [merged] if merged is not None else [*made[-1:], part]
     return made
 
 
-def _may_merge(first: For, second: For) -> bool:
-    same = first.kind is second.kind and first.begin is second.begin and first.end is second.end
-    if (
-        not same
-        or (first.grain, first.backward) != (second.grain, second.backward)
-        or not (_is_plain(first) and _is_plain(second))
-    ):
-        return False
+def _merged(first: Stmt, second: Stmt) -> For | None:
+    """Two loops as one; None where they may not be."""
+    if not (isinstance(first, For) and isinstance(second, For)) or any(map(_stays_alone, (first, second))):
+        return None
+    if any(getattr(first, f) is not getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward")):
+        return None
+    body = substitute_expressions(second.body, {second.var: first.var})
+    merged = first.replace(body=seq(first.body, body))
     own = {*allocations(first), *allocations(second)}
-    one, two = ([a for a in accesses(loop) if a.buffer not in own] for loop in (first, second))
-    shared = (_stored(one) & _touched(two)) | (_touched(one) & _stored(two))
-    return all(_keeps_apart(b, first, one, second, two) for b in shared)
+    one, two = ([a for a in accesses(part) if a.buffer not in own] for part in (first.body, body))
+    pairs = [(a, b) for a in one for b in two if a.buffer is b.buffer and (a.is_store or b.is_store)]
+    return None if any(meeting(merged, (), a, b) is not None for a, b in pairs) else merged
 
 
-def _is_plain(loop: For) -> bool:
-    """Whether a loop holds nothing that ends early, calls, or goes by another name."""
-    return not any(isinstance(s, Assert | While | CallFunction | View) for s in statements(loop)) and not any(
-        isinstance(s, Alloc) and s.offset is not None for s in statements(loop)
-    )
+def _stays_alone(loop: For) -> bool:
+    """Whether a loop holds something that ends it early, calls, or goes by another name, or has a place in memory."""
+    return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
 
 
-def _stored(found: Iterable[Access]) -> set[Buffer]:
-    return {a.buffer for a in found if a.is_store}
+def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
+    """Moves a loop inward as far as possible: into each statement of a sequence, and into loops whose bounds do not
+    depend on it. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers
+    allocated by an iteration get one more dimension, indexed by the loop: the last, or with `front` the first.
+
+    for j: alloc t; block a: t[] = …; for k: block b: t[] += …
+              =>      alloc t[…]; for j: block a: t[j] = …; for k: for j2: block b: t[j2] += …
+
+    Legal if no iteration touches what another one stores, and no statement in between names a value or memory.
+    """
+    found = find_loop(function, loop)
+    what = f"cannot jam loop {found.var.name}"
+    evidence = require_independent(function, found, what, "jam a loop inside or outside it")
+    _require_parts(function, found, what)
+    copies: list[For] = []
+    made = _jammed(found, found.body, front, copies)
+    if len(copies) == 1 and copies[0].body is found.body:
+        raise refusal(function, what, found, why="it holds no sequence and no loop that it could move into")
+    return rewritten(function, found, made, tuple(c.var for c in copies), *evidence)
 
 
-def _touched(found: Iterable[Access]) -> set[Buffer]:
-    return {a.buffer for a in found}
+def _require_parts(function: Function, loop: For, what: str) -> None:
+    """Raises the error `what` if the loop would separate a statement from its scope, or if memory has no fixed size."""
+    extent = extent_of(loop)
+    for s in statements(loop.body):
+        if isinstance(s, BOUND) or (isinstance(s, Alloc) and s.offset is not None):
+            why = f"a statement {type(s).__name__.lower()} inside it belongs to all that stands around it"
+            raise refusal(function, what, s, why=why, fix="take this step before memory is planned and calls are made")
+        if isinstance(s, Alloc) and not isinstance(extent, Const):
+            why = f"{s.buffer.name} would get a dimension of {extent}, which is dynamic"
+            fix = f'split({loop.var.name}, 8, tail="peel"), and jam the inner one'
+            raise refusal(function, what, s, why=why, fix=fix)
 
 
-def _keeps_apart(buffer: Buffer, first: For, one: Iterable[Access], second: For, two: Iterable[Access]) -> bool:
-    """Whether an iteration of either loop touches a part of the buffer that is its own, the same in both loops."""
-    places: set[tuple[tuple[int, Expr], ...]] = set()
-    for loop, found in ((first, one), (second, two)):
-        for access in found:
-            if access.buffer is buffer:
-                inner = {other.var for other in access.loops if other is not loop}
-                places.add(_place(access, loop, inner, first.var))
-    return len(places) == 1 and _tells_apart([e for _, e in next(iter(places))], first.var)
+def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
+    """The statement that replaces a loop around `body`; appends the loop's copies to `copies`."""
+    if isinstance(body, For) and _lets_in(body, loop.var):
+        return body.replace(body=_jammed(loop, body.body, front, copies))
+    if not isinstance(body, Seq):
+        var = loop.var.replace() if copies else loop.var
+        copies.append(loop.replace(var=var, body=substitute_expressions(body, {loop.var: var}) if copies else body))
+        return copies[-1]
+
+    def with_one(parts: tuple[Expr, ...], more: Expr) -> tuple[Expr, ...]:
+        return (more, *parts) if front else (*parts, more)
+
+    own = [s.buffer for s in body.body if isinstance(s, Alloc)]
+    larger = {b: b.replace(shape=with_one(b.shape, extent_of(loop))) for b in own}
+    place = simplify(loop.var - loop.begin)
+    moved = substitute_buffers(body, larger, lambda at: with_one(at, place)) if own else body
+    return seq(*(s if isinstance(s, Alloc) else _jammed(loop, s, front, copies) for s in moved.held()))
 
 
-def _place(access: Access, loop: For, inner: set[Var], name: Var) -> tuple[tuple[int, Expr], ...]:
-    """The indices that the loop alone decides, by dimension, with its variable called `name`."""
-    facts = Facts({loop.var: (loop.begin, simplify(loop.end - 1))})
-    found = []
-    for d, index in enumerate(access.indices):
-        used = variables_of(index)
-        if loop.var in used and not used & inner:
-            decided = simplify(index, facts)
-            if loop.var in variables_of(decided):
-                found.append((d, substitute(decided, {loop.var: name})))
-    return tuple(found)
-
-
-def _tells_apart(indices: Sequence[Expr], var: Var) -> bool:
-    """Whether different iterations have different indices: the variable itself, or its quotient and remainder."""
-    if var in indices:
-        return True
-    quotients = {e.b for e in indices if isinstance(e, FloorDiv) and e.a is var and isinstance(e.b, Const)}
-    return any(isinstance(e, Mod) and e.a is var and e.b in quotients for e in indices)
+def _lets_in(inner: For, var: Var) -> bool:
+    """Whether a loop may change places with the one inside it."""
+    decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE) or inner.instruction is not None
+    return not decided and var not in bounds_of(inner)

@@ -1,7 +1,5 @@
 """prefetch: fetches data into cache before it is used. It changes no result.
 
-for k in 0..n: … b[k, 0] …                 prefetch("b", k, 2)     =>   for k in 0..n: prefetch b[k + 2, 0]; …
-
 for j in 0..n:                             prefetch("b", j, 1, k)  =>   for j in 0..n:
   for i in 0..4, k in 0..32:                                              for i in 0..4, k in 0..32:
     … b[j, k, 0..16] …                                                      prefetch b[j + 1, 0, (i*32 + k) * 4]; …
@@ -11,18 +9,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.intervals import Range, interval
-from tilewright.analysis.regions import Region, access_region, cover, ranges_of, reads, writes
+from tilewright.analysis.regions import Region, access_region, cover, ranges_of
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Min, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import allocations, loops_around, replace
-from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Prefetch, seq
-from tilewright.report.errors import UserError
+from tilewright.loops.edit import allocations, loops_around, path_to
+from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_buffer, find_loop
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, refusal, rewritten
 from tilewright.types.scopes import Scope
 
 
@@ -43,45 +43,64 @@ def prefetch(
     """
     found, target = find_loop(function, loop), find_buffer(function, buffer)
     what = f"cannot prefetch {target.name} in loop {found.var.name}"
-    if type(distance) is not int or distance < 1:
-        raise refusal(function, what, found, why=f"{distance!r} is no number of iterations", fix="give it 1 or more")
-    if apart is not None and (type(apart) is not int or apart < 1):
-        raise refusal(function, what, found, why=f"{apart!r} is no number of elements", fix="give it 1 or more")
+    for number, word in ((distance, "iterations"), (1 if apart is None else apart, "elements")):
+        if type(number) is not int or number < 1:
+            raise refusal(function, what, found, why=f"{number!r} is no number of {word}", fix="give it 1 or more")
     _require_iterations(function, found, what)
     if target.scope is Scope.REGISTER or target in allocations(found.body):
         where = "in registers" if target.scope is Scope.REGISTER else "made anew in each iteration"
         raise refusal(function, what, found, why=f"{target.name} is {where}", fix="prefetch what it is filled from")
-    box = _touched(function, found, target)
-    if box is None or not any(mentions(r.begin, (found.var,)) for r in box.ranges):
-        why = "no iteration touches it" if box is None else "every iteration begins at the same element of it"
+    boxes = _touched(function, found, target)
+    if not boxes or not _moves(boxes[0], found):
+        why = "every iteration begins at the same element of it" if boxes else "no iteration touches it"
         raise refusal(function, what, found, why=why, fix="take another loop")
     place = found if inner is None else find_loop(function, inner)
+    around = pairwise(path_to(function.body, place))
+    begun = next((b for b, s in around if isinstance(b, Block) and b.init is s), None)
+    if begun is not None:
+        why = f"loop {place.var.name} is part of the init of block {begun.name}, which stores and does nothing else"
+        raise refusal(function, what, place, why=why, fix="decompose_reductions() first")
     inside = [] if inner is None else _loops_between(function, found, place, what)
     later = {found.var: simplify(found.var + distance)}
     asked = []
-    for begins, parts in _elements(function, found, inside, target, box, apart, what):
+    for begins, parts in _elements(function, found, inside, target, boxes, apart, what):
         *outer, last = (simplify(substitute(begin, later)) for begin in begins)
         asked += [Prefetch(Load(target, (*outer, simplify(last + part)))) for part in parts]
-    made = place.replace(body=seq(*asked, place.body))
-    return Step(function.replace(body=replace(function.body, place, made)), None, ("it changes no result",))
-
-
-Elements = tuple[Sequence[Expr], Sequence[Expr]]
-"""The indices of an element, and the offsets from it, within its row, of the elements to prefetch."""
+    return rewritten(function, place, place.replace(body=seq(*asked, place.body)), None, "it changes no result")
 
 
 def _elements(
-    function: Function, loop: For, inside: Sequence[For], buffer: Buffer, box: Region, apart: int | None, what: str
-) -> list[Elements]:
-    """The elements that an iteration of the innermost loop prefetches."""
-    pieces = [box] if _is_one_piece(box, buffer) else _pieces(function, loop, buffer)
+    function: Function,
+    loop: For,
+    inside: Sequence[For],
+    buffer: Buffer,
+    boxes: Sequence[Region],
+    apart: int | None,
+    what: str,
+) -> list[tuple[Sequence[Expr], Sequence[Expr]]]:
+    """The indices of elements, each with the offsets from it, within its row, of what an iteration of the innermost
+    loop prefetches. `boxes` are what an iteration of the loop touches, first as a whole."""
+    whole, *parts = boxes
+    pieces = [whole] if _is_one_piece(whole, buffer) else parts
     if (inside or apart is not None) and all(_is_one_piece(piece, buffer) for piece in pieces):
-        moving = [piece for piece in pieces if any(mentions(r.begin, (loop.var,)) for r in piece.ranges)]
-        return [([r.begin for r in p.ranges], _parts(function, loop, inside, p, apart, what)) for p in moving]
-    if apart is not None:
-        raise _no_piece(function, loop, buffer, box, what)
-    begins = _own_begins(function, inside[-1], buffer, box, what) if inside else [r.begin for r in box.ranges]
-    return [(begins, [const(0)])]
+        moving = [piece for piece in pieces if _moves(piece, loop)]
+        return [(_begins(piece), _parts(function, loop, inside, piece, apart, what)) for piece in moving]
+    own = _touched(function, inside[-1], buffer)[:1] if inside else [whole]
+    if apart is not None or not own or not _moves(own[0], inside[-1] if inside else loop):
+        why = f"what an iteration touches of {buffer.name}, {whole}, is not contiguous with a known size"
+        why += f", and loop {inside[-1].var.name} does not go through it" if apart is None else ""
+        fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
+        raise refusal(function, what, inside[-1] if apart is None else loop, why=why, fix=fix)
+    return [(_begins(own[0]), [const(0)])]
+
+
+def _begins(box: Region) -> list[Expr]:
+    return [r.begin for r in box.ranges]
+
+
+def _moves(box: Region, loop: For) -> bool:
+    """Whether a box begins elsewhere in another iteration of a loop."""
+    return any(mentions(begin, {loop.var}) for begin in _begins(box))
 
 
 def _require_iterations(function: Function, loop: For, what: str, *further: LoopKind) -> None:
@@ -90,17 +109,17 @@ def _require_iterations(function: Function, loop: For, what: str, *further: Loop
         raise refusal(function, what, loop, why=why, fix="take a for loop around it")
 
 
-def _touched(function: Function, loop: For, buffer: Buffer) -> Region | None:
-    """The box of the buffer that one iteration touches, over the loops around it."""
+def _touched(function: Function, loop: For, buffer: Buffer) -> list[Region]:
+    """The boxes of the buffer that one iteration touches, over the loops around it: of all accesses together, then of
+    each, without duplicates. Only what is inside the buffer counts; conditions exclude what is beyond."""
     fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
-    boxes = [regions[buffer] for regions in (reads(loop.body, fixed), writes(loop.body, fixed)) if buffer in regions]
-    if not boxes:
-        return None
-    return _inside(boxes[0] if len(boxes) == 1 else cover(*boxes), buffer)
+    found = [access_region(a, fixed) for a in accesses(loop.body) if a.buffer is buffer]
+    boxes = [_inside(box, buffer) for box in ([reduce(cover, found)] if found else []) + found]
+    return boxes[:1] + list({box.ranges: box for box in boxes[1:]}.values())
 
 
 def _inside(box: Region, buffer: Buffer) -> Region:
-    """The part of a box inside the buffer, where both are known numbers; conditions exclude what is beyond."""
+    """The part of a box inside the buffer, where both are known numbers."""
     ranges = [_clip(r, extent) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
     return Region(tuple(ranges), box.exact)
 
@@ -113,13 +132,6 @@ def _clip(r: Range, extent: Expr) -> Range:
     return Range(const(begin), const(max(end - begin, 0)))
 
 
-def _pieces(function: Function, loop: For, buffer: Buffer) -> list[Region]:
-    """The boxes that the accesses of the buffer touch in one iteration, without duplicates."""
-    fixed = {loop.var, *(s.var for s in loops_around(function.body, loop))}
-    boxes = [_inside(access_region(a, fixed), buffer) for a in accesses(loop.body) if a.buffer is buffer]
-    return list({box.ranges: box for box in boxes}.values())
-
-
 def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
     """The loops inside `loop`, down to `inner`, which must be inside it."""
     if inner is loop or loop not in (around := loops_around(function.body, inner)):
@@ -127,35 +139,20 @@ def _loops_between(function: Function, loop: For, inner: For, what: str) -> list
     return [*around[around.index(loop) + 1 :], inner]
 
 
-def _own_begins(function: Function, inner: For, buffer: Buffer, box: Region, what: str) -> list[Expr]:
-    """The first indices of the buffer that an iteration of the inner loop touches; they must vary with that loop."""
-    own = _touched(function, inner, buffer)
-    if own is None or not any(mentions(r.begin, (inner.var,)) for r in own.ranges):
-        raise _no_piece(function, inner, buffer, box, what, f", and loop {inner.var.name} does not go through it")
-    return [r.begin for r in own.ranges]
-
-
-def _no_piece(function: Function, loop: For, buffer: Buffer, box: Region, what: str, further: str = "") -> UserError:
-    why = f"what an iteration touches of {buffer.name}, {box}, is not contiguous with a known size{further}"
-    fix = f"pack {buffer.name} first, so that it is contiguous, or take a loop that goes through it"
-    return refusal(function, what, loop, why=why, fix=fix)
-
-
 def _parts(
     function: Function, loop: For, inside: Sequence[For], box: Region, apart: int | None, what: str
 ) -> list[Expr]:
     """The offsets in a contiguous box of the elements that an iteration of the innermost loop prefetches."""
-    around = [*loops_around(function.body, loop), loop]
-    counts = []
-    for n, each in enumerate(inside):
+    around, counts = [*loops_around(function.body, loop), loop], list[int]()
+    turn: Expr = const(0)
+    for each in inside:
         _require_iterations(function, each, what, LoopKind.UNROLL)
-        most = _most(each, [*around, *inside[:n]])
+        most = _most(each, around)
         if most is None:
             raise refusal(function, what, each, why="its extent has no known bound", fix="split it by a number first")
-        counts.append(most)
-    turn: Expr = const(0)
-    for each, most in zip(inside, counts, strict=True):
         turn = turn * most + (each.var - each.begin)
+        counts.append(most)
+        around.append(each)
     assert isinstance(box.size, Const)
     share = max(-(-int(box.size.value) // math.prod(counts)), 1)
     return [turn * share + n for n in range(0, share, apart or share)]
@@ -163,7 +160,7 @@ def _parts(
 
 def _most(loop: For, around: Sequence[For]) -> int | None:
     """The most iterations of a loop, as a number; None where no bound is known."""
-    bounds = interval(simplify(loop.end - loop.begin), ranges_of(around))
+    bounds = interval(extent_of(loop), ranges_of(around))
     if bounds is None:
         return None
     sides = (bounds.high.a, bounds.high.b) if isinstance(bounds.high, Min) else (bounds.high,)

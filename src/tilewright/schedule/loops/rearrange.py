@@ -1,4 +1,4 @@
-"""Loop primitives: split, fuse, reorder, tile, partition. They change loops, never a block.
+"""Loop primitives: split, partition, fuse, reorder, tile, skew. They change loops, never a block.
 
 for j in 0..10:          split(j, 4, tail="mask")      for jo in 0..3, ji in 0..4:
   block b(vj = j):                =>                     block b(vj = jo*4 + ji) where jo*4 + ji < 10:
@@ -8,31 +8,25 @@ for j in 0..10:          split(j, 4, tail="mask")      for jo in 0..3, ji in 0..
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
+from typing import cast
 
 from tilewright.analysis.intervals import facts_of
 from tilewright.analysis.regions import ranges_of
-from tilewright.expr.build import maximum, minimum
-from tilewright.expr.nodes import And, Const, Expr, FloorDiv, Lt, Mod, Var, as_expr, const
+from tilewright.analysis.vectors import Vector, meetings
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import summed_loops, variables_of
-from tilewright.loops.edit import (
-    blocks,
-    fresh_copy,
-    loads,
-    loops_around,
-    path_to,
-    replace,
-    statements,
-    substitute_expressions,
-)
+from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
+from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
-from tilewright.report.errors import InternalError
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.predicates import boundary, conjuncts, settle
-from tilewright.schedule.find import find_loop, nested
-from tilewright.schedule.legality import require_reorder
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal
+from tilewright.report.errors import UserError
+from tilewright.schedule.facts.domain import is_single
+from tilewright.schedule.facts.iterations import bounds_of, extent_of
+from tilewright.schedule.facts.known import boundary, settle
+from tilewright.schedule.find import find_loop, nested, perfect_nest
+from tilewright.schedule.legality import KEPT, require_reorder, turned_around
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
 
@@ -52,37 +46,62 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
         raise refusal(function, what, found, why="a loop of less than 1 iteration is none", fix="take a factor from 1")
     if tail not in TAILS:
         raise refusal(function, what, found, why=f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
-    extent = extent_of(found)
-    rest = simplify(Mod(extent, const(factor)))
-    divides = isinstance(rest, Const) and rest.value == 0
-    if tail == "exact" and not divides:
-        raise _no_place(function, found, factor, extent, what)
-    if tail == "peel":
-        if not divides:
-            _require_one_start(function, found, what)
-        return _peel(function, found, factor, extent, divides)
-    outer, inner = Var(found.var.name + "o"), Var(found.var.name + "i")
-    place = simplify(found.begin + outer * factor + inner)
-    if tail == "shift" and not divides:
-        _require_repeatable(function, found, factor, extent, what)
-        place = simplify(found.begin + minimum(outer * factor, extent - factor)) + inner
-    body = substitute_expressions(found.body, {found.var: place})
-    count = simplify(FloorDiv(extent, const(factor)) if divides else FloorDiv(extent + (factor - 1), const(factor)))
-    end: Expr = const(factor)
-    proof = f"{factor} divides {extent}"
-    if not divides and tail == "mask":
-        body = guarded(body, Lt(place, found.end))
-        require_starts_inside(function, found, body, what)
-        proof = f"blocks run only where {place} < {found.end}"
-    elif not divides and tail == "shift":
-        proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
-    elif not divides:
-        end = minimum(factor, simplify(extent - outer * factor))
-        proof = f"{inner.name} ends where {place} reaches {found.end}"
+    outer, inner, extent = Var(found.var.name + "o"), Var(found.var.name + "i"), extent_of(found)
+    place: Expr = simplify(found.begin + outer * factor + inner)
+    count, proof = simplify(FloorDiv(extent, const(factor))), f"{factor} divides {extent}"
+    body, end, rest = found.body, as_expr(factor), None
+    if simplify(Mod(extent, const(factor))) is not const(0):
+        if tail == "exact":
+            raise _no_place(function, found, factor, extent, what)
+        if tail == "peel":
+            rest = _peeled(function, found, count, factor, what)
+            proof = f"the iterations from {rest.begin} on run in a loop of their own"
+        else:
+            count = simplify(FloorDiv(extent + (factor - 1), const(factor)))
+        if tail == "mask":
+            body = _guarded(function, found, body, [Lt(found.var, found.end)], what)
+            proof = f"blocks run only where {place} < {found.end}"
+        elif tail == "clip":
+            end = minimum(factor, simplify(extent - outer * factor))
+            proof = f"{inner.name} ends where {place} reaches {found.end}"
+        elif tail == "shift":
+            _require_repeatable(function, found, factor, extent, what)
+            place = simplify(found.begin + minimum(outer * factor, extent - factor)) + inner
+            proof = f"iterations that run twice store the same: no block reads what {found.var.name} stores"
+    body = For(inner, const(0), end, LoopKind.SERIAL, substitute_expressions(body, {found.var: place}))
     kind = LoopKind.SERIAL if found.kind is LoopKind.UNROLL else found.kind
-    body = For(inner, const(0), end, LoopKind.SERIAL, body)
     made = found.replace(var=outer, begin=const(0), end=count, body=body, kind=kind)
-    return Step(function.replace(body=replace(function.body, found, made)), (outer, inner), (proof,))
+    if tail != "peel":
+        return rewritten(function, found, made, (outer, inner), proof)
+    if rest is None:
+        return rewritten(function, found, made, (outer, inner, None), proof)
+    return rewritten(function, found, seq(made, rest), (outer, inner, rest.var), proof)
+
+
+def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> UserError:
+    """The error `what` for a tail that has no place."""
+    masked = f'split({loop.var.name}, {factor}, tail="mask")'
+    if not isinstance(extent, Const):
+        return refusal(function, what, loop, why=f"nothing says that {factor} divides {extent}", fix=masked)
+    n = int(extent.value)
+    left, divisors = n % factor, [d for d in range(2, n + 1) if n % d == 0]
+    why = f"{factor} does not divide {n}: the last {left} iteration{'s' * (left > 1)} would have no place"
+    shown = ", ".join(map(str, divisors[:8])) + ", …" * (len(divisors) > 8)
+    return refusal(function, what, loop, why=why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
+
+
+def _peeled(function: Function, loop: For, count: Expr, factor: int, what: str) -> For:
+    """The iterations beyond `count` whole inner loops as a loop of their own."""
+    _require_one_start(function, loop, what)
+    if count is const(0):
+        why = f"{extent_of(loop)} iterations do not fill the inner loop once"
+        raise refusal(function, what, loop, why=why, fix="take less")
+    return _second_part(function, loop, simplify(loop.begin + count * factor))
+
+
+def _second_part(function: Function, loop: For, begin: Expr) -> For:
+    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail."""
+    return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
 
 def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr, what: str) -> None:
@@ -99,225 +118,6 @@ def _require_repeatable(function: Function, loop: For, factor: int, extent: Expr
         if not plain or (isinstance(s, Block) and any(ld.buffer in stored for ld in loads(s))):
             why = "an iteration that runs twice must not read what the loop stores"
             raise refusal(function, what, s, why=why, fix=f'split({loop.var.name}, {factor}, tail="peel")')
-
-
-def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: str) -> Exception:
-    name = loop.var.name
-    masked = f'split({name}, {factor}, tail="mask")'
-    if isinstance(extent, Const):
-        n = int(extent.value)
-        left = n % factor
-        why = f"{factor} does not divide {n}: the last {left} iteration{'s' * (left > 1)} would have no place"
-        divisors = [d for d in range(2, n + 1) if n % d == 0]
-        fix = f"take a factor from {_some(divisors)}, or {masked}" if divisors else masked
-    else:
-        why, fix = f"nothing says that {factor} divides {extent}", masked
-    return refusal(function, what, loop, why=why, fix=fix)
-
-
-def _some(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:8]))
-    return f"[{shown}, …]" if len(numbers) > 8 else f"[{shown}]"
-
-
-def _peel(function: Function, loop: For, factor: int, extent: Expr, divides: bool) -> Step:
-    whole = simplify(FloorDiv(extent, const(factor)))
-    outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
-    place = simplify(loop.begin + outer * factor + inner)
-    body = substitute_expressions(loop.body, {loop.var: place})
-    main = loop.replace(
-        var=outer, begin=const(0), end=whole, body=For(inner, const(0), const(factor), LoopKind.SERIAL, body)
-    )
-    if divides:
-        proof = f"{factor} divides {extent}"
-        return Step(function.replace(body=replace(function.body, loop, main)), (outer, inner, None), (proof,))
-    rest = loop.replace(begin=simplify(loop.begin + whole * factor))
-    if isinstance(whole, Const) and whole.value == 0:
-        why = f"{extent} iterations do not fill the inner loop once"
-        raise refusal(function, f"cannot split loop {loop.var.name} by {factor}", loop, why=why, fix="take less")
-    tail = fresh_blocks(function, fresh_copy(rest), ".tail")
-    assert isinstance(tail, For)
-    proof = f"the iterations from {rest.begin} on run in a loop of their own"
-    return Step(
-        function.replace(body=replace(function.body, loop, seq(main, tail))), (outer, inner, tail.var), (proof,)
-    )
-
-
-def guarded(stmt: Stmt, cond: Expr) -> Stmt:
-    """The statement with its blocks run only where `cond` holds. If it does anything outside blocks, all of it is put
-    under an `if`."""
-    return _in_blocks(stmt, cond) if blocks(stmt) and _acts_in_blocks(stmt) else If(cond, stmt)
-
-
-def _in_blocks(stmt: Stmt, cond: Expr) -> Stmt:
-    """The condition goes to the outermost blocks."""
-    if isinstance(stmt, Block):
-        return stmt.replace(where=cond if stmt.where is None else And(stmt.where, cond))
-    made = stmt.rebuild(tuple([_in_blocks(c, cond) if isinstance(c, Stmt) else c for c in stmt.children()]))
-    assert isinstance(made, Stmt)
-    return made
-
-
-def _acts_in_blocks(stmt: Stmt) -> bool:
-    """Whether nothing outside blocks reads or writes memory."""
-    match stmt:
-        case Block() | Alloc() | Prefetch():
-            return True
-        case Seq() | For() | If() | Let():
-            parts = stmt.children()
-            quiet = not any(True for c in parts if isinstance(c, Expr) for _ in loads(c))
-            return quiet and all(_acts_in_blocks(c) for c in parts if isinstance(c, Stmt))
-    return False
-
-
-def require_starts_inside(function: Function, loop: For, body: Stmt, what: str) -> None:
-    """Refuses to put a block under an `if` if its init, which runs outside the loops it sums over, would not be."""
-    inner = {s.var for s in statements(body) if isinstance(s, For)}
-    for block in blocks(body) if isinstance(body, If) else ():
-        outside = summed_loops(block) - inner
-        if block.init is not None and outside:
-            name = next(iter(outside)).name
-            why = f"the init of {block.name} runs outside {name}, and would not stand under the condition"
-            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
-
-
-def fuse(function: Function, outer: Var, inner: Var) -> Step:
-    """Fuses two loops, one directly inside the other, into one. Returns its variable.
-
-    for i in 0..n, j in 0..4: b(i, j)      =>      for ij in 0..n*4: b(ij // 4, ij % 4)
-    """
-    first, second = find_loop(function, outer), find_loop(function, inner)
-    what = f"cannot fuse loops {first.var.name} and {second.var.name}"
-    if first.body is not second:
-        why = f"{second.var.name} is not directly inside {first.var.name}, alone"
-        raise refusal(function, what, second, why=why, fix="reorder the loops first")
-    if first.var in variables_of(second.begin) | variables_of(second.end):
-        raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
-    if first.kind is not second.kind:
-        why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
-        raise refusal(function, what, second, why=why, fix="give both the same kind first")
-    for block in blocks(second):
-        if block.init is not None and _mixes(block, first.var, second.var):
-            why = (
-                f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
-            )
-            raise refusal(function, what, first, why=why, fix=f'decompose_reduction("{block.name}", …) first')
-    made = fused(first, second)
-    _require_same_starts(function, first, second.body, made.body, what)
-    evidence = (f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change",)
-    return Step(function.replace(body=replace(function.body, first, made)), made.var, evidence)
-
-
-def fused(first: For, second: For) -> For:
-    """Two loops, the second all that the first holds, as one of the kind of the first."""
-    var = Var(first.var.name + second.var.name)
-    n, m = extent_of(first), extent_of(second)
-    one = isinstance(n, Const) and n.value == 1
-    values: dict[Expr, Expr] = {
-        first.var: first.begin if one else simplify(first.begin + FloorDiv(var, m)),
-        second.var: simplify(second.begin + (var if one else Mod(var, m))),
-    }
-    body = substitute_expressions(second.body, values)
-    return first.replace(var=var, begin=const(0), end=simplify(n * m), body=body)
-
-
-def _require_same_starts(function: Function, loop: For, before: Stmt, after: Stmt, what: str) -> None:
-    """Refuses if a condition on reduce axes, which does not apply to inits, would become one that does."""
-    for one, other in zip(blocks(before), blocks(after), strict=True):
-        if one.init is not None and _start_conditions(one) != _start_conditions(other):
-            why = f"a condition of {one.name} on what it sums over would keep its init from running, too"
-            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{one.name}", …) first')
-
-
-def _start_conditions(block: Block) -> int:
-    """The number of conditions that apply to an init."""
-    summed = summed_loops(block) | {a.var for a in block.reduce}
-    return sum(not variables_of(part) & summed for part in conjuncts(block.where))
-
-
-def _mixes(block: Block, one: Var, other: Var) -> bool:
-    def bound(axes: Sequence[object], var: Var) -> bool:
-        return any(var in variables_of(a.binding) for a in axes)  # type: ignore[attr-defined]
-
-    spatial = [bound(block.spatial, v) for v in (one, other)]
-    reduce = [bound(block.reduce, v) for v in (one, other)]
-    return any(spatial) and any(reduce)
-
-
-def reorder(function: Function, *loops: Var) -> Step:
-    """Permutes loops into the order given, outermost first. Other loops between them stay where they are. All must be
-    nested with nothing else between them.
-
-    for i, j: b(i, j)      =>      for j, i: b(i, j)                                          reorder(j, i)
-    """
-    names = ", ".join(v.name for v in loops)
-    what = f"cannot reorder loops {names}"
-    if len(loops) < 2 or len(set(loops)) != len(loops):
-        raise find_error(function, what, loops, "a new order needs two loops or more, each once")
-    wanted = [find_loop(function, v) for v in loops]
-    chain = _chain(function, wanted, what)
-    places = iter(wanted)
-    target = [next(places) if loop in wanted else loop for loop in chain]
-    order = [chain.index(loop) for loop in target]
-    _check_bounds(function, target, what)
-    evidence = require_reorder(function, chain, order, what)
-    made = nested(target, chain[-1].body)
-    return Step(function.replace(body=replace(function.body, chain[0], made)), None, evidence)
-
-
-def find_error(function: Function, what: str, loops: Sequence[Var], why: str) -> Exception:
-    return refusal(function, what, find_loop(function, loops[0]) if loops else function, why=why)
-
-
-def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
-    """The loops from the outermost to the innermost of those wanted, with nothing between them."""
-    depth = {loop: len(path_to(function.body, loop)) for loop in wanted}
-    first, last = min(wanted, key=lambda w: depth[w]), max(wanted, key=lambda w: depth[w])
-    chain: list[For] = [first]
-    while chain[-1] is not last:
-        body = chain[-1].body
-        if not isinstance(body, For):
-            name = chain[-1].var.name
-            outside = last if last not in path_to(first, last) else None
-            why = (
-                f"{last.var.name} is not inside {first.var.name}"
-                if outside is not None
-                else f"{name} holds more than a loop: what stands beside it would run another number of times"
-            )
-            raise refusal(function, what, chain[-1], why=why, fix="decompose or move what is between the loops first")
-        chain.append(body)
-    missing = [w.var.name for w in wanted if w not in chain]
-    if missing:
-        raise refusal(function, what, first, why=f"{', '.join(missing)} is not between the others")
-    return chain
-
-
-def _check_bounds(function: Function, target: Sequence[For], what: str) -> None:
-    inside: set[Var] = set()
-    for loop in reversed(target):
-        used = (variables_of(loop.begin) | variables_of(loop.end)) & inside
-        if used:
-            names = ", ".join(v.name for v in used)
-            why = f"the bounds of {loop.var.name} depend on {names}, which would run inside it"
-            raise refusal(function, what, loop, why=why)
-        inside.add(loop.var)
-
-
-def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *, tail: str = "exact") -> Step:
-    """Tiles two nested loops by height x width. Returns the loops over tiles and those inside them: io, jo, ii, ji."""
-    one = split(function, rows, height, tail=tail)
-    two = split(one.function, columns, width, tail=tail)
-    (io, ii), (jo, ji) = _variables(one), _variables(two)
-    done = reorder(two.function, io, jo, ii, ji)
-    return Step(done.function, (io, jo, ii, ji), (*one.evidence, *two.evidence, *done.evidence))
-
-
-def _variables(step: Step) -> tuple[Var, Var]:
-    assert isinstance(step.made, tuple)
-    outer, inner = step.made[:2]
-    if not isinstance(outer, Var) or not isinstance(inner, Var):
-        raise InternalError("a split returned no loops")
-    return outer, inner
 
 
 def partition(function: Function, loop: Var, at: int | None = None) -> Step:
@@ -337,37 +137,243 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
     around = ranges_of(loops_around(function.body, found))
-    cut = simplify(_clamp(place, found), facts_of(around))
-    _require_steady_starts(function, found, cut, what)
-    first = settle(found.replace(end=cut), around)
-    second = settle(fresh_blocks(function, fresh_copy(found.replace(begin=cut)), ".tail"), around)
-    parts = [p for p in (first, second) if isinstance(p, For)]
-    made = seq(*parts)
-    variables = tuple(p.var if isinstance(p, For) else None for p in (first, second))
-    evidence = (f"each iteration of {found.var.name} runs once, in the same order",)
-    return Step(function.replace(body=replace(function.body, found, made)), variables, evidence)
+    cut = simplify(maximum(minimum(place, found.end), found.begin), facts_of(around))
+    for block in _started(found):
+        for moved in variables_of(cut) & summed_loops(block):
+            why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
+            raise _decompose_first(function, found, block, moved.name, why + "outside of", what)
+    parts = [settle(p, around) for p in (found.replace(end=cut), _second_part(function, found, cut))]
+    made = seq(*(p for p in parts if isinstance(p, For)))
+    variables = tuple(p.var if isinstance(p, For) else None for p in parts)
+    evidence = f"each iteration of {found.var.name} runs once, in the same order"
+    return rewritten(function, found, made, variables, evidence)
 
 
-def _require_steady_starts(function: Function, loop: For, cut: Expr, what: str) -> None:
-    """Refuses a cut that depends on a loop that a block sums over: its init runs outside that loop."""
-    for block in blocks(loop):
-        moved = variables_of(cut) & summed_loops(block)
-        if block.init is not None and moved:
-            name = next(iter(moved)).name
-            why = (
-                f"where it is cut, {cut}, depends on {name}, which {block.name} sums over and its init runs outside of"
-            )
-            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
+def _started(stmt: Stmt) -> list[Block]:
+    """The blocks in a statement that have an init."""
+    return [block for block in blocks(stmt) if block.init is not None]
+
+
+def _decompose_first(function: Function, loop: For, block: Block, over: str, why: str, what: str) -> UserError:
+    """The error `what` for a loop that cannot change because the init of a block runs outside loop `over`."""
+    return refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {over}) first')
 
 
 def _require_one_start(function: Function, loop: For, what: str) -> None:
     """Refuses to cut a loop that a block sums over while the block has an init, which would run before each part."""
-    for block in blocks(loop):
-        if block.init is not None and any(loop.var in variables_of(a.binding) for a in block.reduce):
-            name = loop.var.name
+    name = loop.var.name
+    for block in _started(loop):
+        if loop.var in summed_loops(block):
             why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
-            raise refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {name}) first')
+            raise _decompose_first(function, loop, block, name, why, what)
 
 
-def _clamp(place: Expr, loop: For) -> Expr:
-    return maximum(minimum(place, loop.end), loop.begin)
+def _guarded(function: Function, loop: For, body: Stmt, conditions: list[Expr], what: str) -> Stmt:
+    """The body of a loop with its blocks run only where the conditions hold. If it does anything outside blocks, all of
+    it is put under an `if`; the error `what` if the init of a block, which runs outside loops it sums over, would not
+    be."""
+    if blocks(body) and _acts_in_blocks(body):
+        return _in_blocks(body, conditions)
+    inner = {s.var for s in statements(body) if isinstance(s, For)}
+    for block in _started(body) if conditions else ():
+        for outside in summed_loops(block) - inner:
+            why = f"the init of {block.name} runs outside {outside.name}, and would not stand under the condition"
+            raise _decompose_first(function, loop, block, outside.name, why, what)
+    for cond in conditions:
+        body = If(cond, body)
+    return body
+
+
+def _in_blocks(stmt: Stmt, conditions: list[Expr]) -> Stmt:
+    """The conditions go to the outermost blocks."""
+    if isinstance(stmt, Block):
+        return stmt.replace(where=conjunction([*([] if stmt.where is None else [stmt.where]), *conditions]))
+    made = [_in_blocks(c, conditions) if isinstance(c, Stmt) else c for c in stmt.children()]
+    return stmt.rebuild(tuple(made))
+
+
+def _acts_in_blocks(stmt: Stmt) -> bool:
+    """Whether nothing outside the bodies of blocks reads or writes memory, the conditions of blocks neither: all parts
+    of a condition are evaluated."""
+    match stmt:
+        case Block():
+            return not any(map(loads_of, stmt.own()))
+        case Alloc() | Prefetch():
+            return True
+        case Seq() | For() | If() | Let():
+            return all(_acts_in_blocks(c) if isinstance(c, Stmt) else not loads_of(c) for c in stmt.children())
+    return False
+
+
+def fuse(function: Function, outer: Var, inner: Var) -> Step:
+    """Fuses two loops, one directly inside the other, into one. Returns its variable.
+
+    for i in 0..n, j in 0..4: b(i, j)      =>      for ij in 0..n*4: b(ij // 4, ij % 4)
+    """
+    first, second = find_loop(function, outer), find_loop(function, inner)
+    what = f"cannot fuse loops {first.var.name} and {second.var.name}"
+    _require_pair(function, first, second, what)
+    if first.kind is not second.kind:
+        why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
+        raise refusal(function, what, second, why=why, fix="give both the same kind first")
+    made = fused(first, second)
+    both = {first.var, second.var}
+    for block, after in zip(blocks(second), blocks(made), strict=True):
+        if block.init is not None and both & spatial_loops(block) and both & summed_loops(block):
+            why = (
+                f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
+            )
+            raise _decompose_first(function, first, block, "…", why, what)
+        if block.init is not None and _start_conditions(block) != _start_conditions(after):
+            why = f"a condition of {block.name} on what it sums over would keep its init from running, too"
+            raise _decompose_first(function, first, block, "…", why, what)
+    evidence = f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change"
+    return rewritten(function, first, made, made.var, evidence)
+
+
+def _require_pair(function: Function, first: For, second: For, what: str) -> None:
+    """Requires one loop directly inside the other, with the same bounds in each iteration."""
+    if first.body is not second:
+        why = f"{second.var.name} is not directly inside {first.var.name}, alone"
+        raise refusal(function, what, second, why=why, fix="reorder the loops first")
+    if first.var in bounds_of(second):
+        raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
+
+
+def fused(first: For, second: For) -> For:
+    """Two loops, the second all that the first holds, as one of the kind of the first."""
+    var = Var(first.var.name + second.var.name)
+    n, m = extent_of(first), extent_of(second)
+    one = n is const(1)
+    values: dict[Expr, Expr] = {
+        first.var: first.begin if one else simplify(first.begin + FloorDiv(var, m)),
+        second.var: simplify(second.begin + (var if one else Mod(var, m))),
+    }
+    body = substitute_expressions(second.body, values)
+    return first.replace(var=var, begin=const(0), end=simplify(n * m), body=body)
+
+
+def _start_conditions(block: Block) -> int:
+    """The number of conditions that apply to an init: those on nothing that is summed over."""
+    summed = summed_loops(block) | {a.var for a in block.reduce}
+    return sum(not variables_of(part) & summed for part in conjuncts(block.where))
+
+
+def reorder(function: Function, *loops: Var) -> Step:
+    """Permutes loops into the order given, outermost first. Other loops between them stay where they are. All must be
+    nested with nothing else between them.
+
+    for i, j: b(i, j)      =>      for j, i: b(i, j)                                          reorder(j, i)
+    """
+    what = f"cannot reorder loops {', '.join(v.name for v in loops)}"
+    wanted = [find_loop(function, v) for v in loops]
+    if len(loops) < 2 or len(set(loops)) != len(loops):
+        at = wanted[0] if wanted else function
+        raise refusal(function, what, at, why="a new order needs two loops or more, each once")
+    chain = _chain(function, wanted, what)
+    places = iter(wanted)
+    target = [next(places) if loop in wanted else loop for loop in chain]
+    for n, loop in enumerate(target):
+        used = [inner.var.name for inner in target[n + 1 :] if inner.var in bounds_of(loop)]
+        if used:
+            why = f"the bounds of {loop.var.name} depend on {', '.join(used)}, which would run inside it"
+            raise refusal(function, what, loop, why=why)
+    around = {loop.var for loop in loops_around(function.body, chain[0])}
+    for block in _started(chain[-1]):
+        before, after = (_repeating(block, order) for order in (chain, target))
+        if before != after and not summed_loops(block) & around:
+            name = min(v.name for v in before ^ after)
+            why = f"{name} repeats {block.name}, whose init runs outside the loops it sums over"
+            first = next(loop.var.name for loop in chain if loop.var in summed_loops(block))
+            raise _decompose_first(function, chain[0], block, first, why, what)
+    evidence = require_reorder(function, chain, [chain.index(loop) for loop in target], what)
+    return rewritten(function, chain[0], nested(target, chain[-1].body), None, *evidence)
+
+
+def _repeating(block: Block, loops: Sequence[For]) -> set[Var]:
+    """The loops that repeat a block, init and all: outside of those that it sums over, no axis is bound to them."""
+    outside = takewhile(lambda loop: loop.var not in summed_loops(block), loops)
+    return {loop.var for loop in outside if loop.var not in spatial_loops(block) and not is_single(loop)}
+
+
+def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
+    """The loops from the outermost to the innermost of those wanted, with nothing between them."""
+    first = next(s for s in statements(function.body) if isinstance(s, For) and s in wanted)
+    chain, _ = perfect_nest(first)
+    missing = next((loop for loop in wanted if loop not in chain), None)
+    if missing is None:
+        return chain[: 1 + max(map(chain.index, wanted))]
+    why = f"{missing.var.name} is not inside {first.var.name}"
+    if missing in statements(first):
+        name = chain[-1].var.name
+        why = f"{name} holds more than a loop: what stands beside it would run another number of times"
+    raise refusal(function, what, chain[-1], why=why, fix="decompose or move what is between the loops first")
+
+
+def tile(function: Function, rows: Var, columns: Var, height: int, width: int, *, tail: str = "exact") -> Step:
+    """Tiles two nested loops by height x width. Returns the loops over tiles and those inside them: io, jo, ii, ji."""
+    one = split(function, rows, height, tail=tail)
+    two = split(one.function, columns, width, tail=tail)
+    io, ii, jo, ji = (v for step in (one, two) for v in cast(tuple[Var, ...], step.made)[:2])
+    done = reorder(two.function, io, jo, ii, ji)
+    return Step(done.function, (io, jo, ii, ji), (*one.evidence, *two.evidence, *done.evidence))
+
+
+def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
+    """Skews a loop and the one directly inside it along `loop*step + inner`, both counted from their begin. The new
+    outer loop runs over these sums, the new inner one over the candidates for each sum, in the order of the former
+    outer loop; blocks run where the candidate exists. So values that depend on the sum alone are loaded once. Returns
+    both variables. The inner loop's extent must be a constant.
+
+    for m in 0..4, a in 0..3: b(m, a)      =>      for ma in 0..9, at in 0..2: b(ma//2 + at - 1, …)       skew(m, a, 2)
+
+    Loop skewing is Wolfe's ("Loop skewing: the wavefront method revisited", 1986).
+    """
+    first, second = find_loop(function, loop), find_loop(function, inner)
+    what = f"cannot skew loops {first.var.name} and {second.var.name}"
+    if type(step) is not int or step < 1:
+        raise refusal(function, what, first, why=f"{step!r} is no number of places", fix="give it 1 or more")
+    rows, width = extent_of(first), extent_of(second)
+    _require_skewable(function, first, second, what)
+    if not isinstance(width, Const) or width.value < 1:
+        why = f"{second.var.name} has {width} iterations, which is no number of one or more"
+        raise refusal(function, what, second, why=why, fix=f'split({second.var.name}, 8, tail="mask") first')
+    for met in meetings(first, [first, second], loops_around(function.body, first)):
+        if not _stays_forward(met.distances, step):
+            raise turned_around(function, [first, second], met, what)
+    turns = -(-int(width.value) // step)
+    total, turn = Var(first.var.name + second.var.name), Var(second.var.name + "t")
+    place = simplify(FloorDiv(total, const(step)) + turn - (turns - 1))
+    column = simplify(Mod(total, const(step)) + (const(turns - 1) - turn) * step)
+    exists: list[Expr] = [Le(const(0), place), Lt(place, rows)] if turns > 1 else []
+    exists += [Lt(column, width)] if width.value % step else []
+    body = _guarded(function, first, second.body, exists, what)
+    values: dict[Expr, Expr] = {first.var: simplify(first.begin + place), second.var: simplify(second.begin + column)}
+    inside = second.replace(var=turn, begin=const(0), end=const(turns), body=substitute_expressions(body, values))
+    count = simplify((rows - 1) * step + width)
+    made = first.replace(var=total, begin=const(0), end=count, body=inside)
+    return rewritten(function, first, made, (total, turn), KEPT)
+
+
+def _require_skewable(function: Function, first: For, second: For, what: str) -> None:
+    """Requires two serial loops, one directly inside the other, and no init between them."""
+    _require_pair(function, first, second, what)
+    for loop in (first, second):
+        if loop.kind is not LoopKind.SERIAL:
+            why = f"{loop.var.name} is a {loop.kind.value} loop"
+            raise refusal(function, what, loop, why=why, fix="skew it while it is serial")
+    for block in _started(second):
+        if summed_loops(block) & {first.var, second.var}:
+            why = f"the init of {block.name} runs before what it sums over, and would have no place"
+            raise _decompose_first(function, first, block, first.var.name, why, what)
+
+
+def _stays_forward(distances: Vector, step: int) -> bool:
+    """Whether iterations at these distances keep their order. Those of one iteration of the outer loop always do."""
+    outer, inner = distances
+    if outer == 0 or inner == 0:
+        return True
+    if outer is None or inner is None:
+        return False
+    along = outer * step + inner
+    return (along or outer) * outer > 0

@@ -1,37 +1,86 @@
-"""sum_in_lanes, sum_in_blocks: the sums of a loop in partial sums, side by side or one after the other.
+"""join_sums, sum_in_lanes, sum_in_blocks: the sums of loops in one loop, and those of one loop in partial sums, side by
+side or one after the other.
 
-    for k in 0..n: t += f(k)       =>       vectorize l in 0..4: p[l] = 0                           sum_in_lanes(k, 4)
-                                            for ko in 0..n//4: vectorize l in 0..4: p[l] += f(ko*4 + l)
-                                            vectorize l in 0..2: p[l] = p[l] + p[l + 2]
-                                            unroll l in 0..1: p[l] = p[l] + p[l + 1]
-                                            unroll l in 0..1: t += p[l]
-                                            for k in n//4*4..n: t += f(k)
-
-    for k in 0..n: t += f(k)       =>       for ko in 0..n//4:                                      sum_in_blocks(k, 4)
-                                              p = 0; for ki in 0..4: p += f(ko*4 + ki)
-                                              t += p
-                                            for k in n//4*4..n: t += f(k)
-
-They change the order of a sum, as any vector code does; for minima, maxima and integers the result is the same. Several
-accumulations in one loop stay in one loop, each with partial sums of its own.
+Partial sums change the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
+Several accumulations in one loop stay in one loop, each with partial sums of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from itertools import chain
 
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads, replace
-from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Stmt, Store, seq
+from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of
+from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_loop
-from tilewright.schedule.names import fresh_blocks
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.find import find_loop, nests, stored_buffers
+from tilewright.schedule.loops.merge import merge_neighbours
+from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
+
+
+def join_sums(function: Function) -> Step:
+    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
+    other makes: each element is loaded once for all of them. What the later loop needs comes before the earlier one.
+
+    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
+              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
+    """
+    parts = list(nests(function))
+    made = _joined_sums(parts)
+    if len(made) == len(parts):
+        return Step(function)
+    return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
+
+
+def _joined_sums(parts: Sequence[Stmt]) -> list[Stmt]:
+    """The statements, which run one after the other, with such loops joined."""
+    made = list(parts)
+    n = 0
+    while n < len(made):
+        joined = next((j for m in range(n + 1, len(made)) if (j := _joined(made, n, m)) is not None), None)
+        if joined is None:
+            n += 1
+        else:
+            made = joined
+    return made
+
+
+def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
+    """The statements with loops n and m as one; None where they may not be joined."""
+    first, second = parts[n], parts[m]
+    if not isinstance(first, For) or not isinstance(second, For) or not _read_alike(first, second):
+        return None
+    needed: list[Stmt] = []
+    later: list[Stmt] = []
+    for s in reversed(parts[n + 1 : m]):
+        (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
+    if any(_depend(s, t) for s in (first, *later) for t in needed):
+        return None
+    merged = merge_neighbours([first, second])
+    if len(merged) > 1 or not isinstance(merged[0], For):
+        return None
+    inside = merged[0].body
+    body = seq(*_joined_sums(inside.body)) if isinstance(inside, Seq) else inside
+    return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
+
+
+def _read_alike(first: For, second: For) -> bool:
+    """Whether both loops hold sums, and load from one buffer that neither stores to."""
+    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
+        return False
+    return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
+
+
+def _depend(one: Stmt, other: Stmt) -> bool:
+    """Whether two statements may not change places."""
+    made, theirs = (stored_buffers(s) | set(allocations(s)) for s in (one, other))
+    return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
 def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
@@ -47,21 +96,32 @@ def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
     """
     found = find_loop(function, loop)
     sums = _require_sums(function, found, lanes, f"cannot sum loop {found.var.name} in {lanes} lanes")
-    partials = [s.partial("lanes", (const(lanes),)) for s in sums]
-    both = list(zip(sums, partials, strict=True))
     outer = Var(found.var.name + "o")
+    starts, terms, ends = zip(*(_in_lanes(s, found, outer, lanes) for s in sums), strict=True)
+    main = For(outer, const(0), _whole(found, lanes), LoopKind.SERIAL, seq(*terms))
+    return _done(function, found, (*chain(*starts), main, *chain(*ends)), (outer,), lanes)
 
-    def term(s: Summed, partial: Buffer) -> Stmt:
-        def at(lane: Var) -> Stmt:
-            value = substitute(s.term, {found.var: found.begin + outer * lanes + lane})
-            return s.leaf("lanes", s.added(partial, (lane,), value))
 
-        return _over(lanes, at)
+def _in_lanes(s: Summed, loop: For, outer: Var, lanes: int) -> tuple[list[Stmt], Stmt, list[Stmt]]:
+    """(what begins the partial sums of an accumulation, its terms of one iteration of `outer`, what ends it: the upper
+    half of the lanes is added to the lower half while their number is even, then lane by lane)."""
+    own = s.partial(f"{s.buffer.name}.lanes", (const(lanes),))
+    lane = Var("l")
+    start = [Alloc(own), _over(lanes, lane, s.leaf("start", Store(own, (lane,), s.start)))]
+    lane = Var("l")
+    value = substitute(s.term, {loop.var: loop.begin + outer * lanes + lane})
+    terms = _over(lanes, lane, s.leaf("lanes", s.added(own, (lane,), value)))
+    end: list[Stmt] = []
+    while lanes % 2 == 0:
+        lanes, lane = lanes // 2, Var("l")
+        end.append(_over(lanes, lane, s.leaf(f"halve{lanes}", s.added(own, (lane,), Load(own, (lane + lanes,))))))
+    lane = Var("l")
+    join = s.leaf("join", s.added(s.buffer, s.target, Load(own, (lane,))))
+    return start, terms, [*end, For(lane, const(0), const(lanes), LoopKind.UNROLL, join)]
 
-    starts = [x for s, p in both for x in (Alloc(p), _over(lanes, lambda lane, s=s, p=p: _start(s, p, (lane,))))]  # type: ignore[misc]
-    main = For(outer, const(0), _whole(found, lanes), LoopKind.SERIAL, seq(*(term(s, p) for s, p in both)))
-    joined = [x for s, p in both for x in _joined(s, p, lanes)]
-    return _done(function, found, (*starts, main, *joined), (outer,), lanes)
+
+def _over(lanes: int, lane: Var, block: Block) -> For:
+    return For(lane, const(0), const(lanes), LoopKind.VECTORIZE if lanes > 1 else LoopKind.UNROLL, block)
 
 
 def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
@@ -84,12 +144,12 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
 
 def in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
     """The loop over blocks of terms, and the variable of the one inside it."""
-    both = [(s, s.partial("block", ())) for s in sums]
+    both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in sums]
     outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
     at: dict[Expr, Node] = {loop.var: loop.begin + outer * size + inner}
     terms = [s.leaf("terms", s.added(p, (), substitute(s.term, at))) for s, p in both]
     turn = seq(
-        *(x for s, p in both for x in (Alloc(p), _start(s, p, ()))),
+        *(x for s, p in both for x in (Alloc(p), s.leaf("start", Store(p, (), s.start)))),
         For(inner, const(0), const(size), LoopKind.SERIAL, seq(*terms)),
         *(s.leaf("join", s.added(s.buffer, s.target, Load(p, ()))) for s, p in both),
     )
@@ -111,7 +171,7 @@ def _require_sums(function: Function, loop: For, least: int, what: str) -> tuple
         raise refusal(function, what, loop, why=why, fix=fix)
     stored = {s.buffer for s in found}
     for s in found:
-        if any(loop.var in variables_of(i) or stored & {ld.buffer for ld in loads(i)} for i in s.target):
+        if any(loop.var in variables_of(i) or stored & {ld.buffer for ld in loads_of(i)} for i in s.target):
             why = f"block {s.block.name} does not sum over it: each iteration has a place of its own"
             raise refusal(function, what, loop, why=why, fix="vectorize it")
     return found
@@ -129,31 +189,6 @@ def left_over(loop: For, size: int) -> For | None:
     return loop.replace(begin=simplify(loop.begin + _whole(loop, size) * size))
 
 
-def _over(lanes: int, body_of: Callable[[Var], Stmt]) -> For:
-    lane = Var("l")
-    return For(lane, const(0), const(lanes), LoopKind.VECTORIZE if lanes > 1 else LoopKind.UNROLL, body_of(lane))
-
-
-def _start(s: Summed, partial: Buffer, at: tuple[Expr, ...]) -> Block:
-    return s.leaf("start", Store(partial, at, s.start))
-
-
-def _joined(s: Summed, partial: Buffer, lanes: int) -> list[Stmt]:
-    """Adds the lanes to the sum: the upper half to the lower half while their number is even, then one by one."""
-    loops: list[Stmt] = []
-    while lanes % 2 == 0:
-        half = lanes = lanes // 2
-
-        def halved(lane: Var, half: int = half) -> Stmt:
-            both = s.op(Load(partial, (lane,)), Load(partial, (lane + half,)))  # type: ignore[call-arg]
-            return s.leaf(f"halve{half}", Store(partial, (lane,), both))
-
-        loops.append(_over(half, halved))
-    last = Var("l")
-    join = s.leaf("join", s.added(s.buffer, s.target, Load(partial, (last,))))
-    return [*loops, For(last, const(0), const(lanes), LoopKind.UNROLL, join)]
-
-
 def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
     """The step that replaces a loop by statements, with a loop over the tail after them."""
     rest = left_over(loop, size)
@@ -161,6 +196,5 @@ def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tupl
         tail = fresh_blocks(function, fresh_copy(rest), ".tail")
         assert isinstance(tail, For)
         rest, made = tail, (*made, tail)
-    evidence = ("its sums may be added up in any order",)
-    body = replace(function.body, loop, seq(*made))
-    return Step(function.replace(body=body), (*variables, None if rest is None else rest.var), evidence)
+    handles = (*variables, None if rest is None else rest.var)
+    return rewritten(function, loop, seq(*made), handles, "its sums may be added up in any order")

@@ -1,23 +1,31 @@
-"""decompose_reduction, decompose_reductions: the init of a block, or of each block, becomes a block of its own.
-
-for i, k: block sum(vi = i, reduce vk = k):             for i: block sum.init: y[vi] = 0
-  init: y[vi] = 0                                  =>   for i, k: block sum: y[vi] += x[vi, vk]
-  y[vi] += x[vi, vk]                                                                    decompose_reduction("sum", i)
+"""decompose_reduction, rfactor, sum_in_parts: a block that sums becomes several, one that begins it, or some that each
+sum a part: these can run in parallel, or as lanes of a vector.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import pairwise, takewhile
+from typing import cast
 
+from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
 from tilewright.core.node import Node
-from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Var
-from tilewright.loops.decompose import decompose, decompose_block, init_nest, summed_loops, variables_of
+from tilewright.core.walk import substitute
+from tilewright.expr.build import conjunction
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import (
+    allocations,
+    blocks,
     fresh_copy,
+    loads,
+    loads_of,
     loops_around,
+    loops_inside,
+    map_statements,
     path_to,
     replace,
     statements,
@@ -25,22 +33,31 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import (
     Alloc,
+    Axis,
+    AxisKind,
     Block,
+    Buffer,
     For,
     Function,
     Let,
     Load,
+    LoopKind,
     Seq,
     Stmt,
+    Store,
     View,
     seq,
 )
-from tilewright.schedule.buffers.cache import shared_inside
-from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.find import find_block, find_loop, stored_buffers
-from tilewright.schedule.names import unique_block, unique_loops
-from tilewright.schedule.step import Step, refusal
+from tilewright.loops.sums import names_in
+from tilewright.schedule.facts.accumulations import Summed, accumulation
+from tilewright.schedule.facts.definition import nest_of, require_reached
+from tilewright.schedule.facts.domain import Domain, is_single
+from tilewright.schedule.facts.iterations import bounds_of, extent_of
+from tilewright.schedule.facts.place import Memory, alone_in, require_plain
+from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
+from tilewright.schedule.loops.rearrange import reorder, split
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
+from tilewright.types.scopes import Scope
 
 
 def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
@@ -54,17 +71,16 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
     """
     found, target = find_block(function, block), find_loop(function, loop)
     what = f"cannot decompose block {block} at loop {target.var.name}"
-    around = loops_around(function.body, found)
-    _require_place(function, found, target, around, what)
+    around = _loops_around(function, found, target, what)
     inner = around[around.index(target) :]
+    _require_place(function, found, around, inner, what)
     _require_visible(function, found, target, inner, what)
     _require_earlier(function, found, target, inner, what)
     name = unique_block(function, f"{block}.init")
     init = _renamed(function, fresh_copy(init_nest(found, inner, name)))
     body = replace(target, found, found.replace(init=None))
-    made = function.replace(body=replace(function.body, target, seq(init, body)))
     evidence = f"nothing that {target.var.name} holds touches what {name} stores before it would have run there"
-    return Step(made, name, (evidence,))
+    return rewritten(function, target, seq(init, body), name, evidence)
 
 
 def decompose_reductions(function: Function) -> Step:
@@ -78,21 +94,37 @@ def decompose_reductions(function: Function) -> Step:
     return Step(made, None, () if made is function else ("that is what init means",))
 
 
-def _require_place(function: Function, block: Block, target: For, around: Sequence[For], what: str) -> None:
-    """The loop is around the block, outside its reduce loops or the outermost of them."""
+def _loops_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
+    """The loops around a block, of which the loop is one."""
+    around = loops_around(function.body, block)
+    if loop not in around:
+        names = ", ".join(each.var.name for each in around) or "none"
+        raise refusal(function, what, loop, why=f"{block.name} is not inside it", fix=f"its loops are {names}")
+    return around
+
+
+def _summed_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
+    """The loops around a block that it sums over, of which the loop is one."""
+    summed = [s for s in loops_around(function.body, block) if s.var in summed_loops(block)]
+    if loop not in summed:
+        names = ", ".join(each.var.name for each in summed) or "none"
+        raise refusal(function, what, loop, why=f"{block.name} does not sum over it", fix=f"take one of {names}")
+    return summed
+
+
+def _require_place(function: Function, block: Block, around: Sequence[For], inner: Sequence[For], what: str) -> None:
+    """The loop is outside the reduce loops of the block or the outermost of them; `inner` are those around from it
+    on."""
     name = block.name
     if block.init is None:
         raise refusal(function, what, block, why=f"{name} has no init", part=name)
-    if target not in around:
-        names = ", ".join(loop.var.name for loop in around) or "none"
-        raise refusal(function, what, target, why=f"{name} is not inside it", fix=f"its loops are {names}")
     summed = summed_loops(block)
     first = next((loop for loop in around if loop.var in summed), None)
-    if first is not None and around.index(first) < around.index(target):
+    if first is not None and first not in inner:
         why = f"the init would run again in each iteration of {first.var.name}, which {name} sums over"
-        raise refusal(function, what, target, why=why, fix=f'decompose_reduction("{name}", {first.var.name})')
-    spatial = set().union(*(variables_of(a.binding) for a in block.spatial))
-    for loop in around[around.index(target) :]:
+        raise refusal(function, what, inner[0], why=why, fix=f'decompose_reduction("{name}", {first.var.name})')
+    spatial = spatial_loops(block)
+    for loop in inner:
         if loop.var in summed & spatial:
             why = f"loop {loop.var.name} is bound to a spatial and to a reduce axis of {name}"
             raise refusal(function, what, loop, why=why)
@@ -105,46 +137,36 @@ def _require_place(function: Function, block: Block, target: For, around: Sequen
 
 def _require_visible(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
     """Requires that all the init uses is known before the loop."""
-    for s in path_to(target, block)[:-1]:
-        if not isinstance(s, For | Seq):
-            why = f"a statement {type(s).__name__.lower()} stands between {target.var.name} and {block.name}"
-            raise refusal(function, what, s, why=why)
+    require_reached(function, path_to(target, block)[:-1], f"block {block.name}", what)
     nest = init_nest(block, inner, block.name)
-    own = {s.var for s in statements(nest) if isinstance(s, For)} | {a.var for a in block.axes}
-    hidden: set[Node] = {s.var for s in statements(target) if isinstance(s, For | Let) and s.var not in own}
-    hidden |= {s.buffer for s in statements(target) if isinstance(s, Alloc | View)}
-    needed = set(preorder(nest)) | stored_buffers(nest)
-    missing = next((n for n in needed if n in hidden or (isinstance(n, Load) and n.buffer in hidden)), None)
+    own = {loop.var for loop in loops_inside(nest)}
+    inside = [s for s in statements(target) if isinstance(s, For | Let | Alloc | View)]
+    hidden = {s.var if isinstance(s, For | Let) else s.buffer for s in inside} - own
+    missing = next((name for name in names_in(nest) if name in hidden), None)
     if missing is not None:
-        name = missing.buffer.name if isinstance(missing, Load) else missing.name  # type: ignore[attr-defined]
-        why = f"the init of {block.name} needs {name}, which is not known before {target.var.name}"
+        why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
         raise refusal(function, what, block, why=why, part=block.name)
 
 
 def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For], what: str) -> None:
     """Requires that the init may run before all that ran before it in the loop."""
     assert block.init is not None
-    summed = summed_loops(block)
-    between = inner[: next((n for n, loop in enumerate(inner) if loop.var in summed), len(inner))]
-    stored = stored_buffers(block.init)
+    summed, stored = summed_loops(block), stored_buffers(block.init)
     for buffer in stored:
-        obstacle = shared_inside(function, target, buffer)
-        if obstacle is not None:
-            raise refusal(function, what, obstacle.at, why=obstacle.why)
+        require_plain(function, buffer, what, target)
+    between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
-    touched, written = {memory.of(b) for b in stored}, memory.loaded(block.init)
+    touched, read = set(map(memory.of, stored)), memory.loaded(block.init)
     for s in _before(target, place):
-        met = (touched & (memory.loaded(s) | memory.stored(s))) | (written & memory.stored(s))
+        met = (touched & (memory.loaded(s) | memory.stored(s))) | (read & memory.stored(s))
         if met:
             why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.var.name} before the init runs"
             raise refusal(function, what, s, why=why)
-    name = f"{block.name}.init"
-    apart = decompose_block(target, block)
+    apart, outer = decompose_block(target, block), loops_around(function.body, target)
+    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in statements(b)}
     for loop in between:
-        outer = loops_around(function.body, target)
-        changed = next(s for s in statements(apart) if isinstance(s, For) and s.var is loop.var)
-        inits = {s for b in statements(changed) if isinstance(b, Block) and b.name == name for s in statements(b)}
+        changed = next(s for s in loops_inside(apart) if s.var is loop.var)
         found = next((d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits), None)
         if found is not None:
             why = f"iterations of {loop.var.name} meet in what the init stores: {found.first} and {found.second}"
@@ -153,21 +175,192 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
 
 def _before(root: Stmt, place: Stmt) -> list[Stmt]:
     """The statements in `root` that run before a place in it, in the same iteration of what is around both."""
-    path = path_to(root, place)
-    found: list[Stmt] = []
-    for s, inner in pairwise(path):
-        if isinstance(s, Seq):
-            found += s.body[: s.body.index(inner)]
-    return found
+    path = pairwise(path_to(root, place))
+    return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
 
 
 def _renamed(function: Function, nest: Stmt) -> Stmt:
     """The nest with its loops named as no other loop of the program."""
-    loops = [s for s in statements(nest) if isinstance(s, For)]
-    names = unique_loops(function, [loop.var.name for loop in loops])
-    for loop, name in zip(loops, names, strict=True):
-        current = next(s for s in statements(nest) if isinstance(s, For) and s.var is loop.var)
-        var = Var(name)
-        body = substitute_expressions(current.body, {loop.var: var})
-        nest = replace(nest, current, current.replace(var=var, body=body))
-    return nest
+    loops = [loop.var for loop in loops_inside(nest)]
+    fresh: dict[Expr, Expr] = dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True))
+
+    def change(s: Stmt) -> Stmt:
+        return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
+
+    return map_statements(substitute_expressions(nest, fresh), change)
+
+
+def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step:
+    """Each iteration of a reduce loop accumulates into an element of its own of a local buffer, BUFFER.partial, which
+    the loop indexes in dimension `axis`. The block then accumulates these partial results, in a nest right after its
+    former one. Returns the names of the two blocks, BLOCK.partial and BLOCK.
+
+    for ko, ki: block sum(reduce vk = ko*8 + ki):           alloc y.partial: f32[8] in arena
+      init: y[] = 0                                         for ko, ki: block sum.partial(vki = ki, reduce vko = ko):
+      y[] += x[vk]                                            init: y.partial[vki] = 0
+                                                  =>          y.partial[vki] += x[vko*8 + vki]
+                                                            for ki2: block sum(reduce vki2 = ki2):
+                                                              init: y[] = 0
+                                                              y[] += y.partial[vki2]
+    """
+    found, target = find_block(function, block), find_loop(function, loop)
+    what = f"cannot factor block {block} along loop {target.var.name}"
+    nest = nest_of(function, found)
+    _require_reduce(function, nest, found, target, what)
+    domain = alone_in(function, nest, found, what)
+    total = _accumulation(function, found, what)
+    rank = len(found.spatial)
+    if not 0 <= axis <= rank:
+        why = f"the partial results have {rank + 1} dimensions"
+        raise refusal(function, what, target, why=why, fix=f"take an axis in 0..{rank + 1}")
+    shape = [domain.box[a.var].extent for a in found.spatial]
+    shape.insert(axis, extent_of(target))
+    unsteady = next((e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)), None)
+    if unsteady is not None:
+        why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
+        raise refusal(function, what, nest, why=why)
+    name = unique_buffer(function, f"{total.buffer.name}.partial")
+    parts = _Parts(found, target, domain, total, axis, total.partial(name, tuple(shape), Scope.ARENA))
+    made = parts.block(unique_block(function, f"{block}.partial"))
+    nests = seq(Alloc(parts.buffer), replace(nest, found, made), parts.combined(function))
+    rounds = total.buffer.dtype.is_float and total.op.__name__ in ("Add", "Mul")
+    evidence = (
+        f"the terms of {block} may be taken in any order{': the result is rounded in another way' if rounds else ''}",
+        f"no iteration of {target.var.name} touches another one's place in {name}",
+    )
+    return rewritten(function, nest, nests, (made.name, block), *evidence)
+
+
+def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
+    """A block accumulates parts of `part` iterations of a loop by themselves, in a loop over parts outside of its other
+    reduce loops, and then the parts: split, rfactor and reorder in one step, so that threads share a long sum. Returns
+    the names of the two blocks.
+
+    for k in 0..n: block sum(reduce vk = k): t[] += x[vk]
+              =>      for ko: for ki in 0..min(C, n - ko*C): block sum.partial: t.partial[ko] += x[ko*C + ki]
+                      for ko2: block sum: t[] += t.partial[ko2]
+    """
+    found, cut = find_block(function, block), find_loop(function, loop)
+    summed = _summed_around(function, found, cut, f"cannot sum block {block} in parts of loop {cut.var.name}")
+    parted = split(function, cut.var, part, tail="clip")
+    outer = cast(tuple[Var, ...], parted.made)[0]
+    made = rfactor(parted.function, block, outer)
+    evidence = (*parted.evidence, *made.evidence)
+    if cut is summed[0]:
+        return Step(made.function, made.made, evidence)
+    moved = reorder(made.function, outer, summed[0].var)
+    return Step(moved.function, made.made, (*evidence, *moved.evidence))
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The partial results of `total`, which `source` accumulates: one for each of its spatial points (`domain`) and
+    each iteration of `loop`, which is dimension `axis` of `buffer`."""
+
+    source: Block
+    loop: For
+    domain: Domain
+    total: Summed
+    axis: int
+    buffer: Buffer
+
+    def place(self, points: Sequence[Expr], turn: Expr) -> tuple[Expr, ...]:
+        """The indices of a partial result, for the values of the spatial axes and an iteration of the loop."""
+        spatial = self.source.spatial
+        indices = [simplify(p - self.domain.box[a.var].begin) for a, p in zip(spatial, points, strict=True)]
+        indices.insert(self.axis, turn)
+        return tuple(indices)
+
+    def block(self, name: str) -> Block:
+        """The block that accumulates separately for each iteration of the loop."""
+        turn = Var("v" + self.loop.var.name)
+        values, reduce = self._reduce_axes(turn)
+        here = self.place([a.var for a in self.source.spatial], turn)
+        spatial = list(self.source.spatial)
+        spatial.insert(self.axis, Axis(turn, AxisKind.SPATIAL, simplify(self.loop.var - self.loop.begin)))
+        term = substitute(self.total.term, values)
+        where = None if self.source.where is None else substitute(self.source.where, values)
+        if not reduce:
+            return Block(name, tuple(spatial), Store(self.buffer, here, term), None, where)
+        init = Store(self.buffer, here, self.total.start)
+        return Block(name, (*spatial, *reduce), self.total.added(self.buffer, here, term), init, where)
+
+    def _reduce_axes(self, turn: Var) -> tuple[dict[Expr, Node], list[Axis]]:
+        """(the values of the axes that the loop is bound to, the reduce axes that are left)."""
+        begin: dict[Expr, Node] = {self.loop.var: simplify(self.loop.begin + turn)}
+        values: dict[Expr, Node] = {}
+        axes: list[Axis] = []
+        for a in self.source.reduce:
+            if self.loop.var not in variables_of(a.binding):
+                axes.append(a)
+                continue
+            for loop in self.domain.reduce:
+                if loop.var in variables_of(a.binding) and loop.var is not self.loop.var:
+                    axes.append(Axis(Var("v" + loop.var.name), AxisKind.REDUCE, loop.var))
+                    begin[loop.var] = axes[-1].var
+            values[a.var] = simplify(substitute(a.binding, begin))
+        values[self.loop.var] = begin[self.loop.var]
+        return values, axes
+
+    def combined(self, function: Function) -> Stmt:
+        """A nest that accumulates the partial results."""
+        block, boxes = self.domain.block, [self.domain.box[a.var] for a in self.source.spatial]
+        names = [a.var.name.removeprefix("v") or a.var.name for a in block.spatial] + [self.loop.var.name]
+        loops = fresh_loops(function, names)
+        *points, turn = [Var("v" + loop.name) for loop in loops]
+        values: dict[Expr, Node] = {a.var: p for a, p in zip(block.spatial, points, strict=True)}
+        starts = zip(points, boxes, loops[:-1], strict=True)
+        axes = [Axis(p, AxisKind.SPATIAL, simplify(part.begin + v)) for p, part, v in starts]
+        axes.append(Axis(turn, AxisKind.REDUCE, loops[-1]))
+        target = tuple(substitute(i, values) for i in self.domain.store.indices)
+        body = self.total.added(self.total.buffer, target, Load(self.buffer, self.place(points, turn)))
+        init = None if block.init is None else substitute_expressions(block.init, dict(values))  # type: ignore[arg-type]
+        made = Block(block.name, tuple(axes), body, init, self._made_where(values, turn))
+        extents = [*(part.extent for part in boxes), extent_of(self.loop)]
+        return nested([For(v, const(0), e, LoopKind.SERIAL, made) for v, e in zip(loops, extents, strict=True)], made)
+
+    def _made_where(self, values: dict[Expr, Node], turn: Var) -> Expr | None:
+        """The conditions on spatial axes and on the loop: where a partial result was made."""
+        bound: dict[Expr, Node] = {a.var: a.binding for a in self.source.reduce}
+        left = {loop.var for loop in self.domain.reduce} - {self.loop.var}
+        here = {**values, self.loop.var: simplify(self.loop.begin + turn)}
+        told = [substitute(c, bound) for c in self.domain.conditions]
+        return conjunction([simplify(substitute(c, here)) for c in told if not mentions(c, left)])
+
+
+def _accumulation(function: Function, block: Block, what: str) -> Summed:
+    """What the block, which is alone in its nest, accumulates, if terms may be taken in any order, and neither its init
+    nor its condition reads the result."""
+    total = accumulation(block.replace(init=None, where=None))
+    if total is None:
+        why = f"{block.name} does not accumulate by an operator that may be applied in any order"
+        fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
+        raise refusal(function, what, block, why=why, fix=fix, part=block.name)
+    if block.init is not None and (stored_buffers(block.init) != {total.buffer} or allocations(block.init)):
+        raise refusal(function, what, block.init, why=f"the init of {block.name} stores to other buffers, too")
+    beside = [load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)]
+    if total.buffer in beside:
+        why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
+        raise refusal(function, what, block, why=why, part=block.name)
+    return total
+
+
+def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, what: str) -> None:
+    """Requires that the loop is one of the nest, that the block sums over it, and over none outside of the nest, and
+    that its extent does not depend on the other loops."""
+    inside = perfect_nest(nest)[0]
+    if loop in _loops_around(function, block, loop, what) and loop not in inside:
+        why = f"{loop.var.name} holds more than {block.name}"
+        raise refusal(function, what, loop, why=why, fix=f"give {block.name} a nest of its own first")
+    whole = next((s for s in inside if s.instruction is not None), None)
+    if whole is not None:
+        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
+        raise refusal(function, what, whole, why=why, fix="factor before tensorize")
+    outside = next((s for s in _summed_around(function, block, loop, what) if s not in inside), None)
+    if outside is not None:
+        why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
+        raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
+    used = bounds_of(loop) & {each.var for each in inside}
+    if used:
+        why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
+        raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')

@@ -1,45 +1,29 @@
 """pad_sum, trim_sum: a block adds terms that are zero, too, or skips them.
 
-for ko in 0..39, ki in 0..2:                                       for ko in 0..39, ki in 0..2:
-  block dot(…, reduce vk = ko*2 + ki) where ko*2 + ki < 77:   =>     block dot(…, reduce vk = ko*2 + ki):
-    t[vi, vj] += i32(x[vi, vk]) * i32(w.cache[vk//2, vj, vk%2])        t[vi, vj] += …
-                                                                                                     pad_sum("dot", ki)
-
-w.cache was filled with select(ko*2 + ki < 77, w[min(ko*2 + ki, 76), j], 0): beyond the end it holds zeros.
-
-for i in 0..7, a in 0..3:                                 for i in 0..7, a in 0..3:
-  block sum(vi = i, reduce va = a):                  =>     block sum(vi = i, reduce va = a)
-    init: y[vi] = 0.0                                           where 1 <= vi + va and vi + va < 8:
-    y[vi] += q[vi + va] * w[va]                               init: y[vi] = 0.0
-                                                              y[vi] += q[vi + va] * w[va]
-                                                                                                     trim_sum("sum", a)
-
-q was filled with select(1 <= vi and vi < 8, x[vi - 1], 0). Zero times a number is a zero of one sign or the other,
-unless the number is infinite or NaN, and to add one to a sum that began with zero changes nothing: such a sum is never
--0.
+Zero times a number is a zero of one sign or the other, unless the number is infinite or NaN, and to add one to a sum
+that began with zero changes nothing: such a sum is never -0.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from tilewright.analysis.accesses import mentions
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr import dtypes
+from tilewright.expr.build import conjunction, conjuncts
 from tilewright.expr.linear import expression, joined, plus, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.expr.variables import variables_of
-from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import replace
-from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.schedule.blocks.padding import PlaceBeyond, run_beyond
+from tilewright.loops.decompose import spatial_loops, summed_loops
+from tilewright.loops.nodes import Buffer, Function, Load, Store
+from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.predicates import bound, conjunction, conjuncts, resolved
+from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.step import Step, refusal
+from tilewright.schedule.step import Step, rewritten
 
 
 def pad_sum(function: Function, block: str, loop: Var) -> Step:
@@ -47,21 +31,16 @@ def pad_sum(function: Function, block: str, loop: Var) -> Step:
     are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
     factors must be zero, since zero times infinity is NaN.
 
+    p[k, l] was filled with select(k*2 + l < 77, …, 0):
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
     """
-    found, over = find_block(function, block), find_loop(function, loop).var
-    what = f"cannot add up beyond the end in block {block}"
-    if found.where is None:
-        raise refusal(function, what, found, why="it runs everywhere already: it has no where", part=found.name)
-    store, product = _products(function, found, what)
-    place = PlaceBeyond(function, found, [store])
-    dropped = [c for c in conjuncts(found.where) if place.depends(c, over)]
-    if not dropped:
-        raise refusal(function, what, found, why=f"no condition of it is about {over.name}", part=found.where)
-    names = [_zero_where(function, place, product, c, what) for c in dropped]
+    place = PlaceBeyond(function, find_block(function, block), f"cannot add up beyond the end in block {block}")
+    dropped = place.conditions(find_loop(function, loop).var)
+    product = _product(place)
+    names = [_zero_where(place, product, c) for c in dropped]
     evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
-    return run_beyond(place, dropped, evidence, what)
+    return place.run_beyond(dropped, evidence)
 
 
 def trim_sum(function: Function, block: str, loop: Var) -> Step:
@@ -70,63 +49,50 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
     must begin with zero.
 
+    q[i] was filled with select(i < 8, …, 0):
     block sum(reduce va = a): t[] += q[vi + va] * w[va]
               =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
     """
     found, over = find_block(function, block), find_loop(function, loop).var
-    what = f"cannot leave out terms of block {block}"
+    place = PlaceBeyond(function, found, f"cannot leave out terms of block {block}")
     if over not in summed_loops(found):
-        why = f"it does not sum over {over.name}, so it would not begin where a condition on it fails"
-        raise refusal(function, what, found, why=why, part=found.name)
-    _, product = _products(function, found, what)
-    _require_zero_start(function, found, what)
+        raise place.refused(f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
+    product = _product(place)
+    init = found.init.value if isinstance(found.init, Store) else None
+    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
+        fix = "do it before decompose_reduction" if init is None else None
+        raise place.refused("its sums do not begin with zero", fix=fix)
     told = conjuncts(found.where)
     made: list[Expr] = []
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
-        zeros = _zeros_of(function, factor)
-        inside = [simplify(c) for c in zeros.conditions] if zeros is not None else []
-        conditions = [c for c in inside if over in variables_of(resolved(found, c) or c)]
+        _, inside = _zeros_of(function, factor) or ("", [])
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c) or c, {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
-            fix = "declare the parameter it comes from finite, if it is"
-            raise refusal(function, what, found, why=why, fix=fix, part=other)
+            raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
     if made and all(c in told for c in made):
-        raise refusal(function, what, found, why="it runs only where they are not zero already", part=found.where)
+        raise place.refused("it runs only where they are not zero already", found.where or "")
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
-        raise refusal(function, what, found, why=why, fix="unite the nests that fill it first", part=found.name)
+        raise place.refused(why, fix="unite the nests that fill it first")
     trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return Step(function.replace(body=replace(function.body, found, trimmed)), None, tuple(evidence))
+    return rewritten(function, found, trimmed, None, *evidence)
 
 
-def _products(function: Function, block: Block, what: str) -> tuple[Store, Mul]:
-    """The store of the sum, and the products that the block adds up."""
-    found = accumulation(block.replace(where=None, init=None))
-    if found is None or found[0] is not Add or not isinstance(found[2], Mul):
-        raise refusal(function, what, block, why="it does not add up products", part=block.name)
-    return found[1], found[2]
+def _product(place: PlaceBeyond) -> Mul:
+    """The products that the block adds up."""
+    found = accumulation(place.block.replace(where=None, init=None))
+    if found is None or found.op is not Add or not isinstance(found.term, Mul):
+        raise place.refused("it does not add up products")
+    return found.term
 
 
-def _require_zero_start(function: Function, block: Block, what: str) -> None:
-    init = block.init.value if isinstance(block.init, Store) else None
-    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
-        fix = "do it before decompose_reduction" if init is None else None
-        raise refusal(function, what, block, why="its sums do not begin with zero", fix=fix, part=block.name)
-
-
-@dataclass(frozen=True, slots=True)
-class _Zeros:
-    """A factor loaded from a local buffer that holds zeros where one of the conditions fails."""
-
-    buffer: Buffer
-    conditions: list[Expr]
-
-
-def _zeros_of(function: Function, factor: Expr) -> _Zeros | None:
-    """Where a factor is zero, in the variables that it is written in; None where that is not known."""
+def _zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | None:
+    """The local buffer that a factor is loaded from and that holds zeros where one of some conditions fails, which are
+    in the variables that the factor is written in; None where that is not known."""
     factor = _unconverted(factor)
     filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
     if filling is None or not isinstance(factor, Load):
@@ -135,7 +101,7 @@ def _zeros_of(function: Function, factor: Expr) -> _Zeros | None:
     if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
         return None
     places: dict[Expr, Node] = dict(zip(filling.store.indices, factor.indices, strict=True))
-    return _Zeros(factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)])
+    return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
 
 
 def _unconverted(value: Expr) -> Expr:
@@ -144,28 +110,24 @@ def _unconverted(value: Expr) -> Expr:
     return value
 
 
-def _zero_where(function: Function, place: PlaceBeyond, product: Mul, cond: Expr, what: str) -> str:
+def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     """The names of the factors that are zero wherever the condition does not hold."""
-    block, is_float = place.block, product.dtype.is_float
+    block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
-    spatial = {v for a in block.spatial for v in variables_of(a.binding)}
     need = bound(over_loops)
-    if need is None or over_loops is None or variables_of(over_loops) & spatial:
-        raise refusal(function, what, block, why=f"{cond} is no condition on the terms alone", part=cond)
+    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
+        raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
-    for zeros in (_zeros_of(function, f) for f in (product.a, product.b)):
-        if zeros is None or zeros.buffer in function.params:
-            continue
-        inside = [b for c in zeros.conditions if (b := bound(resolved(block, c))) is not None]
+    for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
+        inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
         spare = [plus(joined(need), joined(polynomial(place.known.simplified(expression(p)))), -1) for p in inside]
-        if any(map(place.known.never_negative, spare)):
-            zero.append(zeros.buffer.name)
+        if buffer not in function.params and any(map(place.known.never_negative, spare)):
+            zero.append(buffer.name)
     if len(zero) == 2 or (zero and not is_float):
         return " and ".join(zero)
-    why = f"what it adds where {cond} does not hold is not known to be zero"
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
-    raise refusal(function, what, block, why=why, fix=fix, part=cond)
+    raise place.refused(f"what it adds where {cond} does not hold is not known to be zero", cond, fix)
 
 
 def _is_finite(function: Function, value: Expr) -> bool:

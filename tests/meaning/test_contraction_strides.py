@@ -1,4 +1,4 @@
-"""Windows that move by several elements: what they compute, and that vectors of their operand lie contiguously."""
+"""Windows that move by several elements: what they compute."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from chosen import candidates_of
 
 import tilewright as tw
 from tilewright.compiler import compile_module
@@ -15,11 +14,6 @@ from tilewright.expr.nodes import const
 from tilewright.graph.build import GraphBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
-from tilewright.loops.nodes import Function
-from tilewright.plan.facts.contraction import find_contraction
-from tilewright.plan.gemm.phases import in_phases
-from tilewright.schedule.blocks.inline import all_inlined
-from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.host import current_host
 from tilewright.types.tensor import TensorType
@@ -88,39 +82,6 @@ def test_compiled_is_the_meaning(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     x = np.random.default_rng(1).integers(-4, 5, (images, case.groups, case.channels, *case.size)).astype(np.float32)
     (found,) = compile_module(made)(x)
     np.testing.assert_array_equal(found, evaluate(made, [x])["y"])
-
-
-PADDED = """
-func windows(
-    x: f32[1, 3, 32, 32], w: f32[3, 3, 3, 8] in constant, y: f32[1, 8, 15, 15]
-):
-  for n in 0..1, o in 0..8, i in 0..15, j in 0..15, c in 0..3, a in 0..3, b in 0..3:
-    block dot(vn = n, vo = o, vi = i, vj = j, reduce vc = c, reduce va = a, reduce vb = b):
-      init: y[vn, vo, vi, vj] = 0.0
-      y[vn, vo, vi, vj] += x[vn, vc, vi*STEP + va, vj*STEP + vb] * w[vc, va, vb, vo]
-"""
-
-
-def windows(step: int) -> Function:
-    function = tw.parse(PADDED.replace("STEP", str(step)))
-    assert isinstance(function, Function)
-    return function
-
-
-def test_phases_are_contiguous() -> None:
-    s = Schedule(all_inlined(windows(2)))
-    before = find_contraction(s.func)
-    assert before is not None
-    after = in_phases(s, before, 2, 8)
-    assert s.trace.steps and after.vector.step(after.block.axes[after.columns].var) == 1
-
-
-@pytest.mark.parametrize(("step", "phases"), [(1, {1}), (2, {1, 2}), (3, {3})])
-def test_operands_are_deinterleaved_where_columns_move_by_several_elements(step: int, phases: set[int]) -> None:
-    function = windows(step)
-    if step == 3:
-        function = tw.parse(PADDED.replace("STEP", "3").replace("15", "10"))  # type: ignore[assignment]
-    assert {c.choice.phases for c in candidates_of(function, Target.parse("x86-64-v3"))} == phases
 
 
 TEXT = """

@@ -1,0 +1,286 @@
+"""What a kernel may hold: the templates, and the memo table of the kernels that each node may be part of.
+
+    cell           maps, and at most one reduction that reads each input once, with maps after it
+    row            reductions along the same rows with the maps between them (softmax), a row at a time
+    contraction    a sum of products, and its epilogue: maps that run on each tile before it is stored
+    window         convolutions, pooling and the transforms around Winograd's and Strassen's products, with an epilogue;
+                   a padding that only one convolution or pool reads is computed in its kernel
+    opaque         an operator that is a kernel by itself (a sort, a scatter), with maps of inputs that it reads once
+
+A kernel grows from its inputs to its outputs; an `Entry` is a kernel up to a node. A template is one question: which
+kernel is it with this node, or why is it none? Exploring (which kernels are possible?), checking (are these nodes a
+kernel?) and explaining (why not?) ask it alike. The memo table is the answers for all nodes, found in one walk:
+
+    h = contract(x, w)       contraction{h}
+    a = add(h, bias)         contraction{h}, cell                 reference h -> a
+    m = reduce(a)            row{m}, cell{m}                      reference a -> m
+
+Which references are used, and which values are stored instead, is what a plan decides (enumeration.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tilewright.expr import dtypes
+from tilewright.expr.nodes import Const, Expr
+from tilewright.graph.nodes import Node, Value
+from tilewright.graph.op import Pattern
+from tilewright.ops.contract import ContractAttributes
+from tilewright.ops.index_maps import parse
+from tilewright.ops.movement import PadAttributes, SliceAttributes, TransposeAttributes
+from tilewright.ops.reduce import ReduceAttributes
+from tilewright.plan.fusion.dataflow import Dataflow, Reference, makes_kernels
+
+CELL, ROW, CONTRACTION, WINDOW, OPAQUE = "cell", "row", "contraction", "window", "opaque"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A kernel up to a node: its template, its reductions, the points or rows that later maps must share, and whether
+    it may grow further."""
+
+    template: str
+    anchors: frozenset[Node] = frozenset()
+    over: tuple[Expr, ...] | None = None
+    is_open: bool = True
+
+
+Entries = tuple[Entry, ...]
+Fused = Mapping[Value, Entries]
+"""The inputs of a node that are computed in its kernel, with the entries of their makers."""
+
+Refusal = str
+"""Why a template does not take a node in: half a sentence, in which `{op}` stands for the node's operator."""
+
+OTHER_PARTS = "it does not hold what makes an input of {op}"
+OTHER_POINTS = "what follows its reduction keeps to the reduction's points, and {op} has others"
+OTHER_ROWS = "it keeps to the rows of its reduction, and {op} has others"
+
+Template = Callable[[Node, Fused, Dataflow], Entry | Refusal]
+"""The kernel up to a node if it computes the inputs in `Fused`, too, or the reason why it is not of this kind. Other
+inputs are read from memory. Without fused inputs, the kernel opens."""
+
+
+def _cell(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    if node.op.pattern is Pattern.REDUCE:
+        if node.op.rereads:
+            return "{op} reads elements of its inputs several times"
+        return _begin(CELL, node) if _all_before(CELL, fused) else OTHER_PARTS
+    if node.op.pattern is Pattern.MAP and _all_before(CELL, fused):
+        return Entry(CELL)
+    return _epilogue(CELL, node, fused)
+
+
+def _row(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    found = _own(ROW, fused)
+    if found is None:
+        return OTHER_PARTS
+    if len({e.over for e in found}) > 1:
+        return "it keeps to the rows of one reduction, and {op} reads two with different rows"
+    anchors = frozenset[Node]().union(*(e.anchors for e in found))
+    rows = rows_of(node)
+    if rows is not None:
+        fits = not found or found[0].over == rows
+        return Entry(ROW, anchors | {node}, rows) if fits else OTHER_ROWS
+    if node.op.pattern is not Pattern.MAP:
+        return "{op} neither is a map nor begins such a kernel"
+    if not found:
+        return "it begins with a reduction over trailing axes"
+    over = found[0].over or ()
+    return Entry(ROW, anchors, over) if node.outputs[0].type.shape[: len(over)] == over else OTHER_ROWS
+
+
+def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    """A contraction reads each element many times, so its operands are stored in memory and not recomputed. One of them
+    may be read through the data movement that makes it, where that costs nothing: a transpose of the operand that the
+    result's last axis indexes, for it is packed anyway; or a slice of the other one, for it is loaded element by
+    element. Strassen's differences of constants are computed in registers."""
+    is_difference = _is_difference(node, flow)
+    if is_difference or isinstance(node.attrs, TransposeAttributes | SliceAttributes):
+        (out,) = node.outputs
+        if (is_difference or not fused) and any(_reads_through(r, out, flow) for r in flow.readers_of(out)):
+            return Entry(CONTRACTION)
+        if is_difference:
+            return "no product reads the difference that {op} is"
+        return "no product reads what {op} moves as well where it comes from"
+    if node.op.pattern is not Pattern.REDUCE:
+        return _epilogue(CONTRACTION, node, fused)
+    if not isinstance(node.attrs, ContractAttributes) or _has_windows(node.attrs):
+        return "{op} is no product without windows"
+    if not _all_before(CONTRACTION, fused):
+        return "{op} reads its operands many times, and computes none that is more than moved data"
+    moved = sum(flow.makers[value].op.name != "sub" for value in fused)
+    if moved > 1 or not all(_reads_through(node, value, flow) for value in fused):
+        return "this operand of {op} is not one that is read as well before it is moved"
+    return _begin(CONTRACTION, node)
+
+
+def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    if isinstance(node.attrs, PadAttributes):
+        (out,) = node.outputs
+        readers = flow.readers_of(out)
+        if not _all_before(CELL, fused):
+            return OTHER_PARTS
+        alone = len(readers) == 1 and readers[0].op.takes_padding and out not in flow.results
+        return Entry(WINDOW) if alone else "what {op} makes is not for one convolution or pool alone"
+    if node.op.pattern is not Pattern.REDUCE:
+        return _epilogue(WINDOW, node, fused)
+    padded = _all_before(WINDOW, fused)
+    if isinstance(node.attrs, ContractAttributes):
+        if not (fused or _has_windows(node.attrs)):
+            return "{op} reads no windows"
+        if not padded or len(fused) > 1 or any(node.inputs.count(v) > 1 for v in fused):
+            return "{op} reads its operands many times, and computes none but one that is padded for it alone"
+    elif not node.op.rereads:
+        return "{op} reads no windows"
+    elif fused and not (node.op.takes_padding and padded):
+        return "{op} reads each element several times, and computes none itself"
+    return _begin(WINDOW, node)
+
+
+def _opaque(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
+    if node.op.pattern is not Pattern.OPAQUE:
+        return "it ends with an operator of a kind of its own, and {op} is none"
+    if fused and node.op.rereads:
+        return "{op} reads elements of its inputs several times, or in an order of its own"
+    return Entry(OPAQUE, is_open=False) if _all_before(CELL, fused) else OTHER_PARTS
+
+
+TEMPLATES: Mapping[str, Template] = {
+    ROW: _row,
+    CONTRACTION: _contraction,
+    WINDOW: _window,
+    CELL: _cell,
+    OPAQUE: _opaque,
+}
+"""The templates in order of preference: if several take a kernel, the first one names it."""
+
+
+def _begin(template: str, node: Node) -> Entry:
+    """The kernel that ends with its only reduction."""
+    return Entry(template, frozenset({node}), node.outputs[0].type.shape)
+
+
+def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
+    """The kernel of one reduction with an elementwise map after it, at the points of its result."""
+    if not node.op.elementwise:
+        return "what follows its reduction is elementwise, and {op} is not"
+    found = _own(template, fused)
+    if found is None:
+        return OTHER_PARTS
+    if len(set(found)) > 1:
+        return "it holds one reduction, and {op} reads two"
+    if not found:
+        return "it begins with a reduction"
+    return found[0] if node.outputs[0].type.shape == found[0].over else OTHER_POINTS
+
+
+def _is_before(template: str, entries: Entries) -> bool:
+    """Whether a value may be computed by the nodes that a template takes before its reduction: maps, if it is a
+    cell."""
+    return any(e.template == template and not e.anchors for e in entries)
+
+
+def _all_before(template: str, fused: Fused) -> bool:
+    return all(_is_before(template, entries) for entries in fused.values())
+
+
+def _own(template: str, fused: Fused) -> list[Entry] | None:
+    """The kernels with a reduction that a template has begun for inputs; None if another input is more than maps."""
+    found: list[Entry] = []
+    for entries in fused.values():
+        own = next((e for e in entries if e.template == template and e.anchors), None)
+        if own is not None:
+            found.append(own)
+        elif not _is_before(CELL, entries):
+            return None
+    return found
+
+
+def rows_of(node: Node) -> tuple[Expr, ...] | None:
+    """The leading dimensions of a reduction over trailing axes: its rows. None for any other node."""
+    if not isinstance(node.attrs, ReduceAttributes) or not node.attrs.axes:
+        return None
+    shape = node.inputs[0].type.shape
+    kept = len(shape) - len(node.attrs.axes)
+    return shape[:kept] if kept and min(node.attrs.axes) == kept else None
+
+
+def _has_windows(attrs: ContractAttributes) -> bool:
+    """Whether a dimension of an operand is indexed by several axes, or by multiples of one."""
+    return any(index.axis is None for operand in parse(attrs.spec).operands for index in operand)
+
+
+def _is_difference(node: Node, flow: Dataflow) -> bool:
+    """Whether a node is the difference of constants, or of slices of them."""
+    if node.op.name != "sub":
+        return False
+    makers = [flow.makers.get(v) for v in node.inputs]
+    return all(
+        (m.inputs[0] if m is not None and isinstance(m.attrs, SliceAttributes) else v) in flow.constants
+        for m, v in zip(makers, node.inputs, strict=True)
+    )
+
+
+def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
+    """Whether reading an operand through the movement that makes it costs a node nothing."""
+    if not isinstance(node.attrs, ContractAttributes) or len(node.inputs) != 2 or node.inputs.count(value) > 1:
+        return False
+    maker = flow.makers[value]
+    sizes = [extent for v in (*maker.inputs, *node.inputs) for extent in v.type.shape]
+    if value.type.dtype not in (dtypes.f32, dtypes.f64) or not all(isinstance(e, Const) for e in sizes):
+        return False
+    spec = parse(node.attrs.spec)
+    along_last = [n for n, o in enumerate(spec.operands) if spec.output and spec.output[-1] in [i.axis for i in o]]
+    if len(along_last) != 1 or _has_windows(node.attrs):
+        return False
+    if node.inputs.index(value) not in along_last:
+        return isinstance(maker.attrs, SliceAttributes)
+    return isinstance(maker.attrs, TransposeAttributes) or _is_difference(maker, flow)
+
+
+@dataclass(slots=True)
+class Memo:
+    """The result of exploring: the entries of each node, and the references in program order. `partly` are those whose
+    reader may be fused with some of the maker's kernels only."""
+
+    flow: Dataflow
+    entries: dict[Node, Entries] = field(default_factory=dict)
+    references: list[Reference] = field(default_factory=list)
+    partly: set[Reference] = field(default_factory=set)
+
+
+def take(node: Node, fused: Fused, flow: Dataflow) -> Entries:
+    """The kernels at a node that computes these inputs itself, one for each template that takes it."""
+    return tuple([e for e in (t(node, fused, flow) for t in TEMPLATES.values()) if isinstance(e, Entry)])
+
+
+def refusals(node: Node, fused: Fused, flow: Dataflow) -> tuple[tuple[str, str], ...]:
+    """The templates that do not take a node with these inputs, by name, each with its reason."""
+    asked = ((name, template(node, fused, flow)) for name, template in TEMPLATES.items())
+    return tuple((name, said.format(op=node.op.name)) for name, said in asked if isinstance(said, str))
+
+
+def explore(flow: Dataflow) -> Memo:
+    """The memo table of a graph function."""
+    memo = Memo(flow)
+    for node in flow.function.nodes:
+        if not makes_kernels(node) or node in flow.aside:
+            continue
+        found = dict.fromkeys(take(node, {}, flow))
+        for value in dict.fromkeys(node.inputs):
+            maker = flow.makers.get(value)
+            if maker is None or len(maker.outputs) != 1:
+                continue
+            entries = tuple([e for e in memo.entries.get(maker, ()) if e.is_open])
+            made = take(node, {value: entries}, flow) if entries else ()
+            if made:
+                found.update(dict.fromkeys(made))
+                reference = Reference(value, node)
+                memo.references.append(reference)
+                if len(entries) > 1 and not all(take(node, {value: (e,)}, flow) for e in entries):
+                    memo.partly.add(reference)
+        memo.entries[node] = tuple(found)
+    return memo

@@ -1,0 +1,337 @@
+"""cache_read, cache_write, stage: a block or a loop works on a local copy of a buffer, or of a part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from tilewright.analysis.intervals import interval
+from tilewright.analysis.regions import ranges_of
+from tilewright.core.walk import preorder
+from tilewright.expr.build import maximum
+from tilewright.expr.linear import polynomial
+from tilewright.expr.nodes import Const, Expr, Min, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import summed_loops, variables_of
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loads,
+    loops_around,
+    path_to,
+    replace,
+    statements,
+    substitute_buffers,
+)
+from tilewright.loops.nodes import (
+    Alloc,
+    Block,
+    Buffer,
+    CallFunction,
+    For,
+    Function,
+    Load,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    seq,
+)
+from tilewright.schedule.buffers.local import (
+    LANES,
+    box_nest,
+    placed,
+    rebased,
+    require_elements,
+    require_no_prefetch,
+    whole,
+)
+from tilewright.schedule.facts.domain import known_in, unclipped
+from tilewright.schedule.facts.elements import (
+    Elements,
+    Touch,
+    contains,
+    cover_all,
+    elements,
+    in_box,
+    point,
+    tightened,
+    touches,
+    united,
+    unwritten,
+)
+from tilewright.schedule.facts.known import NOTHING, Known
+from tilewright.schedule.facts.place import Memory, defined_in, require_plain
+from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
+from tilewright.schedule.legality import access_text, require_independent
+from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
+
+
+def cache_read(function: Function, block: str, buffer: str, *, scope: str = "arena") -> Step:
+    """The block reads a local copy of the whole buffer, which a nest of loops of its own fills right before the
+    top-level statement that holds the block. Returns the name of the block that copies, which is the buffer's, too:
+    BUFFER.cache.
+
+    for i: block y(vi = i): y[vi] = x[vi, 0]
+              =>      alloc x.cache: f32[n, 4] in arena
+                      for i2, d1: block x.cache(vi2 = i2, vd1 = d1): x.cache[vi2, vd1] = x[vi2, vd1]
+                      for i: block y(vi = i): y[vi] = x.cache[vi, 0]
+    """
+    reader = find_block(function, block)
+    what = f"cannot cache {buffer} for block {block}"
+    source = accessed(function, reader, (load.buffer for load in loads(reader)), buffer, what)
+    place = _top_level(function, reader)
+    _require_unwritten(function, place, source, what)
+    name = unique_buffer(function, f"{source.name}.cache")
+    local = placed(function, Buffer(name, source.dtype, source.shape, source.scope), scope, reader, what)
+    loops, part = fresh_loops(function, dimension_names(reader, source)), Elements(whole(source.shape), (), True)
+    copy = box_nest(name, loops, part, lambda at: Store(local, at, Load(source, at)), singles=True)
+    reading = replace(place, reader, substitute_buffers(reader, {source: local}))
+    evidence = f"nothing in the statement that holds {block} writes {source.name}"
+    return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
+
+
+def _top_level(function: Function, block: Block) -> Stmt:
+    """The top-level statement that holds a block."""
+    return next(s for s in path_to(function.body, block) if not isinstance(s, Seq))
+
+
+def _require_unwritten(function: Function, place: Stmt, source: Buffer, what: str) -> None:
+    """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
+    if source in defined_in(place):
+        why = f"{source.name} lives inside the statement that holds the block"
+        raise refusal(function, what, place, why=why, fix="cache what it is computed from")
+    memory = Memory(function)
+    for s in statements(place):
+        if isinstance(s, Store | CallFunction) and memory.of(source) in memory.stored(s):
+            word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
+            why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
+            raise refusal(function, what, s, why=why, part=part)
+
+
+def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step:
+    """The top-level statement that holds the block stores to a local buffer, BUFFER.acc, instead of the block's output.
+    A nest right after it copies the elements to their places. Returns the name of the block that copies: BUFFER.write.
+
+    for i, k: block dot(vi = i, reduce vk = k): y[vi] += x[vi, vk]
+              =>      alloc y.acc: f32[n] in arena
+                      for i, k: block dot(vi = i, reduce vk = k): y.acc[vi] += x[vi, vk]
+                      for i2: block y.write(vi2 = i2): y[vi2] = y.acc[vi2]
+
+    Legal where the statement stores all elements of a box, and reads none before it stored it.
+    """
+    writer = find_block(function, block)
+    what = f"cannot cache what block {block} writes"
+    buffer = _output(function, writer, what)
+    place = _top_level(function, writer)
+    local = placed(function, buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, writer, what)
+    if scope == "register":
+        require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
+    stored = _stored(function, place, buffer, what)
+    name = unique_block(function, f"{buffer.name}.write")
+    loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
+    copy = box_nest(name, loops, stored, lambda at: Store(buffer, at, Load(local, at)))
+    made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
+    box = "all" if not stored.conditions and stored.box == whole(buffer.shape) else str(stored)
+    evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
+    return rewritten(function, place, made, name, evidence)
+
+
+def _output(function: Function, writer: Block, what: str) -> Buffer:
+    """The only buffer that the block stores to."""
+    own = set(allocations(writer))
+    stored = list(dict.fromkeys(s.buffer for s in statements(writer) if isinstance(s, Store) and s.buffer not in own))
+    if len(stored) != 1:
+        why = f"it stores to {', '.join(b.name for b in stored) or 'nothing'}"
+        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=writer.name)
+    return stored[0]
+
+
+def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Elements:
+    """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
+    conditions, or where the statement reads of the buffer before it stored that."""
+    require_plain(function, buffer, what, place)
+    found = touches(place, buffer)
+    missing = unwritten(found)
+    if missing is not None:
+        text = access_text(missing.access)
+        why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
+        fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
+        raise refusal(function, what, missing.access.statement, why=why, fix=fix)
+    stores = [t for t in found if t.access.is_store]
+    parts = [tightened(elements(t), NOTHING) for t in stores]
+    stored = exactly(parts, NOTHING)
+    if stored is None:
+        raise refusal(function, what, stores[0].access.statement, why=_partly(stores, parts))
+    return stored
+
+
+def _partly(stores: Sequence[Touch], parts: Sequence[Elements]) -> str:
+    """Why the elements that are stored are not known."""
+    for touch, part in zip(stores, parts, strict=True):
+        if not part.exact:
+            stored = access_text(touch.access).removeprefix("stores ")
+            return f"nothing says that what it stores, {stored}, is all of {part}: the rest would be overwritten"
+    return f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
+
+
+def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -> Step:
+    """Each iteration of the loop works on a local copy of the part of a buffer that it touches: a box of the same shape
+    in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
+    the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
+    back at the end. Elements that conditions mask, or that are beyond the end of the buffer, are not copied.
+
+    for ko, io: for k, ii: block dot(vi = io*6 + ii, …): y[vi] += …
+              =>      for ko, io: alloc y.local: f32[6] in register
+                                  for i: block y.load(vi = io*6 + i): y.local[i] = y[vi]
+                                  for k, ii: block dot(…): y.local[ii] += …
+                                  for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
+    """
+    found = find_loop(function, loop)
+    what = f"cannot stage {buffer} in loop {found.var.name}"
+    seen = [load.buffer for load in loads(found.body)]
+    seen += [s.buffer for s in statements(found.body) if isinstance(s, Store)]
+    source = accessed(function, found, seen, buffer, what)
+    around = [*loops_around(function.body, found), found]
+    _require_kept(function, around, source, what)
+    part = _part(found, source, around)
+    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, part.touched, what)
+    local = placed(function, Buffer(name, source.dtype, shape), scope, found, what, ", or a loop further inside")
+    body = _staged(function, found, source, local, part)
+    made = function.replace(body=replace(function.body, found, found.replace(body=body)))
+    for each in around:
+        if each.kind in (LoopKind.PARALLEL, LoopKind.THREAD):
+            fix = f"take a loop further inside, or leave {each.var.name} serial"
+            require_independent(made, find_loop(made, each.var), what, fix)
+    evidence = [f"an iteration of {found.var.name} touches {source.name}{part.touched} alone"]
+    if part.stored is not None and part.loaded is None:
+        evidence.append(f"what an iteration of {found.var.name} reads of {source.name} it stored before")
+    return Step(made, name, tuple(evidence))
+
+
+def _require_kept(function: Function, around: Sequence[For], source: Buffer, what: str) -> None:
+    """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
+    long as its contents."""
+    loop = around[-1]
+    require_plain(function, source, what, loop)
+    lanes = next((each for each in around if each.kind in LANES), None)
+    if lanes is not None:
+        why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
+        raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
+    require_no_prefetch(function, loop.body, source, what, "stage first")
+    require_elements(function, loop.body, source, what)
+    for block in blocks(loop.body):
+        outer = next((each for each in around if each.var in summed_loops(block)), None)
+        init = block.init
+        if outer is not None and init is not None and source in stored_buffers(init) | loaded_buffers(init):
+            why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
+            fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
+            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The elements of a buffer that an iteration touches, that it must load first, and that it stores at the end."""
+
+    touched: Elements
+    loaded: Elements | None
+    stored: Elements | None
+
+
+def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
+    known, outer = known_in(tuple(around)), frozenset(each.var for each in around)
+    found = touches(loop.body, source)
+    parts = [tightened(elements(t), known, outer) for t in found]
+    writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
+    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
+    begins = unwritten(found, around) is None and not (writes and exact is None)
+    loaded = None if begins else _inside(touched, source, known)
+    stored = (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
+    return _Part(touched, loaded, stored)
+
+
+def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
+    """The elements that are in the buffer; conditions that hold throughout the box are left out."""
+    dimensions = zip(point(len(source.shape)), source.shape, strict=True)
+    edges = [edge for d, extent in dimensions for edge in (d, simplify(extent - d - 1))]
+    box = in_box(known, part.box)
+    kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
+    return Elements(part.box, tuple(kept), part.exact)
+
+
+def _shape(function: Function, around: Sequence[For], part: Elements, what: str) -> tuple[Expr, ...]:
+    """The shape of the box, the same in all iterations."""
+    shape: list[Expr] = []
+    for r in part.box:
+        extent = _bound(r.extent, around, set(function.symbols))
+        if extent is None:
+            why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
+            raise refusal(function, what, around[-1], why=why, fix="take a loop further inside")
+        shape.append(extent)
+    return tuple(shape)
+
+
+def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | None:
+    """The greatest extent over the loops around; None where that is not known."""
+    match extent:
+        case Min(Const() as side, _) | Min(_, Const() as side):
+            return side
+    if variables_of(extent) - symbols:
+        bounds = interval(extent, ranges_of(unclipped(around)[0]))
+        if bounds is None or variables_of(bounds.high) - symbols:
+            return None
+        extent = simplify(bounds.high)
+    if any(isinstance(e, Load) for e in preorder(extent)):
+        return None
+    return extent if NOTHING.never_negative(polynomial(extent)) else simplify(maximum(extent, const(0)))
+
+
+def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: _Part) -> Stmt:
+    """The body with its accesses made to the local buffer, between the copies."""
+    box, words = part.touched.box, dimension_names(loop.body, source)
+    free = iter(fresh_loops(function, [*words, *words]))
+    copy = source.replace(name=local.name)
+
+    def copies(word: str, copied: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
+        if copied is None:
+            return []
+        name, loops = unique_block(function, f"{source.name}.{word}"), list(islice(free, len(words)))
+        return [rebased(box_nest(name, loops, copied, lambda at: Store(to, at, Load(of, at))), copy, local, box)]
+
+    before = copies("load", part.loaded, copy, source)
+    after = copies("store", part.stored, source, copy)
+    return seq(Alloc(local), *before, rebased(loop.body, source, local, box), *after)
+
+
+def accessed(function: Function, root: Stmt, touched: Iterable[Buffer], name: str, what: str) -> Buffer:
+    """The only one of the buffers that `root` touches that has this name: a parameter, a local buffer or a constant."""
+    known = list(dict.fromkeys(touched))
+    found = [b for b in known if b.name == name]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        find_buffer(function, name)
+    names = ", ".join(b.name for b in known) or "nothing"
+    verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
+    why = f"it {verb} {names}" if not found else f"it {verb} {len(found)} buffers of this name"
+    raise refusal(function, what, root, why=why, part=part)
+
+
+def dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
+    """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
+    names = [f"d{n}" for n in range(len(buffer.shape))]
+    for block in blocks(body):
+        places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is buffer]
+        places += [load.indices for load in loads(block) if load.buffer is buffer]
+        if places:
+            axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
+            return [axes.get(index, name) for index, name in zip(places[0], names, strict=True)]
+    return names
+
+
+def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
+    """The elements that stores write together, where that is known: all those of a box under some conditions."""
+    candidates = [*united(parts), *(p for p in parts if p.exact)]
+    return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
