@@ -73,9 +73,8 @@ def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     moved += tile.stores * core.store_cycles + tile.spills * core.load_cycles
     constants = w.epilogue.work.chained * core.load_cycles / tile.beside  # sums are in registers
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
-    latency = (
-        core.fma_latency if w.products else w.instructions * core.fma_latency / 3
-    )  # the latency of max and min is about a cycle
+    # The latency of max and min is about a cycle, a third of a multiply-add's.
+    latency = core.fma_latency if w.products else w.instructions * core.fma_latency / 3
     chain = w.terms * latency
     busy = max(arithmetic, moved, chain) + unhidden(target) * min(arithmetic, moved)
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue + tile.waits
