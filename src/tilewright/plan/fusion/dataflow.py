@@ -47,14 +47,14 @@ class Dataflow:
         self.constants = frozenset(v for node in nodes if isinstance(node.attrs, Constant) for v in node.outputs)
         self.place = {node: n for n, node in enumerate(nodes)}
         self.shaping = tuple([n for n, node in enumerate(nodes) if node.op.pattern is Pattern.SHAPE])
-        self.depths: dict[Value, int] = {}
+        self.depths = dict.fromkeys(function.params, 0)
         self.alike: dict[Node, Hashable] = {}
         readers: defaultdict[Value, dict[Node, None]] = defaultdict(dict)
         for node in nodes:
             for v in node.inputs:
                 if node not in aside or v not in self.makers or not is_free(self.makers[v]):
                     readers[v][node] = None
-            depth = max((self.depths.get(v, 0) for v in node.inputs), default=0)
+            depth = max((self.depths[v] for v in node.inputs), default=0)
             if isinstance(node.attrs, ReduceAttributes):
                 depth += 1
                 if node.attrs.axes:

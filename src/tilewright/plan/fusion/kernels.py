@@ -22,6 +22,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
@@ -55,6 +56,17 @@ class Kernel:
     def outputs(self) -> tuple[Value, ...]:
         """The values that the kernel stores."""
         return tuple(v for node in (*self.beside, self.root) for v in node.outputs)
+
+    @property
+    def source(self) -> tuple[str, ...]:
+        """The front end's operators that the kernel was made of."""
+        return tuple(dict.fromkeys(n.source for n in self.nodes if n.source))
+
+    @property
+    def symbols(self) -> tuple[Var, ...]:
+        """The symbols in the types of the values that its nodes read and make."""
+        shapes = (v.type.shape for n in self.nodes for v in (*n.inputs, *n.outputs))
+        return tuple(dict.fromkeys(s for shape in shapes for e in shape for s in e.variables))
 
     def reads(self) -> tuple[Value, ...]:
         """The values that the kernel reads from memory, in program order."""
