@@ -25,7 +25,7 @@ from tilewright.lower.graph.winograd import winograd
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.plan.choose import schedule
 from tilewright.plan.price.convolution import Sizes
-from tilewright.plan.rewrite.precision import pairs_of
+from tilewright.plan.price.dots import pairs_of
 from tilewright.plan.rewrite.winograd import (
     Tiles,
     choose_tiles,
