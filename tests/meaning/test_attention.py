@@ -19,7 +19,7 @@ from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.fusion import planner
 from tilewright.plan.price.kernels import KernelCost
-from tilewright.plan.template import named
+from tilewright.plan.template import registered
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.schedule import Schedule
@@ -228,7 +228,7 @@ def test_no_buffer_holds_all_scores() -> None:
 
 def test_without_the_template_all_scores_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above looks at is there to be seen."""
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     compiled = lower(Case(256, 256, heads=4).module(), V3)
     assert max(buffers(compiled.record.after("bufferize").program)) == 4 * 256 * 256
 
@@ -239,7 +239,7 @@ def refuses(*arguments: object) -> Schedule:
 
 @pytest.mark.parametrize("name", ["odd", "grouped heads", "divided afterwards", "any length, causal"])
 def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     case = CASES[name]
     module = case.module()
     exe = compile_module(module, V3)
@@ -250,7 +250,7 @@ def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypa
 
 
 def test_pieces_are_scheduled_like_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     functions = lower(Case(32, 32).module(), V3).record.after("schedule").program.functions
     (text,) = (str(f) for f in functions.values() if isinstance(f, Function))
     assert text.count("in register") >= 2 and text.count("parallel ") >= 5
