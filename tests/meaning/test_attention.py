@@ -18,6 +18,7 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.fusion import planner
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.kernels import KernelCost
 from tilewright.plan.template import registered
 from tilewright.report.errors import UserError
@@ -271,27 +272,27 @@ def test_what_is_no_attention_is_left_alone(name: str) -> None:
     old, changed = OUTSIDE[name]
     text = Case(20, 20).text()
     assert old in text
-    assert len(attentions(parse_module(text).graph)) == 1
-    assert not attentions(parse_module(text.replace(old, changed)).graph)
+    assert len(attentions(Dataflow(parse_module(text).graph))) == 1
+    assert not attentions(Dataflow(parse_module(text.replace(old, changed)).graph))
 
 
 def test_few_rows_or_keys_run_as_products_of_their_own() -> None:
-    assert not attentions(Case(7, 32).module().graph)
-    assert not attentions(Case(32, 7).module().graph)
-    assert attentions(Case(8, 8).module().graph)
+    assert not attentions(Dataflow(Case(7, 32).module().graph))
+    assert not attentions(Dataflow(Case(32, 7).module().graph))
+    assert attentions(Dataflow(Case(8, 8).module().graph))
 
 
 def test_scores_of_few_keys_are_left_alone_but_for_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert not attentions(Case(64, attention.LEAST_KEYS - 1).module().graph)
-    assert attentions(Case(64, attention.LEAST_KEYS).module().graph)
-    assert attentions(Case(64, "m").module().graph)
+    assert not attentions(Dataflow(Case(64, attention.LEAST_KEYS - 1).module().graph))
+    assert attentions(Dataflow(Case(64, attention.LEAST_KEYS).module().graph))
+    assert attentions(Dataflow(Case(64, "m").module().graph))
 
 
 def test_what_others_need_stays_outside() -> None:
     """Keys that are a result are turned by a kernel of their own, queries by the attention."""
     text = Case(20, 20).text().replace("-> y:", "-> y, kh:")
-    (nodes,) = attentions(parse_module(text).graph)
+    (nodes,) = attentions(Dataflow(parse_module(text).graph))
     made = {value.name for node in nodes for value in node.outputs}
     assert {"qh", "vh", "turned", "y"} <= made and "kh" not in made
 

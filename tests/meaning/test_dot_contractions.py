@@ -292,7 +292,7 @@ def test_infinities_beyond_no_end() -> None:
     pairs = [c for c in candidates(Facts(f), machine(BFLOAT)) if c.template.name == "contraction" and c.choice.dot]
     assert pairs
     for each in (pairs[0], pairs[-1]):
-        evaluate(each.schedule(Facts(f)).func, [x, w, y])
+        evaluate(each.schedule(Facts(f), machine(BFLOAT)).func, [x, w, y])
         np.testing.assert_array_equal(y, np.full((16, 16), np.inf))
 
 

@@ -75,7 +75,7 @@ def test_every_choice_computes_the_same() -> None:
     assert len(choices) > 5 and {c.template.name for c in choices} == {"triangle"}
     for candidate in choices:
         y = np.zeros((24, 96), np.float32)
-        evaluate(candidate.schedule(Facts(function)).func, [x, w, y])
+        evaluate(candidate.schedule(Facts(function), V3).func, [x, w, y])
         np.testing.assert_allclose(y, x @ np.triu(w), rtol=1e-4, atol=1e-4)
 
 

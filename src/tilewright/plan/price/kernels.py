@@ -61,7 +61,7 @@ class CostModel:
     """Prices of kernels of one graph function on one machine."""
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
-        self._flow, self.target = flow, target
+        self.flow, self.target = flow, target
         self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
         self.transfer = cache(self._transfer)
         self.compute = cache(self._compute)
@@ -81,7 +81,7 @@ class CostModel:
         for node in nodes:
             for v in dict.fromkeys(node.inputs):
                 if Reference(v, node) not in inside:
-                    part = min(points[node] / max(self._flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
+                    part = min(points[node] / max(self.flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
                     read[v] = max(read.get(v, 0.0), self.transfer(v) * part)
         written = sum(self.transfer(v) for node in (*beside, nodes[-1]) for v in node.outputs)
         return KernelCost(self.start, sum(read.values()), written, compute)
@@ -101,15 +101,15 @@ class CostModel:
                     own if isinstance(reader.attrs, ContractAttributes) else points[reader] for reader in readers
                 )
                 shape = node.outputs[0].type.shape
-                is_steady = not shape or self._flow.extent(shape[-1]) == 1  # each row of readers sees one value
+                is_steady = not shape or self.flow.extent(shape[-1]) == 1  # each row of readers sees one value
                 points[node] = min(own, most) if is_steady else most
         return points
 
     def _transfer(self, value: Value) -> float:
         """Seconds to bring a value in from where it lies, or to put it there."""
-        size = self._flow.bytes(value)
+        size = self.flow.bytes(value)
         near = reread_seconds(size, size, self.target)
-        if value not in self._flow.constants:
+        if value not in self.flow.constants:
             return near
         far = read_seconds(size, memory(self.target), self.target)
         return self._weights_stay * near + (1 - self._weights_stay) * far
@@ -126,16 +126,16 @@ class CostModel:
     def _count_points(self, node: Node) -> int:
         """How often a node's expression is computed: once for each result, or each term of one."""
         if isinstance(node.attrs, WindowReduceAttributes):
-            return self._flow.elements(node.outputs[0]) * math.prod(node.attrs.window)
+            return self.flow.elements(node.outputs[0]) * math.prod(node.attrs.window)
         if node.op.pattern is Pattern.REDUCE and not isinstance(node.attrs, ContractAttributes):
-            return self._flow.elements(node.inputs[0])
-        return max((self._flow.elements(v) for v in node.outputs), default=0)
+            return self.flow.elements(node.inputs[0])
+        return max((self.flow.elements(v) for v in node.outputs), default=0)
 
     def _products(self, node: Node, bits: int, lanes: int) -> float:
         """Cycles of a sum of products, by the tile that its extents get; or with all factors loaded for each term."""
         core, found = self.target.core, self.product(node)
         if found is None or (found.sums.rows == 1 and found.sums.batch > found.sums.columns):
-            terms = math.prod(map(self._flow.extent, maps_of(node).extents))
+            terms = math.prod(map(self.flow.extent, maps_of(node).extents))
             return terms / lanes * max(core.fma_cycles, len(node.inputs) * core.load_cycles)
         pairs = pairs_of(self.target) if all(v.type.dtype is bf16 for v in node.inputs) else None
         instruction = pairs.instruction if pairs is not None and node.outputs[0].type.dtype is f32 else ""
@@ -144,7 +144,7 @@ class CostModel:
     def product(self, node: Node) -> Product | None:
         """A contraction as a product; None unless it sums over products of two operands, and the last axis of its
         result indexes one of them alone."""
-        maps, extent = maps_of(node), self._flow.extent
+        maps, extent = maps_of(node), self.flow.extent
         spec = maps.spec
         axes = [{a for index in operand for a, _ in index.terms} for operand in spec.operands]
         along = [n for n, own in enumerate(axes) if spec.output and spec.output[-1] in own]

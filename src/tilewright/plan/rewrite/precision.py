@@ -27,27 +27,26 @@ from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.margin import pays
 from tilewright.plan.price.points import copy_cycles, vector_cycles
 from tilewright.plan.rewrite.layout import read_channels
-from tilewright.target import Target
 
 
-def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target) -> tuple[int, ...]:
+def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
     """The operands of a contraction that are to be rounded to bf16."""
-    found, dot = find_product(node, model), pairs_of(target)
+    found, dot = find_product(node, model), pairs_of(model.target)
     if dot is None:
-        return (found.vector,) if found is not None and _streams_better(node, found, flow, model, target) else ()
+        return (found.vector,) if found is not None and _streams_better(node, found, model) else ()
     if found is not None:
-        return (0, 1) if _multiplies_better(node, found, dot, flow, model, target) else ()
-    convolution = find_windows(node, flow)
+        return (0, 1) if _multiplies_better(node, found, dot, model) else ()
+    convolution, flow = find_windows(node, model.flow), model.flow
     if convolution is None or not fits(convolution, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    pairs = dot_seconds(convolution, dot.instruction, target) + rounding_seconds(image, model, target)
-    return (0, 1) if pays(direct_seconds(convolution, target), pairs) else ()
+    pairs = dot_seconds(convolution, dot.instruction, model.target) + rounding_seconds(image, model)
+    return (0, 1) if pays(direct_seconds(convolution, model.target), pairs) else ()
 
 
-def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
+def rounding_seconds(elements: int, model: CostModel) -> float:
     """The time to round so many f32 to bf16, in a kernel of its own."""
-    cast = work_of(Cast(Var("x", f32, None), bf16))
+    cast, target = work_of(Cast(Var("x", f32, None), bf16)), model.target
     return model.start + copy_cycles(elements, target.lanes(f32), target, cast, aligned=True) / target.core.hertz
 
 
@@ -85,28 +84,27 @@ def find_product(node: Node, model: CostModel) -> Product | None:
     return None if any(None in names or len(set(names)) != len(names) for names in axes) else found
 
 
-def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel, target: Target) -> bool:
+def _streams_better(node: Node, found: Product, model: CostModel) -> bool:
     """Whether a constant that is read once for few rows is better stored in half the bytes."""
-    weights = node.inputs[found.vector]
-    if weights not in flow.constants or found.sums.batch > 1:
+    weights, target = node.inputs[found.vector], model.target
+    if weights not in model.flow.constants or found.sums.batch > 1:
         return False
-    plain, lanes, elements = least_seconds(found.sums, target), target.lanes(f32), flow.elements(weights)
-    widened = vector_cycles(Work(plain=2), target, lanes) * elements / lanes / target.core.hertz
-    bytes_in = model.transfer(weights)
+    plain, lanes, bytes_in = least_seconds(found.sums, target), target.lanes(f32), model.transfer(weights)
+    each = vector_cycles(Work(plain=2), target, lanes)
+    widened = each * model.flow.elements(weights) / lanes / target.core.hertz
     return pays(max(plain, bytes_in), max(plain + widened, bytes_in / 2))
 
 
-def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
+def _multiplies_better(node: Node, found: Product, dot: Dot, model: CostModel) -> bool:
     """Whether the machine's products of pairs save more than rounding the factors takes."""
-    constant = [v in flow.constants for v in node.inputs]
+    flow, target, vector = model.flow, model.target, node.inputs[found.vector]
     if found.sums.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
-    read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
+    read = sum(model.transfer(v) for v in node.inputs if v in flow.constants)
+    rounding = sum(rounding_seconds(flow.elements(v), model) for v in node.inputs if v not in flow.constants)
     plain = least_seconds(found.sums, target)
     pairs = least_seconds(replace(found.sums, instruction=dot.instruction), target)
-    rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
-    rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
-    if not constant[found.vector]:
-        elements, lanes = flow.elements(node.inputs[found.vector]), target.lanes(f32)
-        pairs += copy_cycles(elements, lanes, target, Work(shuffles=1), aligned=True) / target.core.hertz
+    if vector not in flow.constants:
+        woven = copy_cycles(flow.elements(vector), target.lanes(f32), target, Work(shuffles=1), aligned=True)
+        pairs += woven / target.core.hertz
     return pays(max(plain, read), max(pairs, read / 2) + rounding)
