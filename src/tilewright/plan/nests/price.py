@@ -9,7 +9,7 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.work import work_of
 from tilewright.loops.edit import allocations, blocks, loops_around
 from tilewright.loops.nodes import Block, For, Store
-from tilewright.plan.nests.nest import Nest
+from tilewright.plan.nests.passes import Nest
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
@@ -54,14 +54,13 @@ def vectors_of(size: int, lanes: int) -> int:
 
 def _lanes(nest: For, around: Sequence[For], chosen: Nest) -> tuple[Var | None, Var | None, int, float, float]:
     """(the loop that lanes lie along, the one that counts rows, lanes, the uses of a vector and of an element)."""
-    loops, _ = perfect_nest(nest)
-    if chosen.points is not None and chosen.points.widths:
-        return _last(loops, chosen.points.fused, chosen.points.along), None, chosen.points.widths[0], 1.0, 1.0
-    if (t := chosen.tile) is not None and t.strips:
-        row = None if t.across is None else _last(loops, t.fused, t.across)
+    one = next((p for p in chosen.passes if p.tile is not None and p.loop == 0), None)
+    if one is not None and (t := one.tile) is not None and t.strips:
+        loops, _ = perfect_nest(nest)
+        row = None if t.across is None or t.line else _last(loops, t.fused, t.across)
         return _last(loops, t.fused, t.along), row, t.strips[0].lanes, t.rows, t.strips[0].vectors
-    if chosen.rows is not None and chosen.rows.passes and around:
-        lanes = max(p.lanes or (p.points.widths[:1] or (1,))[0] if p.points else p.lanes for p in chosen.rows.passes)
+    if one is None and chosen.passes and around:
+        lanes = max(p.lanes or (p.tile.strips[0].lanes if p.tile and p.tile.strips else 1) for p in chosen.passes)
         return around[-1].var, None, lanes, 1.0, 1.0
     return None, None, 1, 1.0, 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 from tilewright.expr.work import Work
@@ -34,3 +35,10 @@ def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHI
     core = target.core
     moved = (1 if aligned else 2) * (core.load_cycles + core.store_cycles)
     return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))
+
+
+def chains(target: Target) -> int:
+    """How many vectors are added to in turn, so that no addition waits for the one before: each has two loads to do
+    meanwhile."""
+    core = target.core
+    return 1 << round(math.log2(max(core.fma_latency / (2 * core.load_cycles), 1)))
