@@ -15,8 +15,8 @@ from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import For, Function
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
-from tilewright.plan.nests.price import nest_seconds
 from tilewright.plan.nests.sums import Part, accumulate_locally, choose_parts, prepare_sums
+from tilewright.plan.price.points import nest_seconds
 from tilewright.plan.template import Template
 from tilewright.schedule.find import nests
 from tilewright.schedule.schedule import Schedule
@@ -33,10 +33,11 @@ class NestsChoice:
 
 @dataclass
 class Kernel:
-    """A kernel before a way is chosen to run its nests."""
+    """A kernel, and the programs on its way to a schedule: prices need the steps that `apply` takes."""
 
     function: Function
     _prepared: dict[tuple[Part, ...], Schedule] = field(default_factory=dict)
+    _scheduled: dict[NestsChoice, Schedule] = field(default_factory=dict)
 
     @cached_property
     def pulled(self) -> Schedule:
@@ -52,7 +53,14 @@ class Kernel:
         if parts not in self._prepared:
             self._prepared[parts] = s = self.pulled.copy()
             prepare_sums(s, parts)
-        return self._prepared[parts].copy()
+        return self._prepared[parts]
+
+    def scheduled(self, choice: NestsChoice) -> Schedule:
+        """With each nest as it is chosen."""
+        if choice not in self._scheduled:
+            self._scheduled[choice] = s = self.prepared(choice.parts).copy()
+            s.merge_loops(*apply_nests(s, choice.nests))
+        return self._scheduled[choice]
 
 
 class Nests(Template[Kernel, NestsChoice]):
@@ -72,10 +80,7 @@ class Nests(Template[Kernel, NestsChoice]):
         yield NestsChoice(parts, tuple([choose_nest(n, target) for n in found if isinstance(n, For)]))
 
     def price(self, choice: NestsChoice, shape: Kernel, target: Target) -> float:
-        found = [n for n in nests(shape.prepared(choice.parts).func) if isinstance(n, For)]
-        return sum(nest_seconds(nest, chosen, target) for nest, chosen in zip(found, choice.nests, strict=True))
+        return sum(nest_seconds(nest, target) for nest in nests(shape.scheduled(choice).func))
 
     def apply(self, s: Schedule, shape: Kernel, choice: NestsChoice) -> Schedule:
-        s = shape.prepared(choice.parts)
-        s.merge_loops(*apply_nests(s, choice.nests))
-        return s
+        return shape.scheduled(choice).copy()
