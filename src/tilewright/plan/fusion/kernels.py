@@ -28,8 +28,8 @@ from tilewright.graph.op import Pattern
 from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition
 from tilewright.plan.fusion.templates import Entries, take
-from tilewright.plan.nests.rows import chains
 from tilewright.plan.price.kernels import CostModel, KernelCost
+from tilewright.plan.price.points import chains
 
 Cut = int
 """References of a partition, bit n for the n-th."""
