@@ -18,7 +18,7 @@ from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.attention import Size, best_tiles, seconds
 from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.template import Template
-from tilewright.plan.tile.nest import MANY
+from tilewright.plan.tile.loops import MANY
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.expr.work import Work
-from tilewright.plan.price.contraction import Sums, cycles, tiles
+from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles, vector_cycles
 from tilewright.plan.price.sizes import LARGE, USUAL
 from tilewright.plan.price.transfer import byte_cycles, fits
-from tilewright.plan.tile.registers import RegisterTile
 from tilewright.target import Target
 
 
