@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind, Store
-from tilewright.plan.facts.attention import Attention
+from tilewright.plan.attention.shape import Attention
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.tile.loops import (
@@ -75,7 +75,7 @@ def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
     for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
         s.compact(name)
     for panel in panels:
-        fill_panels(s, panel, [v for v in loops_of(s, panel, -3) if v in s.get_loops(panel)])
+        fill_panels(s, panel, loops_of(s, panel, -3))
     _tile(s, found.first, found.scores, choice.scores, choice.terms[0])
     _tile(s, found.second, found.write, choice.sums, choice.terms[1])
     for name in found.between:

@@ -224,7 +224,8 @@ def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) ->
     if found.broadcast.is_plain():
         rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
         terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
-        fill_panels(s, rows, s.get_loops(rows)[-2 - terms :][:1], choice.masked)
+        left = known(found.extents[found.rows]) % choice.tile.rows
+        fill_panels(s, rows, s.get_loops(rows)[-2 - terms :][:1], left, choice.masked)
     return panel, []
 
 

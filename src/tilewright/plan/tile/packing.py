@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
@@ -108,11 +108,14 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
     return fill_panels(s, panel, panels)
 
 
-def fill_panels(s: Schedule, panel: str, panels: Collection[Var], masked: int = 0) -> list[str]:
-    """Panels are filled in vectors of their width, or of so many lanes under a mask; those over the end, which has
-    places to be filled in, apart from the others, where there is a loop over `panels`. Returns the blocks."""
-    over_the_end = isinstance(only_store(s, panel), Select)
-    copies = [panel, *(copied_by(s, s.partition, *panels) if over_the_end and panels else ())]
+def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> list[str]:
+    """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
+    to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
+    known that so many elements are `left` for it. Returns the blocks."""
+    copies = [panel]
+    if panels and isinstance(only_store(s, panel), Select):
+        copies += copied_by(s, s.partition, panels[0])
+        copies += copied_by(s, s.partition, s.get_loops(copies[-1])[-1], left) if left else ()
     for copy in copies:
         lane = s.get_loops(copy)[-1]
         s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
