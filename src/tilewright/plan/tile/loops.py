@@ -13,7 +13,7 @@ from tilewright.expr.linear import affine_in
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads
+from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Block
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
@@ -213,7 +213,7 @@ def settle_edges(
     """Tiles over the edge are computed whole, where their operands have something to load there: panels that are
     `packed` do. Only what is stored is looked at element by element. The loops are those of a tile, which the block has
     by their names."""
-    mine = {v.name: v for v in s.get_loops(block)}
+    mine = {loop.var.name: loop.var for loop in loops_around(s.func.body, find_block(s.func, block))}
     for loop in [mine[v.name] for v in (row, lane) if v is not None and v.name in mine]:
         is_row = row is not None and loop.name == row.name
         if is_bounded(s, block, loop) and (is_row or packed or has_room(found, tile)):
