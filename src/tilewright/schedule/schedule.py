@@ -37,7 +37,7 @@ from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
-from tilewright.schedule.sums import lanes, zero_terms
+from tilewright.schedule.sums import lanes
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
 
@@ -183,8 +183,8 @@ class Schedule:
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(layout.widen)
     pad = primitive(padding.pad)
-    pad_sum = primitive(zero_terms.pad_sum)
-    trim_sum = primitive(zero_terms.trim_sum)
+    pad_sum = primitive(padding.pad_sum)
+    trim_sum = primitive(padding.trim_sum)
     compute_at = primitive(moving.compute_at)
     pull_producers = primitive(inlining.pull_producers)
     reverse_compute_at = primitive(moving.reverse_compute_at)
