@@ -30,7 +30,7 @@ from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
-from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
+from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
 from tilewright.schedule.buffers import compact as compaction
 from tilewright.schedule.buffers import copies, index_map, layout
 from tilewright.schedule.legality import require_instructions
@@ -82,13 +82,12 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
     if len(parts) != len(traces):
         why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
         raise UserError(f"cannot schedule {function.name} in pieces", why=why, fix="give one trace for each piece")
-    require_order(function, parts)
     made: list[Function] = []
     for part, text in zip(parts, traces, strict=True):
         piece = Schedule(part)
         piece.replay(Trace.from_python(text))
         made.append(piece.func)
-    return step_of_pieces(function, pieces, made)
+    return step_of_pieces(function, made)
 
 
 class Schedule:
