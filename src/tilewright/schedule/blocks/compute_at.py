@@ -239,13 +239,13 @@ def _require_final(function: Function, made: Function, found: Place, read: set[B
         if loop.var not in names or is_single(loop):
             continue
         known = ranges_of(outer[: n + 1])
-        touching = [settled(a, known) for a in accesses(loop.body) if a.buffer in read]
-        for load in [a for a in touching if a.statement in own]:
-            for store in [a for a in touching if a.is_store and a.buffer is load.buffer]:
-                if meeting(loop, outer[:n], store, load) is not None:
-                    why = f"{block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
-                    fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
-                    raise refusal(function, what, load.statement, why=why, fix=fix)
+        stores = {(a.buffer, a.indices, a.loops): a for a in accesses(loop.body) if a.is_store and a.buffer in read}
+        for load in [a for a in accesses(loop.body) if a.buffer in read and a.statement in own]:
+            same = (settled(a, known) for a in stores.values() if a.buffer is load.buffer)
+            if any(meeting(loop, outer[:n], a, settled(load, known)) is not None for a in same):
+                why = f"{block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
+                fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
+                raise refusal(function, what, load.statement, why=why, fix=fix)
 
 
 def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
