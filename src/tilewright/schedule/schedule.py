@@ -175,7 +175,7 @@ class Schedule:
     decompose_reductions = primitive(reductions.decompose_reductions)
     rfactor = primitive(reductions.rfactor)
     sum_in_parts = primitive(reductions.sum_in_parts)
-    join_sums = primitive(lanes.join_sums)
+    join_sums = primitive(merge.join_sums)
     sum_in_lanes = primitive(lanes.sum_in_lanes)
     sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)

@@ -1,5 +1,4 @@
-"""join_sums, sum_in_lanes, sum_in_blocks: the sums of loops in one loop, and those of one loop in partial sums, side by
-side or one after the other.
+"""sum_in_lanes, sum_in_blocks: the sums of a loop in partial sums, side by side or one after the other.
 
 Partial sums change the order of a sum, as any vector code does; for minima, maxima and integers the result is the same.
 Several accumulations in one loop stay in one loop, each with partial sums of its own.
@@ -7,7 +6,6 @@ Several accumulations in one loop stay in one loop, each with partial sums of it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain
 
 from tilewright.core.node import Node
@@ -15,72 +13,12 @@ from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of
-from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.edit import blocks, fresh_copy, loads_of
+from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_loop, nests, stored_buffers
-from tilewright.schedule.loops.merge import merge_neighbours
+from tilewright.schedule.find import find_loop
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
-
-
-def join_sums(function: Function) -> Step:
-    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
-    other makes: each element is loaded once for all of them. What the later loop needs comes before the earlier one.
-
-    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
-              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
-    """
-    parts = list(nests(function))
-    made = _joined_sums(parts)
-    if len(made) == len(parts):
-        return Step(function)
-    return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
-
-
-def _joined_sums(parts: Sequence[Stmt]) -> list[Stmt]:
-    """The statements, which run one after the other, with such loops joined."""
-    made = list(parts)
-    n = 0
-    while n < len(made):
-        joined = next((j for m in range(n + 1, len(made)) if (j := _joined(made, n, m)) is not None), None)
-        if joined is None:
-            n += 1
-        else:
-            made = joined
-    return made
-
-
-def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
-    """The statements with loops n and m as one; None where they may not be joined."""
-    first, second = parts[n], parts[m]
-    if not isinstance(first, For) or not isinstance(second, For) or not _read_alike(first, second):
-        return None
-    needed: list[Stmt] = []
-    later: list[Stmt] = []
-    for s in reversed(parts[n + 1 : m]):
-        (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
-    if any(_depend(s, t) for s in (first, *later) for t in needed):
-        return None
-    merged = merge_neighbours([first, second])
-    if len(merged) > 1 or not isinstance(merged[0], For):
-        return None
-    inside = merged[0].body
-    body = seq(*_joined_sums(inside.body)) if isinstance(inside, Seq) else inside
-    return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
-
-
-def _read_alike(first: For, second: For) -> bool:
-    """Whether both loops hold sums, and load from one buffer that neither stores to."""
-    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
-        return False
-    return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
-
-
-def _depend(one: Stmt, other: Stmt) -> bool:
-    """Whether two statements may not change places."""
-    made, theirs = (stored_buffers(s) | set(allocations(s)) for s in (one, other))
-    return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
 def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
