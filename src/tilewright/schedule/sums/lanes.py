@@ -13,12 +13,13 @@ from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, fresh_copy, loads_of
+from tilewright.loops.edit import blocks, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
+from tilewright.schedule.loops.rearrange import second_part
+from tilewright.schedule.step import Step, refusal, rewritten
 
 
 def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
@@ -130,9 +131,7 @@ def left_over(loop: For, size: int) -> For | None:
 def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
     """The step that replaces a loop by statements, with a loop over the tail after them."""
     rest = left_over(loop, size)
-    if rest is not None:
-        tail = fresh_blocks(function, fresh_copy(rest), ".tail")
-        assert isinstance(tail, For)
-        rest, made = tail, (*made, tail)
-    handles = (*variables, None if rest is None else rest.var)
-    return rewritten(function, loop, seq(*made), handles, "its sums may be added up in any order")
+    tail = None if rest is None else second_part(function, loop, rest.begin)
+    nests = seq(*made) if tail is None else seq(*made, tail)
+    handles = (*variables, None if tail is None else tail.var)
+    return rewritten(function, loop, nests, handles, "its sums may be added up in any order")

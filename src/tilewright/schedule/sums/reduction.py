@@ -92,22 +92,14 @@ def decompose_reductions(function: Function) -> Step:
     return Step(made, None, () if made is function else ("that is what init means",))
 
 
-def _loops_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
-    """The loops around a block, of which the loop is one."""
-    around = loops_around(function.body, block)
+def _loops_around(function: Function, block: Block, loop: For, what: str, *, summed: bool = False) -> list[For]:
+    """The loops around a block, or those that it sums over, of which the loop is one."""
+    around = [s for s in loops_around(function.body, block) if not summed or s.var in summed_loops(block)]
     if loop not in around:
         names = ", ".join(each.var.name for each in around) or "none"
-        raise refusal(function, what, loop, why=f"{block.name} is not inside it", fix=f"its loops are {names}")
+        why, fix = ("does not sum over it", "take one of") if summed else ("is not inside it", "its loops are")
+        raise refusal(function, what, loop, why=f"{block.name} {why}", fix=f"{fix} {names}")
     return around
-
-
-def _summed_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
-    """The loops around a block that it sums over, of which the loop is one."""
-    summed = [s for s in loops_around(function.body, block) if s.var in summed_loops(block)]
-    if loop not in summed:
-        names = ", ".join(each.var.name for each in summed) or "none"
-        raise refusal(function, what, loop, why=f"{block.name} does not sum over it", fix=f"take one of {names}")
-    return summed
 
 
 def _require_place(function: Function, block: Block, around: Sequence[For], inner: Sequence[For], what: str) -> None:
@@ -239,7 +231,8 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
                       for ko2: block sum: t[] += t.partial[ko2]
     """
     found, cut = find_block(function, block), find_loop(function, loop)
-    summed = _summed_around(function, found, cut, f"cannot sum block {block} in parts of loop {cut.var.name}")
+    what = f"cannot sum block {block} in parts of loop {cut.var.name}"
+    summed = _loops_around(function, found, cut, what, summed=True)
     parted = split(function, cut.var, part, tail="clip")
     outer = cast(tuple[Var, ...], parted.made)[0]
     made = rfactor(parted.function, block, outer)
@@ -343,7 +336,7 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if whole is not None:
         why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
         raise refusal(function, what, whole, why=why, fix="factor before tensorize")
-    outside = next((s for s in _summed_around(function, block, loop, what) if s not in inside), None)
+    outside = next((s for s in _loops_around(function, block, loop, what, summed=True) if s not in inside), None)
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
         raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
