@@ -77,11 +77,11 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
     """
     found = find_loop(function, loop)
     sums = _require_sums(function, found, size, f"cannot sum loop {found.var.name} in blocks of {size}")
-    main, inner = in_blocks(found, sums, size)
+    main, inner = _in_blocks(found, sums, size)
     return _done(function, found, (main,), (main.var, inner), size)
 
 
-def in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
+def _in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
     """The loop over blocks of terms, and the variable of the one inside it."""
     both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in sums]
     outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
@@ -120,18 +120,11 @@ def _whole(loop: For, size: int) -> Expr:
     return simplify(extent_of(loop) // size)
 
 
-def left_over(loop: For, size: int) -> For | None:
-    """The loop over the tail beyond whole parts of `size` iterations; None if there is none."""
-    extent = extent_of(loop)
-    if isinstance(extent, Const) and extent.value % size == 0:
-        return None
-    return loop.replace(begin=simplify(loop.begin + _whole(loop, size) * size))
-
-
 def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
-    """The step that replaces a loop by statements, with a loop over the tail after them."""
-    rest = left_over(loop, size)
-    tail = None if rest is None else second_part(function, loop, rest.begin)
-    nests = seq(*made) if tail is None else seq(*made, tail)
-    handles = (*variables, None if tail is None else tail.var)
-    return rewritten(function, loop, nests, handles, "its sums may be added up in any order")
+    """The step that replaces a loop by statements, with a loop over the tail beyond whole parts of `size` iterations
+    after them, if there is one."""
+    proof, extent = "its sums may be added up in any order", extent_of(loop)
+    if isinstance(extent, Const) and extent.value % size == 0:
+        return rewritten(function, loop, seq(*made), (*variables, None), proof)
+    tail = second_part(function, loop, simplify(loop.begin + _whole(loop, size) * size))
+    return rewritten(function, loop, seq(*made, tail), (*variables, tail.var), proof)
