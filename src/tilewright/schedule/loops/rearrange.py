@@ -96,10 +96,10 @@ def _peeled(function: Function, loop: For, count: Expr, factor: int, what: str) 
     if count is const(0):
         why = f"{extent_of(loop)} iterations do not fill the inner loop once"
         raise refusal(function, what, loop, why=why, fix="take less")
-    return second_part(function, loop, simplify(loop.begin + count * factor))
+    return _second_part(function, loop, simplify(loop.begin + count * factor))
 
 
-def second_part(function: Function, loop: For, begin: Expr) -> For:
+def _second_part(function: Function, loop: For, begin: Expr) -> For:
     """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail."""
     return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
@@ -142,7 +142,7 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
         for moved in variables_of(cut) & summed_loops(block):
             why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
             raise _decompose_first(function, found, block, moved.name, why + "outside of", what)
-    parts = [settle(p, around) for p in (found.replace(end=cut), second_part(function, found, cut))]
+    parts = [settle(p, around) for p in (found.replace(end=cut), _second_part(function, found, cut))]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
     evidence = f"each iteration of {found.var.name} runs once, in the same order"

@@ -7,19 +7,21 @@ Several accumulations in one loop stay in one loop, each with partial sums of it
 from __future__ import annotations
 
 from itertools import chain
+from typing import cast
 
-from tilewright.core.node import Node
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Const, Expr, Var, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.nodes import Const, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
 from tilewright.schedule.facts.accumulations import Summed, summed_in
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.loops.rearrange import second_part
+from tilewright.schedule.loops.rearrange import split
 from tilewright.schedule.step import Step, refusal, rewritten
+
+ANY_ORDER = "its sums may be added up in any order"
+"""Why partial sums are the same."""
 
 
 def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
@@ -33,23 +35,20 @@ def sum_in_lanes(function: Function, loop: Var, lanes: int) -> Step:
 
     Legal where the loop holds accumulations by operators that may be applied in any order, and nothing else.
     """
-    found = find_loop(function, loop)
-    sums = _require_sums(function, found, lanes, f"cannot sum loop {found.var.name} in {lanes} lanes")
-    outer = Var(found.var.name + "o")
-    starts, terms, ends = zip(*(_in_lanes(s, found, outer, lanes) for s in sums), strict=True)
-    main = For(outer, const(0), _whole(found, lanes), LoopKind.SERIAL, seq(*terms))
-    return _done(function, found, (*chain(*starts), main, *chain(*ends)), (outer,), lanes)
+    parted, (outer, _, rest), main, inner = _parted(function, loop, lanes, f"in {lanes} lanes")
+    starts, terms, ends = zip(*(_in_lanes(s, inner.var, lanes) for s in summed_in(inner)), strict=True)
+    nests = seq(*chain(*starts), main.replace(body=seq(*terms)), *chain(*ends))
+    return rewritten(parted, main, nests, (outer, rest), ANY_ORDER)
 
 
-def _in_lanes(s: Summed, loop: For, outer: Var, lanes: int) -> tuple[list[Stmt], Stmt, list[Stmt]]:
-    """(what begins the partial sums of an accumulation, its terms of one iteration of `outer`, what ends it: the upper
-    half of the lanes is added to the lower half while their number is even, then lane by lane)."""
+def _in_lanes(s: Summed, inner: Var, lanes: int) -> tuple[list[Stmt], Stmt, list[Stmt]]:
+    """(what begins the partial sums of an accumulation, its terms for all iterations of the inner loop, what ends it:
+    the upper half of the lanes is added to the lower half while their number is even, then lane by lane)."""
     own = s.partial(f"{s.buffer.name}.lanes", (const(lanes),))
     lane = Var("l")
     start = [Alloc(own), _over(lanes, lane, s.leaf("start", Store(own, (lane,), s.start)))]
     lane = Var("l")
-    value = substitute(s.term, {loop.var: loop.begin + outer * lanes + lane})
-    terms = _over(lanes, lane, s.leaf("lanes", s.added(own, (lane,), value)))
+    terms = _over(lanes, lane, s.leaf("lanes", s.added(own, (lane,), substitute(s.term, {inner: lane}))))
     end: list[Stmt] = []
     while lanes % 2 == 0:
         lanes, lane = lanes // 2, Var("l")
@@ -75,28 +74,30 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
     The rounding error of a sum grows with B + n/B instead of n (Higham, "The accuracy of floating point summation",
     SIAM J. Sci. Comput. 14, 1993). Legal as sum_in_lanes is.
     """
-    found = find_loop(function, loop)
-    sums = _require_sums(function, found, size, f"cannot sum loop {found.var.name} in blocks of {size}")
-    main, inner = _in_blocks(found, sums, size)
-    return _done(function, found, (main,), (main.var, inner), size)
-
-
-def _in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
-    """The loop over blocks of terms, and the variable of the one inside it."""
-    both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in sums]
-    outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
-    at: dict[Expr, Node] = {loop.var: loop.begin + outer * size + inner}
-    terms = [s.leaf("terms", s.added(p, (), substitute(s.term, at))) for s, p in both]
+    parted, handles, _, inner = _parted(function, loop, size, f"in blocks of {size}")
+    both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in summed_in(inner)]
     turn = seq(
         *(x for s, p in both for x in (Alloc(p), s.leaf("start", Store(p, (), s.start)))),
-        For(inner, const(0), const(size), LoopKind.SERIAL, seq(*terms)),
+        inner.replace(body=seq(*(s.leaf("terms", s.added(p, (), s.term)) for s, p in both))),
         *(s.leaf("join", s.added(s.buffer, s.target, Load(p, ()))) for s, p in both),
     )
-    return For(outer, const(0), _whole(loop, size), LoopKind.SERIAL, turn), inner
+    return rewritten(parted, inner, turn, handles, ANY_ORDER)
 
 
-def _require_sums(function: Function, loop: For, least: int, what: str) -> tuple[Summed, ...]:
-    """The accumulations of a loop of at least `least` terms; else the error `what`."""
+def _parted(
+    function: Function, loop: Var, size: int, how: str
+) -> tuple[Function, tuple[Var, Var, Var | None], For, For]:
+    """(the function with a loop of sums split into parts of `size` terms and a tail, what split returns, the loop over
+    parts, the loop inside it)."""
+    found = find_loop(function, loop)
+    _require_sums(function, found, size, f"cannot sum loop {found.var.name} {how}")
+    parted = split(function, found.var, size, tail="peel")
+    made = cast(tuple[Var, Var, Var | None], parted.made)
+    return parted.function, made, find_loop(parted.function, made[0]), find_loop(parted.function, made[1])
+
+
+def _require_sums(function: Function, loop: For, least: int, what: str) -> None:
+    """The error `what` unless a loop of at least `least` terms holds accumulations that run over it."""
     if isinstance(least, bool) or not isinstance(least, int) or least < 2:
         raise refusal(function, what, loop, why="a sum has two partial sums or more", fix="take 8")
     extent = extent_of(loop)
@@ -113,18 +114,3 @@ def _require_sums(function: Function, loop: For, least: int, what: str) -> tuple
         if any(loop.var in variables_of(i) or stored & {ld.buffer for ld in loads_of(i)} for i in s.target):
             why = f"block {s.block.name} does not sum over it: each iteration has a place of its own"
             raise refusal(function, what, loop, why=why, fix="vectorize it")
-    return found
-
-
-def _whole(loop: For, size: int) -> Expr:
-    return simplify(extent_of(loop) // size)
-
-
-def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
-    """The step that replaces a loop by statements, with a loop over the tail beyond whole parts of `size` iterations
-    after them, if there is one."""
-    proof, extent = "its sums may be added up in any order", extent_of(loop)
-    if isinstance(extent, Const) and extent.value % size == 0:
-        return rewritten(function, loop, seq(*made), (*variables, None), proof)
-    tail = second_part(function, loop, simplify(loop.begin + _whole(loop, size) * size))
-    return rewritten(function, loop, seq(*made, tail), (*variables, tail.var), proof)
