@@ -31,7 +31,7 @@ from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
 from tilewright.plan.price import contraction as price
 from tilewright.plan.price.contraction import RegisterTile, Sums
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
