@@ -19,8 +19,7 @@ from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Sums, least_cycles
-from tilewright.plan.price.dots import pairs_of
+from tilewright.plan.price.contraction import Sums, least_cycles, pairs_of
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.store import Json
