@@ -69,7 +69,7 @@ def _cell(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     if node.op.pattern is Pattern.REDUCE:
         if node.op.rereads:
             return "{op} reads elements of its inputs several times"
-        return _begin(CELL, node) if _all_before(CELL, fused) else OTHER_PARTS
+        return Entry(CELL, frozenset({node})) if _all_before(CELL, fused) else OTHER_PARTS
     if node.op.pattern is Pattern.MAP and _all_before(CELL, fused):
         return Entry(CELL)
     return _epilogue(CELL, node, fused)
@@ -99,14 +99,11 @@ def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     may be read through the data movement that makes it, where that costs nothing: a transpose of the operand that the
     result's last axis indexes, for it is packed anyway; or a slice of the other one, for it is loaded element by
     element. Strassen's differences of constants are computed in registers."""
-    is_difference = _is_difference(node, flow)
-    if is_difference or isinstance(node.attrs, TransposeAttributes | SliceAttributes):
+    if _is_difference(node, flow) or isinstance(node.attrs, TransposeAttributes | SliceAttributes):
         (out,) = node.outputs
-        if (is_difference or not fused) and any(_reads_through(r, out, flow) for r in flow.readers_of(out)):
+        if (node.op.subtracts or not fused) and any(_reads_through(r, out, flow) for r in flow.readers_of(out)):
             return Entry(CONTRACTION)
-        if is_difference:
-            return "no product reads the difference that {op} is"
-        return "no product reads what {op} moves as well where it comes from"
+        return "no product reads what {op} makes as well from where it comes"
     if node.op.pattern is not Pattern.REDUCE:
         return _epilogue(CONTRACTION, node, fused)
     if not isinstance(node.attrs, ContractAttributes) or _has_windows(node.attrs):
@@ -116,7 +113,7 @@ def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     moved = [value for value in fused if flow.makers[value].op.moves]
     if len(moved) > 1 or not all(_reads_through(node, value, flow) for value in fused):
         return "this operand of {op} is not one that is read as well before it is moved"
-    return _begin(CONTRACTION, node)
+    return Entry(CONTRACTION, frozenset({node}))
 
 
 def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
@@ -139,7 +136,7 @@ def _window(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         return "{op} reads no windows"
     elif fused and not (node.op.takes_padding and padded):
         return "{op} reads each element several times, and computes none itself"
-    return _begin(WINDOW, node)
+    return Entry(WINDOW, frozenset({node}))
 
 
 def _opaque(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
@@ -158,11 +155,6 @@ TEMPLATES: Mapping[str, Template] = {
     OPAQUE: _opaque,
 }
 """The templates in order of preference: if several take a kernel, the first one names it."""
-
-
-def _begin(template: str, node: Node) -> Entry:
-    """The kernel that ends with its only reduction."""
-    return Entry(template, frozenset({node}))
 
 
 def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
@@ -218,13 +210,9 @@ def _has_windows(attrs: ContractAttributes) -> bool:
 
 def _is_difference(node: Node, flow: Dataflow) -> bool:
     """Whether a node is the difference of constants, or of slices of them."""
-    if not node.op.subtracts:
-        return False
-    makers = [flow.makers.get(v) for v in node.inputs]
-    return all(
-        (m.inputs[0] if m is not None and isinstance(m.attrs, SliceAttributes) else v) in flow.constants
-        for m, v in zip(makers, node.inputs, strict=True)
-    )
+    makers = {v: flow.makers.get(v) for v in node.inputs}
+    sources = [m.inputs[0] if m and isinstance(m.attrs, SliceAttributes) else v for v, m in makers.items()]
+    return node.op.subtracts and flow.constants.issuperset(sources)
 
 
 def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:

@@ -34,7 +34,7 @@ from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
 from tilewright.plan.price.contraction import Dot, Sums, least_seconds
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
-from tilewright.plan.price.margin import MARGIN
+from tilewright.plan.price.sizes import MARGIN
 from tilewright.plan.rewrite.precision import fits
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.target import Target
