@@ -57,19 +57,15 @@ class Product:
 
 
 class CostModel:
-    """Prices of kernels of one graph function on one machine."""
+    """Prices of kernels of one graph function on one machine: `start` is the seconds in which a kernel begins."""
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
         self.flow, self.target = flow, target
+        self.start = target.core.kernel_seconds
         self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
         self.transfer = cache(self._transfer)
         self.compute = cache(self._compute)
         self._points = cache(self._count_points)
-
-    @property
-    def start(self) -> float:
-        """Seconds in which a kernel begins."""
-        return self.target.core.kernel_seconds
 
     def kernel(self, nodes: Sequence[Node], inside: Collection[Reference], beside: Collection[Node] = ()) -> KernelCost:
         """The cost of a kernel of these nodes in program order, that computes the references inside it itself and reads

@@ -23,7 +23,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tilewright.expr.dtypes import f32
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
@@ -37,6 +37,7 @@ from tilewright.ops.symbolic import Full
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
+from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.target import Target
 
@@ -65,10 +66,11 @@ class Island:
 
 
 class Images:
-    """What a graph function computes of images: who makes and who reads what, and the contractions with weights."""
+    """What a graph function computes of images: who makes and who reads what, and the contractions with weights. A
+    dynamic batch counts as 1."""
 
     def __init__(self, function: GraphFunction) -> None:
-        self.flow = Dataflow(function)
+        self.flow = Dataflow(function, sizes=Sizes(dict.fromkeys(function.symbols, 1)))
         self.constant: set[Value] = set()
         self.contractions: dict[Node, Channels] = {}
         for node in function.nodes:
@@ -214,26 +216,38 @@ class _Prices:
         return sum(self._contraction(n, chosen) for n in nodes) + sum(self.ends[i][i in chosen] for i in islands)
 
     def _ends(self, island: Island) -> tuple[float, float]:
-        """Cycles of transposing where an island ends: in the program's layout, and with channels innermost."""
+        """Cycles of transposing where an island ends, in the program's layout and with channels innermost: in a kernel
+        of its own, from and to the cache that holds both copies."""
+        flow, target = self.images.flow, self.target
         ends = {(value, _transposes(node, value, island)) for node, value in island.borders}
-        ends |= {(v, False) for v in island.axes if v in self.images.flow.results or v not in self.images.flow.makers}
+        ends |= {(v, False) for v in island.axes if v in flow.results or v not in flow.makers}
         moved = [0.0, 0.0]
         for value, turns in ends:
-            moved[not turns] += _transposed(math.prod(map(_number, value.type.shape)), self.target)
+            size = flow.bytes(value)
+            seconds = reread_seconds(size, 2 * size, target) + rewrite_seconds(size, 2 * size, target)
+            least = transpose_cycles(flow.elements(value), target.lanes(f32), target)
+            moved[not turns] += max(least, (seconds + target.core.kernel_seconds) * target.core.hertz)
         return moved[0], moved[1]
 
     def _contraction(self, node: Node, chosen: frozenset[Island]) -> float:
-        channels = self.images.contractions[node]
-        image, out = node.inputs[channels.image], node.outputs[0]
-        made, read = _number(out.type.shape[channels.made]), _number(image.type.shape[channels.read])
-        points = math.prod(map(_number, out.type.shape)) // made
-        ends = [self._is_last(image, channels.read, chosen), self._is_last(out, channels.made, chosen)]
+        """Cycles of a contraction with channels or positions along the lanes, whichever are fewer. An image or a result
+        of the other layout is transposed, but none that has channels innermost is made with positions along them."""
+        flow, channels, target = self.images.flow, self.images.contractions[node], self.target
+        image, (out,), lanes = node.inputs[channels.image], node.outputs, target.lanes(f32)
+        read, made = flow.extent(image.type.shape[channels.read]), flow.extent(out.type.shape[channels.made])
+        points, back = flow.elements(out) // made, transpose_cycles(flow.elements(out), lanes, target)
         if channels.depthwise:
-            terms = math.prod(_number(channels.maps.extent(a)) for a in channels.maps.spec.reduce)
-            columns = [_number(e) for n, e in enumerate(out.type.shape) if n != channels.made]
+            each = math.prod(map(flow.extent, channels.maps.reduce_extents)) * target.core.fma_cycles
+            columns = [flow.extent(e) for n, e in enumerate(out.type.shape) if n != channels.made]
             width = next((e for e in reversed(columns) if e > 1), 1)
-            return _depthwise(points, width, made, terms, self.target, ends[1])
-        return _pointwise(points, made, read, self.target, ends[0], ends[1])
+            by_channels = points * -(-made // lanes) * each
+            by_points, back = made * points // width * -(-width // lanes) * each, 2 * back
+        else:
+            packed = transpose_cycles(points * read, lanes, target)
+            near = self._is_last(image, channels.read, chosen)
+            by_channels = least_cycles(Sums(points, made, read), target) + (0 if near else packed)
+            by_points = least_cycles(Sums(made, points, read), target) + (packed if near else 0)
+        return by_channels if self._is_last(out, channels.made, chosen) else min(by_channels + back, by_points)
 
     def _is_last(self, value: Value, axis: int, chosen: frozenset[Island]) -> bool:
         return is_last(value, axis) or self.of.get(value) in chosen
@@ -246,38 +260,3 @@ def _transposes(node: Node, value: Value, island: Island) -> bool:
     last = order(value.type.rank, island.axes[value])
     perm = node.attrs.perm
     return perm == last if value in node.inputs else tuple([perm.index(n) for n in range(len(perm))]) == last
-
-
-def _transposed(elements: int, target: Target) -> float:
-    """Cycles of transposing an image in a kernel of its own, from and to the cache that holds both copies."""
-    size = elements * f32.bytes
-    moved = reread_seconds(size, 2 * size, target) + rewrite_seconds(size, 2 * size, target)
-    return max(
-        transpose_cycles(elements, target.lanes(f32), target), (moved + target.core.kernel_seconds) * target.core.hertz
-    )
-
-
-def _pointwise(points: int, made: int, read: int, target: Target, image: bool, out: bool) -> float:
-    """Cycles of a contraction at each point, of `read` channels to `made`, by whether channels are innermost in its
-    `image` and in its result, `out`. Positions or channels are along the lanes; other layouts are transposed."""
-    packed, back = (transpose_cycles(points * channels, target.lanes(f32), target) for channels in (read, made))
-    by_channels, by_points = (Sums(*extents, read) for extents in ((points, made), (made, points)))
-    transposed = least_cycles(by_channels, target) + (0 if image else packed)
-    if out:
-        return transposed
-    return min(transposed + back, least_cycles(by_points, target) + (packed if image else 0))
-
-
-def _depthwise(points: int, width: int, made: int, terms: int, target: Target, last: bool) -> float:
-    """Cycles of a depthwise convolution: with channels along the lanes (`last`), or with positions of a row."""
-    each, lanes = terms * target.core.fma_cycles, target.lanes(f32)
-    by_channels = points * -(-made // lanes) * each
-    if last:
-        return by_channels
-    moved = 2 * transpose_cycles(points * made, lanes, target)
-    return min(by_channels + moved, made * points // width * -(-width // lanes) * each)
-
-
-def _number(extent: Expr) -> int:
-    """A size, at least 1. A dynamic batch counts as 1."""
-    return max(int(extent.value), 1) if isinstance(extent, Const) else 1
