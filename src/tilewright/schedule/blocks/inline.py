@@ -1,15 +1,4 @@
-"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read.
-
-block e(vi = i): e[vi] = exp(x[vi])
-block y(vi = i): y[vi] = e[vi] * 2.0
-
-inline("e")            =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        y's nest: each reader computes it itself
-reverse_inline("y")    =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        e's nest: computed where e was
-
-inline_all             inlines all buffers that are defined point by point
-pull_producers         computes others in the innermost loop that needs no point of them twice; there they shrink to
-                       what one iteration needs, and live in registers or on the stack where they fit
-"""
+"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read."""
 
 from __future__ import annotations
 
@@ -58,6 +47,9 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 
 def inline(function: Function, block: str) -> Step:
     """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
+
+    for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
+              =>      for j: block y(vj = j): y[vj] = exp(x[vj]) * 2.0
 
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.

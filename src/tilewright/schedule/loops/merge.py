@@ -99,9 +99,8 @@ def join_sums(function: Function) -> Step:
     for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
               =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
     """
-    parts = list(nests(function))
-    made = _joined_sums(parts)
-    if len(made) == len(parts):
+    made = _joined_sums(nests(function))
+    if len(made) == len(nests(function)):
         return Step(function)
     return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
 
@@ -130,12 +129,11 @@ def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
         (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
     if any(_depend(s, t) for s in (first, *later) for t in needed):
         return None
-    merged = merge_neighbours([first, second])
-    if len(merged) > 1 or not isinstance(merged[0], For):
+    merged = _merged(first, second)
+    if merged is None:
         return None
-    inside = merged[0].body
-    body = seq(*_joined_sums(inside.body)) if isinstance(inside, Seq) else inside
-    return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
+    body = seq(*_joined_sums(merged.body.body)) if isinstance(merged.body, Seq) else merged.body
+    return [*parts[:n], *needed, merged.replace(body=body), *later, *parts[m + 1 :]]
 
 
 def _read_alike(first: For, second: For) -> bool:
