@@ -195,11 +195,9 @@ def _is_expensive(value: Expr) -> bool:
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
     """Whether a block reads an element of a buffer in several iterations of a loop around it."""
-    for block, load in _loads_of(function.body, buffer):
-        used = _moving(block, load)
-        if any(loop.var not in used and not is_single(loop) for loop in loops_around(function.body, block)):
-            return True
-    return False
+    found = _loads_of(function.body, buffer)
+    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
+    return any(not is_single(loop) for loops in idle for loop in loops)
 
 
 def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
@@ -226,10 +224,11 @@ def pull_producers(function: Function) -> Step:
     made = function
     for buffer in reversed(_local_buffers(function)):
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
-        producer = _producer(made, buffer)
-        loop = _place_for(readers[0], buffer) if len(readers) == 1 and producer is not None else None
-        if loop is not None and producer is not None:
-            made = _pulled(made, producer, buffer, loop)
+        producer = _producer(made, buffer) if len(readers) == 1 else None
+        loop = _place_for(readers[0], buffer) if producer is not None else None
+        if producer is not None and loop is not None:
+            with suppress(UserError):
+                made = _pulled(made, producer, buffer, loop)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
@@ -246,11 +245,8 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
 
 
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
-    """The function with the buffer computed in the loop, and as small as it can be; as it was where that is illegal."""
-    try:
-        step, small = compacted(computed_at(function, producer, loop).function, buffer)
-    except UserError:
-        return function
+    """The function with the buffer computed in the loop, and as small as it can be."""
+    step, small = compacted(computed_at(function, producer, loop).function, buffer)
     extents = [int(e.value) for e in small.shape if isinstance(e, Const)]
     if len(extents) < len(small.shape) or prod(extents) * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
         return step.function
