@@ -56,7 +56,8 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
         if tail == "peel":
             rest = _second_part(function, found, simplify(found.begin + count * factor), what)
             if count is const(0):
-                raise refusal(function, what, found, why=f"{extent} iterations do not fill the inner loop once")
+                why = f"{extent} iterations do not fill the inner loop once"
+                raise refusal(function, what, found, why=why, fix="take less")
             proof = f"the iterations from {rest.begin} on run in a loop of their own"
         else:
             count = simplify(FloorDiv(extent + (factor - 1), const(factor)))
