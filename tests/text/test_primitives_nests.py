@@ -239,7 +239,7 @@ def merge_loops(s: tw.Schedule) -> None:
     """Nests are neighbours once allocations are out of the way; a loop that is not named stays."""
     _, most, _, shift, twice = s.get_nests()
     s.merge_loops(shift, twice)
-    s.merge_loops(most, shift, locals_first=True)
+    s.merge_loops(most, shift)
 
 
 @case("pieces", PRODUCTS)
