@@ -103,7 +103,7 @@ class PlanReport:
         for name, plan in self.plans.items():
             function, own = self.module.functions[name], known.get(name, Sizes())
             assert isinstance(function, GraphFunction)
-            model = CostModel(Dataflow(function, plan.aside, own), self.target)
+            model = CostModel(Dataflow(function, sizes=own), self.target)
             for k in plan.kernels:
                 is_known = own.known.keys() >= {*k.symbols}
                 found.append(model.kernel(k.nodes, k.inside, k.beside).seconds if is_known else None)

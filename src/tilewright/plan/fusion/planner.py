@@ -198,7 +198,8 @@ class _Search:
         for p, bit in zip(partition.points, self._points, strict=True):
             of_value[p.value] |= bit
         self._steps = list(dict.fromkeys((*self._points, *of_value.values())))
-        self._floor = _floor(kernels)
+        self._start = 0.0 if kernels.may_combine else model.start  # combined kernels start together
+        self._floor = self._least_cost()
         read_in_part = {r.value for r in partition.references if r.reader.op.reads_part}
         self._storing = [
             (bits, 0.0 if v in read_in_part else model.transfer(v), model.transfer(v))
@@ -257,26 +258,20 @@ class _Search:
         start, read, write = self._floor.start, self._floor.read, self._floor.write
         for bits, least_read, written in self._storing:
             if bits & cut:
-                start, read, write = start + _start(self._kernels), read + least_read, write + written
+                start, read, write = start + self._start, read + least_read, write + written
         return KernelCost(start, read, write, self._floor.compute).seconds
 
-
-def _start(kernels: Kernels) -> float:
-    """The least in which a kernel begins: those that are combined start together."""
-    return 0.0 if kernels.may_combine else kernels.model.start
-
-
-def _floor(kernels: Kernels) -> KernelCost:
-    """A lower bound for every plan: stored values are written, inputs read and nodes computed at least once, and each
-    stored value's kernel takes a start. Values of which a reader needs only a part do not count."""
-    partition, makers, model = kernels.partition, kernels.flow.makers, kernels.model
-    partial: set[Node] = set()
-    for r in reversed(partition.references):  # in program order: before a value, all that is made of it
-        if r.reader.op.reads_part or r.reader in partial:
-            partial.add(makers[r.value])
-    whole = [node for node in partition.nodes if node not in partial and not is_free(node)]
-    own = {v for node in partition.nodes for v in node.outputs}
-    read = dict.fromkeys(v for node in whole if not node.op.reads_part for v in node.inputs if v not in own)
-    start = _start(kernels) * len({makers[v] for v in partition.stored})
-    written = sum(map(model.transfer, partition.stored))
-    return KernelCost(start, sum(map(model.transfer, read)), written, sum(map(model.compute, whole)))
+    def _least_cost(self) -> KernelCost:
+        """A lower bound for every plan: stored values are written, inputs read and nodes computed at least once, and
+        each stored value's kernel takes a start. Values of which a reader needs only a part do not count."""
+        partition, makers, model = self._kernels.partition, self._kernels.flow.makers, self._kernels.model
+        partial: set[Node] = set()
+        for r in reversed(partition.references):  # backwards: before a value, all that is made of it
+            if r.reader.op.reads_part or r.reader in partial:
+                partial.add(makers[r.value])
+        whole = [node for node in partition.nodes if node not in partial and not is_free(node)]
+        own = {v for node in partition.nodes for v in node.outputs}
+        read = dict.fromkeys(v for node in whole if not node.op.reads_part for v in node.inputs if v not in own)
+        start = self._start * len({makers[v] for v in partition.stored})
+        written = sum(map(model.transfer, partition.stored))
+        return KernelCost(start, sum(map(model.transfer, read)), written, sum(map(model.compute, whole)))

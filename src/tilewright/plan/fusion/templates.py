@@ -172,25 +172,19 @@ def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
     return found[0] if node.outputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
 
 
-def _is_before(template: str, entries: Entries) -> bool:
-    """Whether a value may be computed by the nodes that a template takes before its reduction: maps, if it is a
-    cell."""
-    return any(e.template == template and not e.anchors for e in entries)
-
-
 def _all_before(template: str, fused: Fused) -> bool:
-    return all(_is_before(template, entries) for entries in fused.values())
+    """Whether values may be computed by the nodes that a template takes before its reduction: maps, if it is a cell."""
+    return all(any(e.template == template and not e.anchors for e in entries) for entries in fused.values())
 
 
 def _own(template: str, fused: Fused) -> list[Entry] | None:
     """The kernels with a reduction that a template has begun for inputs; None if another input is more than maps."""
     found: list[Entry] = []
-    for entries in fused.values():
-        own = next((e for e in entries if e.template == template and e.anchors), None)
-        if own is not None:
-            found.append(own)
-        elif not _is_before(CELL, entries):
+    for value, entries in fused.items():
+        own = [e for e in entries if e.template == template and e.anchors]
+        if not own and not _all_before(CELL, {value: entries}):
             return None
+        found += own[:1]
     return found
 
 
