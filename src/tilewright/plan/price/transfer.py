@@ -1,17 +1,8 @@
 """What moving bytes takes: the one place that says which cache holds how much, and how fast it delivers.
 
-    kept(bytes, cache)                         the share of a working set that is found in a cache again
-    room_in(bytes)                             the largest working set of which a cache keeps most
-    fits(bytes, target)                        the nearest cache that keeps most of it; one beyond the last is memory
-    reread_seconds(bytes, within, target)      of one core that reads bytes of a working set again, from where it is
-    rewrite_seconds(bytes, within, target)     that writes over them
-    read_seconds(bytes, level, target)         that streams bytes from a level
-    byte_cycles(level, target)                 a byte of such a stream
-    move_cycles(bytes, source, level, target)  from one level to another
-    wait_cycles(level, target)                 until the first byte of a piece comes
-    apart_cycles(level, target)                of many such pieces, on pages of their own
-
-Levels count from 1, the nearest cache.
+Of a working set that is used again, caches keep a part (`kept`, `fits`), which they deliver faster (`reread_seconds`,
+`rewrite_seconds`). A stream comes whole from one level (`read_seconds`, `move_cycles`), its pieces after a latency
+(`wait_cycles`). Levels count from 1, the nearest cache; one beyond the last is memory.
 """
 
 from __future__ import annotations
@@ -46,7 +37,7 @@ def fits(size: float, target: Target, *, own: bool = True) -> int:
         found = kept(size, cache, cache.shared if own and cache.level > 2 else 1)
         if found >= (1 if cache.level == 1 else 1 / 2):
             return cache.level
-    return len(target.caches) + 1
+    return memory(target)
 
 
 def memory(target: Target) -> int:
