@@ -100,7 +100,7 @@ class Kernels:
         """Whether there are reductions that one kernel may hold together."""
         self._most_sums = chains(model.target)
         """So many sums hide the latency of an addition: more only take registers."""
-        self._kernel, self._grown = cache(self._make), cache(self._grow)
+        self._kernel, self._entries = cache(self._make), cache(self._grow)
         self._sum_of, self._joined = cache(self._find_sum), cache(self._join)
 
     def cut(self, references: Iterable[Reference]) -> Cut:
@@ -126,22 +126,23 @@ class Kernels:
     def _make(self, root: Node, cut: Cut) -> Kernel | None:
         """The kernel with this root under an assignment of its reach, if one template takes all its nodes, one after
         the other."""
-        entries, held = self._grown(root, cut)
+        entries = self._entries(root, cut)
         if not entries:
             return None
-        nodes = self._in_order(held)
-        inside = frozenset(r for node in nodes for r, _, bit in self._into[node] if not bit & cut)
-        template = next((e for e in entries if e.anchors), entries[-1]).template
-        return Kernel(nodes, inside, template, self.model.kernel(nodes, inside))
+        held, inside, waiting = {root}, set[Reference](), [root]
+        while waiting:
+            for r, maker, bit in self._into[waiting.pop()]:
+                if not bit & cut:
+                    inside.add(r)
+                    waiting += [] if maker in held else [maker]
+                    held.add(maker)
+        nodes, template = self._in_order(held), next((e for e in entries if e.anchors), entries[-1]).template
+        return Kernel(nodes, frozenset(inside), template, self.model.kernel(nodes, inside))
 
-    def _grow(self, node: Node, cut: Cut) -> tuple[Entries, frozenset[Node]]:
-        """The entries at a node under an assignment of its reach, and the nodes of its kernel; none if no template
-        takes one of these."""
-        grown = {r.value: self._grown(n, cut & self._reach[n]) for r, n, bit in self._into[node] if not bit & cut}
-        if not all(entries for entries, _ in grown.values()):
-            return (), frozenset()
-        entries = take(node, {value: entries for value, (entries, _) in grown.items()}, self.flow)
-        return entries, frozenset({node}).union(*(nodes for _, nodes in grown.values()))
+    def _grow(self, node: Node, cut: Cut) -> Entries:
+        """The entries at a node under an assignment of its reach; none if no template takes the node."""
+        fused = {r.value: self._entries(n, cut & self._reach[n]) for r, n, bit in self._into[node] if not bit & cut}
+        return take(node, fused, self.flow) if all(fused.values()) else ()
 
     def _in_order(self, nodes: Iterable[Node]) -> tuple[Node, ...]:
         return tuple(sorted(nodes, key=self.flow.place.__getitem__))

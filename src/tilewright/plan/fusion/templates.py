@@ -79,17 +79,17 @@ def _row(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     found = _own(ROW, fused)
     if found is None:
         return OTHER_PARTS
+    own = rows_of(node)
+    if own is None and node.op.pattern is not Pattern.MAP:
+        return "{op} neither is a map nor begins such a kernel"
+    if own is None and not found:
+        return "it begins with a reduction over trailing axes"
     anchors = frozenset[Node]().union(*(e.anchors for e in found))
     rows = {rows_of(anchor) for anchor in anchors}
     if len(rows) > 1:
         return "it keeps to the rows of one reduction, and {op} reads two with different rows"
-    own = rows_of(node)
     if own is not None:
         return Entry(ROW, anchors | {node}) if rows <= {own} else OTHER_ROWS
-    if node.op.pattern is not Pattern.MAP:
-        return "{op} neither is a map nor begins such a kernel"
-    if not anchors:
-        return "it begins with a reduction over trailing axes"
     over = next(iter(rows)) or ()
     return Entry(ROW, anchors) if node.outputs[0].type.shape[: len(over)] == over else OTHER_ROWS
 
@@ -172,19 +172,25 @@ def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
     return found[0] if node.outputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
 
 
+def _is_before(template: str, entries: Entries) -> bool:
+    """Whether a value may be computed by the nodes that a template takes before its reduction: maps, if it is a
+    cell."""
+    return any(e.template == template and not e.anchors for e in entries)
+
+
 def _all_before(template: str, fused: Fused) -> bool:
-    """Whether values may be computed by the nodes that a template takes before its reduction: maps, if it is a cell."""
-    return all(any(e.template == template and not e.anchors for e in entries) for entries in fused.values())
+    return all(_is_before(template, entries) for entries in fused.values())
 
 
 def _own(template: str, fused: Fused) -> list[Entry] | None:
     """The kernels with a reduction that a template has begun for inputs; None if another input is more than maps."""
     found: list[Entry] = []
-    for value, entries in fused.items():
-        own = [e for e in entries if e.template == template and e.anchors]
-        if not own and not _all_before(CELL, {value: entries}):
+    for entries in fused.values():
+        own = next((e for e in entries if e.template == template and e.anchors), None)
+        if own is not None:
+            found.append(own)
+        elif not _is_before(CELL, entries):
             return None
-        found += own[:1]
     return found
 
 
@@ -204,9 +210,11 @@ def _has_windows(attrs: ContractAttributes) -> bool:
 
 def _is_difference(node: Node, flow: Dataflow) -> bool:
     """Whether a node is the difference of constants, or of slices of them."""
+    if not node.op.subtracts:
+        return False
     makers = {v: flow.makers.get(v) for v in node.inputs}
     sources = [m.inputs[0] if m and isinstance(m.attrs, SliceAttributes) else v for v, m in makers.items()]
-    return node.op.subtracts and flow.constants.issuperset(sources)
+    return flow.constants.issuperset(sources)
 
 
 def _reads_through(node: Node, value: Value, flow: Dataflow) -> bool:
