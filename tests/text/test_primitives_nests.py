@@ -8,12 +8,11 @@ import pytest
 from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.plan.choose import scheduled as default
 from tilewright.plan.decision import choice_of, record_of
-from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest, named_nests
+from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest, named_nests, or_as_it_is
 from tilewright.report.errors import UserError
 from tilewright.target import Target
 
@@ -325,21 +324,34 @@ def a_trace_that_does_not_fit(s: tw.Schedule) -> object:
     return s.schedule_pieces([["s"], ["o"]], ["", 's.unroll("j")\ns.vectorize("z")'])
 
 
+def schedule_of(text: str) -> tw.Schedule:
+    return tw.Schedule(parse(text))  # type: ignore[arg-type]
+
+
 class TestNests(PrimitiveTests):
     primitives = NESTS
 
     def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
-        before = parse(PREFIX)
-        assert isinstance(before, Function)
-        made, decision = default(before, Target.parse("x86-64-v3"))
-        assert same(made, before)
-        assert [str(r) for r in decision.refusals] == [
-            "nests refused at s.vectorize(ii): cannot vectorize loop ii: the distance is 1: 1 iteration of ii after "
-            "one that stores x[io*8 + ii + 1], another loads x[io*8 + ii]"
-        ]
+        apart, s = (schedule_of(text) for text in (PREFIX.replace("+ x[vi]", "+ x[vi + 1]"), PREFIX))
+        before = s.func
+        ((_, nest),), ((_, twin),) = named_nests(s), named_nests(apart)
+        chosen = choose_nest(twin, Target.parse("x86-64-v3"))
+        assert or_as_it_is(s, nest.var, lambda: apply_nest(s, nest, chosen)) is nest.var
+        assert same(s.func, before)
+        (refused,) = s.refused
+        assert str(refused).startswith("cannot vectorize loop ii")
+        assert refused.why == (
+            "the distance is 1: 1 iteration of ii after one that stores x[io*8 + ii + 1], another loads x[io*8 + ii]"
+        )
+
+    def test_a_nest_of_iterations_that_depend_on_each_other_is_not_tried(self) -> None:
+        s = schedule_of(PREFIX)
+        made, decision = default(s.func, Target.parse("x86-64-v3"))
+        assert same(made, s.func)
+        assert not decision.refusals
 
     def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:
-        s = tw.Schedule(parse(TURNED))  # type: ignore[arg-type]
+        s = schedule_of(TURNED)
         s.inline_all()
         s.pull_producers()
         s.decompose_reductions()

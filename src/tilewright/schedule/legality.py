@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tilewright.analysis.accesses import Access, accesses
-from tilewright.analysis.dependences import Dependence, carried
+from tilewright.analysis.accesses import Access
+from tilewright.analysis.dependences import Dependence
 from tilewright.analysis.vectors import Meeting, meetings, stays_forward
-from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, blocks, loads_of, loops_around, loops_inside, statements
+from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, Block, For, Function, Stmt, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import coefficient_of
+from tilewright.schedule.facts.iterations import accumulation, dependence
 from tilewright.schedule.step import refusal
 
 KEPT = "every two accesses that meet keep their order"
@@ -31,30 +28,10 @@ def require_independent(function: Function, loop: For, what: str, fix: str) -> t
         if isinstance(s, Assert | While):
             word = "assert" if isinstance(s, Assert) else "while"
             raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
-    if not is_plainly_apart(loop):
-        found = carried(loop, loops_around(function.body, loop))
-        if found:
-            raise refusal(function, what, loop, why=_reason(loop, found[0]), fix=_fix(loop, found[0], fix))
+    found = dependence(loop, loops_around(function.body, loop))
+    if found is not None:
+        raise refusal(function, what, loop, why=_reason(loop, found), fix=_fix(loop, found, fix))
     return (f"no iteration of {loop.var.name} touches what another one stores",)
-
-
-def is_plainly_apart(loop: For) -> bool:
-    """Whether every buffer that a loop stores is touched, in each iteration, in a place of its own, by one index that
-    no loop inside decides. So most loops are; of others dependences tell."""
-    own = set(allocations(loop.body))
-    inner = {other.var for other in loops_inside(loop.body)}
-    found = [a for a in accesses(loop.body) if a.buffer not in own]
-    for buffer in {a.buffer for a in found if a.is_store}:
-        places = zip(*(a.indices for a in found if a.buffer is buffer), strict=True)
-        if not any(len(set(at)) == 1 and _tells(at[0], loop.var, inner) for at in places):
-            return False
-    return True
-
-
-def _tells(index: Expr, var: Var, inner: set[Var]) -> bool:
-    """Whether an index moves with a loop, evenly, and with no loop inside it."""
-    by = None if variables_of(index) & inner or loads_of(index) else coefficient_of(index, var)
-    return isinstance(by, Const) and by.value != 0
 
 
 def _reason(loop: For, found: Dependence) -> str:

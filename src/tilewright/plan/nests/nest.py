@@ -26,8 +26,7 @@ from tilewright.plan.nests.rows import (
 )
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_tile
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import has_branches
+from tilewright.schedule.facts.iterations import accumulation, has_branches
 from tilewright.schedule.find import nests
 from tilewright.schedule.loops.merge import merge_neighbours
 from tilewright.schedule.schedule import Schedule

@@ -18,8 +18,7 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import loads, loops_inside, replace
 from tilewright.loops.nodes import For, LoopKind, Seq, Stmt, seq
 from tilewright.plan.nests.points import Points, apply_points, choose_points, has, holds_points, is_one_piece
-from tilewright.schedule.facts.accumulations import Summed, summed_in
-from tilewright.schedule.facts.iterations import is_spatial, size_of
+from tilewright.schedule.facts.iterations import Summed, is_spatial, size_of, summed_in
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.schedule.schedule import Schedule

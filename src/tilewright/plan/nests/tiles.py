@@ -23,8 +23,7 @@ from tilewright.loops.edit import blocks, loops_inside
 from tilewright.loops.nodes import LoopKind, Seq, Stmt
 from tilewright.plan.nests.points import Piece, cuts, fuse_pieces, halves, has, is_costly, pieces_of, write_out
 from tilewright.plan.nests.rows import Region, chains, reduces_contiguously
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import is_spatial, size_of
+from tilewright.schedule.facts.iterations import accumulation, is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

@@ -17,8 +17,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, fresh_copy, loaded_buffers, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.accumulations import Summed, summed_in
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import Summed, extent_of, summed_in
 from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.loops.merge import merge_neighbours
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten

@@ -20,7 +20,7 @@ from tilewright.loops.decompose import spatial_loops, summed_loops
 from tilewright.loops.nodes import Buffer, Function, Load, Store
 from tilewright.schedule.blocks.padding import PlaceBeyond
 from tilewright.schedule.buffers.layout import filling_of
-from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.iterations import accumulation
 from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, rewritten
