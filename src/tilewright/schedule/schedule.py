@@ -31,7 +31,6 @@ from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import local_buffers, padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
-from tilewright.schedule.buffers import compact as compaction
 from tilewright.schedule.buffers import copies, index_map, layout
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
@@ -193,7 +192,7 @@ class Schedule:
     reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)
-    compact = primitive(compaction.compact)
+    compact = primitive(copies.compact)
     set_scope = primitive(layout.set_scope)
     storage_align = primitive(layout.storage_align)
     schedule_pieces = primitive(schedule_pieces)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import carried
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import ranges_of, region
+from tilewright.analysis.regions import region
 from tilewright.core.walk import substitute
 from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var, const
@@ -17,23 +17,34 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, While, seq
-from tilewright.schedule.buffers.compact import touched_box
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
-from tilewright.schedule.facts.domain import (
+from tilewright.schedule.facts.boxes import (
     Domain,
     covered,
-    is_single,
+    covering,
+    elements,
     known_in,
     nest_over,
     own_accesses,
+    ranges_in,
     single_axis,
-    touched,
+    touches,
     unclipped,
+    unwritten,
 )
-from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.iterations import is_single
 from tilewright.schedule.facts.known import NOTHING, exchanged
-from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    filled_by,
+    moved_into,
+    place,
+    require_apart,
+    require_plain,
+    require_reached,
+    require_unchanged,
+)
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.step import Step, refusal
 
@@ -68,7 +79,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    read = [elements(t) for t in touches(target.body, buffer) if not t.access.is_store]
     if not read:
         raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
@@ -77,7 +88,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     require_unchanged(function, producer, reads, between, what)
     path = path_to(found.other, target)
     require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    box = touched_box(target, buffer, read)
+    box = covering(read)
     nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
@@ -191,7 +202,7 @@ def _completed(function: Function, found: Place, buffer: Buffer, what: str) -> _
             raise refusal(function, what, access.statement, why=why)
         _require_inner_sum(function, found, access, loops, what)
         inner = [loop for loop in access.loops if loop not in loops]
-        box = touched(access.indices, buffer.shape, inner).ranges
+        box = region(access.indices, buffer.shape, ranges_in(inner)).ranges
         if not any(c.loops == loops and _holds(c.box, box) for c in done):
             done.append(_Completed(loops, box, _whole(function, buffer, box, loops, found, what)))
         stored = access.statement
@@ -304,7 +315,7 @@ def _require_complete(
     """What the points of one iteration read is complete at its end."""
     bindings = {a.var: a.binding for a in found.domain.block.reduce}
     indices = [substitute(i, bindings) for i in access.indices]
-    ranges = {**points, **ranges_of(unclipped([*found.domain.reduce, *access.loops])[0])}
+    ranges = {**points, **ranges_in([*found.domain.reduce, *access.loops])}
     known = known_in(tuple(found.around_loop()))
     for read, complete in zip(region(indices, access.buffer.shape, ranges).ranges, done.box, strict=True):
         if not known.within(read, complete):

@@ -17,27 +17,24 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.loops.edit import allocations, loaded_buffers, loads, map_loads, path_to, replace, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.definition import (
-    filled_by,
-    inverse,
-    nest_of,
-    readers_of,
-    require_pointwise,
-    require_reached,
-    require_unchanged,
-    single_store,
-)
-from tilewright.schedule.facts.domain import Domain, values_of
-from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.boxes import Domain, touches, unwritten, values_of
 from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
     domain_in,
+    filled_by,
+    inverse,
     moved_into,
+    nest_of,
     own_loads,
     place,
+    readers_of,
     require_apart,
+    require_pointwise,
+    require_reached,
+    require_unchanged,
+    single_store,
     without,
     word_of,
 )

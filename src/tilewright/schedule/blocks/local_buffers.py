@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import lru_cache
-from math import prod
 
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder
-from tilewright.expr.nodes import Call, Const, Div, Expr, Var
+from tilewright.expr.nodes import Call, Div, Expr, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loops_around, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store
+from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.compute_at import computed_at
 from tilewright.schedule.blocks.inline import inlined
-from tilewright.schedule.buffers.compact import compacted
-from tilewright.schedule.facts.domain import is_single
+from tilewright.schedule.buffers.copies import compacted
+from tilewright.schedule.facts.iterations import is_single
 from tilewright.schedule.find import nests, stored_buffers
 from tilewright.schedule.step import Step
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -83,7 +83,7 @@ def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
 
 def _moving(block: Block, load: Load) -> set[Var]:
     """The variables that the place of a load in a block depends on, without the block's axes."""
-    bound = {a.var: a.binding for a in block.axes}
+    bound = block.bindings
     return {v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))}
 
 
@@ -125,8 +125,8 @@ def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> F
         step, small = compacted(computed_at(function, producer, loop).function, buffer)
     except UserError:
         return function
-    extents = [int(e.value) for e in small.shape if isinstance(e, Const)]
-    if len(extents) < len(small.shape) or prod(extents) * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
+    size = bytes_of(small)
+    if size is None or size > MOST_BYTES[Scope.STACK]:
         return step.function
-    placed = small.replace(scope=Scope.REGISTER if prod(extents) == 1 else Scope.STACK)
+    placed = small.replace(scope=Scope.REGISTER if size == small.dtype.bytes else Scope.STACK)
     return function.replace(body=substitute_buffers(step.function.body, {small: placed}))

@@ -22,7 +22,7 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import conditions_of, point, touches
+from tilewright.schedule.facts.boxes import conditions_of, point, touches
 from tilewright.schedule.facts.iterations import bounds_of
 from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
@@ -67,8 +67,8 @@ class PlaceBeyond:
         """The conditions of the block, or those of them that are on a loop."""
         if self.block.where is None:
             raise self.refused("it runs everywhere already: it has no where")
-        found = [(c, resolved(self.block, c)) for c in conjuncts(self.block.where)]
-        about = [c for c, over in found if loop is None or (over is not None and mentions(over, {loop}))]
+        found = conjuncts(self.block.where)
+        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop})]
         if loop is not None and not about:
             raise self.refused(f"no condition of it is about {loop.name}", self.block.where)
         return about
@@ -117,7 +117,7 @@ class PlaceBeyond:
             if bounds_of(loop) & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
-            if mentions(resolved(self.block, cond) or cond, beyond):
+            if mentions(resolved(self.block, cond), beyond):
                 raise self.refused(f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
@@ -125,7 +125,7 @@ class PlaceBeyond:
         """The load with the indices clamped that are not proved to be inside."""
         indices = []
         for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-            over_loops = resolved(self.block, index) or index
+            over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
                 raise self.refused(f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there")

@@ -11,8 +11,8 @@ from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr.build import cast, conjunction, minimum, select
 from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Cast, Expr, Lt, Mod, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.nodes import Cast, Const, Expr, Lt, Mod, const
+from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.edit import (
     blocks,
     loads,
@@ -25,17 +25,17 @@ from tilewright.loops.edit import (
     transform_statements,
 )
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
+from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
 from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
-    elements_in,
     placed,
     require_elements,
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.elements import Elements
+from tilewright.schedule.facts.boxes import Elements
 from tilewright.schedule.find import find_buffer
 from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -57,8 +57,7 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
         _require_threads(function, alloc, what)
     if made.scope is Scope.REGISTER:
         require_no_prefetch(function, function.body, found, what, 'take scope="stack"')
-    count = elements_in(made.shape) if made.scope in MOST_BYTES else None
-    evidence = (f"{buffer} has {count * made.dtype.bytes} bytes",) if isinstance(count, int) else ()
+    evidence = (f"{buffer} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
 
 
@@ -91,10 +90,11 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
         raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
-    inner = elements_in(found.shape[dim + 2 :])
-    if isinstance(inner, Expr):
-        why = f"the stride contains {inner}, which is known only when the program runs"
-        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=inner)
+    row = product_of(found.shape[dim + 2 :])
+    if not isinstance(row, Const):
+        why = f"the stride contains {row}, which is known only when the program runs"
+        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=row)
+    inner = int(row.value)
     grown = _grown(found.shape[dim + 1], inner, factor, offset)
     if grown is None:
         common = math.gcd(inner, factor)
@@ -252,7 +252,7 @@ def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made:
             value = select(within, value, const(pad, old.dtype))
         return Store(made, places, value)
 
-    part = Elements(whole(made.shape), (), True)
+    part = Elements(whole(made.shape), True)
     nest = box_nest(filling.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
     if pad is not None or not inside:
         return nest

@@ -67,7 +67,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
         _, inside = _zeros_of(function, factor) or ("", [])
-        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c) or c, {over})]
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c), {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
             raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
@@ -115,7 +115,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
-    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
+    if need is None or mentions(over_loops, spatial_loops(block)):
         raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
