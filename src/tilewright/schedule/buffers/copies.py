@@ -9,10 +9,11 @@ from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.intervals import Range, interval
+from tilewright.analysis.vectors import longest
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Const, Expr, Max, Min, Var, const
+from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
@@ -20,6 +21,7 @@ from tilewright.loops.edit import (
     blocks,
     loaded_buffers,
     loads,
+    loads_of,
     loops_around,
     path_to,
     replace,
@@ -128,8 +130,11 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     """
     writer = find_block(function, block)
     what = f"cannot cache what block {block} writes"
-    buffer = _output(function, writer, what)
-    place = _top_level(function, writer)
+    outputs = stored_buffers(writer) - set(allocations(writer))
+    if len(outputs) != 1:
+        why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
+        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=block)
+    (buffer,), place = outputs, _top_level(function, writer)
     local = placed(function, buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, writer, what)
     if scope == "register":
         require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
@@ -141,16 +146,6 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
     evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
-
-
-def _output(function: Function, writer: Block, what: str) -> Buffer:
-    """The only buffer that the block stores to."""
-    own = set(allocations(writer))
-    stored = list(dict.fromkeys(s.buffer for s in statements(writer) if isinstance(s, Store) and s.buffer not in own))
-    if len(stored) != 1:
-        why = f"it stores to {', '.join(b.name for b in stored) or 'nothing'}"
-        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=writer.name)
-    return stored[0]
 
 
 def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Elements:
@@ -224,10 +219,9 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer, wha
         raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(function, loop.body, source, what, "stage first")
     require_elements(function, loop.body, source, what)
-    for block in blocks(loop.body):
+    for block in [b for touch in touches(loop.body, source) if (b := touch.init_of) is not None]:
         outer = next((each for each in around if each.var in summed_loops(block)), None)
-        init = block.init
-        if outer is not None and init is not None and source in stored_buffers(init) | loaded_buffers(init):
+        if outer is not None:
             why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
             fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
             raise refusal(function, what, block, why=why, fix=fix, part=block.name)
@@ -277,17 +271,15 @@ def _shape(function: Function, around: Sequence[For], part: Elements, what: str)
 
 def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | None:
     """The greatest extent over the loops around; None where that is not known."""
-    match extent:
-        case Min(Const() as side, _) | Min(_, Const() as side):
-            return side
+    extent = longest(extent)
     if variables_of(extent) - symbols:
         bounds = interval(extent, ranges_in(around))
         if bounds is None or variables_of(bounds.high) - symbols:
             return None
         extent = simplify(bounds.high)
-    if any(isinstance(e, Load) for e in preorder(extent)):
+    if loads_of(extent):
         return None
-    return extent if NOTHING.never_negative(polynomial(extent)) else simplify(maximum(extent, const(0)))
+    return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
 
 
 def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: _Part) -> Stmt:

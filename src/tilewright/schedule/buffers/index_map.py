@@ -1,7 +1,7 @@
 """Index maps: where another layout stores the elements of a buffer, `k, j -> j // 16, k, j % 16`.
 
     map      := NAME, …  ->  piece, …              a name for each dimension of the buffer
-    piece    := NAME | piece // NUMBER | piece % NUMBER
+    piece    := NAME | NAME // NUMBER | NAME % NUMBER | NAME // NUMBER % NUMBER
 
 The pieces of a dimension must cut its indices into digits, `j // 64, j // 16 % 4, j % 16`: each piece is (j // step) %
 size, each step is the size times the step before it, the first step is 1, and the last digit has no size. So no two
@@ -103,22 +103,17 @@ def read_map(text: str, rank: int) -> IndexMap:
 
 
 def _piece(text: str, piece: Expr, sources: dict[Var, int]) -> Digit:
-    """A piece as one digit: divisions of divisions and remainders of remainders are joined."""
+    """A piece as a digit."""
     match piece:
         case Var():
             return Digit(sources[piece], 1, None)
-        case FloorDiv(a, Const(value)) if value >= 1:
-            inner, by = _piece(text, a, sources), int(value)
-            if inner.size is None and inner.step * by <= dtypes.i32.max:
-                return Digit(inner.source, inner.step * by, None)
-            if inner.size is not None and inner.size % by == 0:
-                return Digit(inner.source, inner.step * by, inner.size // by)
-        case Mod(a, Const(value)) if value >= 1:
-            inner, by = _piece(text, a, sources), int(value)
-            if by <= dtypes.i32.max and (inner.size is None or inner.size % by == 0):
-                return Digit(inner.source, inner.step, by)
-            if inner.size is not None and by % inner.size == 0:
-                return inner
+        case Mod(a, Const(value)) if 1 <= value <= dtypes.i32.max:
+            inner = _piece(text, a, sources)
+            if inner.size is None:
+                return Digit(inner.source, inner.step, int(value))
+    match simplify(piece):
+        case FloorDiv(Var() as index, Const(value)) if 1 <= value <= dtypes.i32.max:
+            return Digit(sources[index], int(value), None)
     raise _error(text, f"{piece} is no digit of an index", "take pieces like j, j // 16, j % 16, j // 16 % 4")
 
 
@@ -127,9 +122,8 @@ def _require_digits(text: str, name: str, digits: Sequence[Digit]) -> None:
     step = 1
     for digit in digits:
         if digit.step != step:
-            raise _error(
-                text, f"the digits of {name} do not fit together: one counts steps of {digit.step}, not {step}"
-            )
+            why = f"the digits of {name} do not fit together: one counts steps of {digit.step}, not {step}"
+            raise _error(text, why)
         if digit.size is None:
             if digit is not digits[-1]:
                 raise _error(text, f"the digits of {name} overlap: it is there whole, and in parts")

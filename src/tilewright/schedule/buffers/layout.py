@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -15,7 +14,7 @@ from tilewright.expr.nodes import Cast, Const, Expr, Lt, Mod, const
 from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.edit import (
     blocks,
-    loads,
+    loaded_buffers,
     loads_of,
     loops_around,
     map_expressions,
@@ -24,7 +23,7 @@ from tilewright.loops.edit import (
     substitute_buffers,
     transform_statements,
 )
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
 from tilewright.schedule.buffers.local import (
@@ -35,8 +34,8 @@ from tilewright.schedule.buffers.local import (
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.boxes import Elements
-from tilewright.schedule.find import find_buffer
+from tilewright.schedule.facts.boxes import Domain, Elements, domain_of
+from tilewright.schedule.find import find_buffer, perfect_nest
 from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -95,25 +94,17 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
         why = f"the stride contains {row}, which is known only when the program runs"
         raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=row)
     inner = int(row.value)
-    grown = _grown(found.shape[dim + 1], inner, factor, offset)
-    if grown is None:
-        common = math.gcd(inner, factor)
+    common = math.gcd(inner, factor)
+    if offset % common:
         why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
         raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
+    extent, period = found.shape[dim + 1], factor // common
+    wanted = offset // common * pow(inner // common, -1, period) % period  # extent * inner is offset modulo factor
+    grown = simplify(extent + Mod(const(wanted) - extent, const(period)))
     made = found.replace(shape=(*found.shape[: dim + 1], grown, *found.shape[dim + 2 :]))
     placed(function, made, made.scope.value, alloc, what)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, (stride,))
-
-
-def _grown(extent: Expr, inner: int, factor: int, offset: int) -> Expr | None:
-    """The least extent from this one on whose product with `inner` is `offset` more than a multiple of `factor`."""
-    common = math.gcd(inner, factor)
-    if offset % common:
-        return None
-    period = factor // common
-    wanted = (offset // common) * pow(inner // common, -1, period) % period if period > 1 else 0
-    return simplify(extent + Mod(const(wanted) - extent, const(period)))
 
 
 def widen(function: Function, buffer: str, dtype: str) -> Step:
@@ -184,11 +175,11 @@ def transform_layout(
         raise refusal(function, what, alloc, why=f"{pad!r} is no number", part=buffer)
     layout = read_map(map if isinstance(map, str) else written(map), len(found.shape))
     made = found.replace(shape=layout.shape(found.shape))
-    filling = filling_of(function, found)
+    nest, domain = filling_of(function, found) or (None, None)
     body, evidence = function.body, [f"every access of {buffer} is to an element of its own"]
-    if filling is not None:
-        body = replace(body, filling.nest, _fill_in_order(function, filling, layout, made, pad))
-        evidence.append(f"block {filling.block.name} fills {buffer} point by point, in whatever order")
+    if nest is not None and domain is not None:
+        body = replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
+        evidence.append(f"block {domain.block.name} fills {buffer} point by point, in whatever order")
     elif pad is not None and layout.padded(found.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise refusal(function, what, alloc, why=why, fix="fill it with a cache_read, or leave out pad")
@@ -199,43 +190,27 @@ def transform_layout(
     return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """The one nest that writes a buffer: a serial loop for each dimension around a block that stores at its axes, which
-    are `axes` in the order of the dimensions."""
-
-    nest: For | Block
-    block: Block
-    store: Store
-    axes: tuple[Axis, ...]
-
-
-def filling_of(function: Function, buffer: Buffer) -> Filling | None:
-    """The nest that fills a buffer point by point, each point once and by itself; None where there is none."""
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
     stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
     block = next((b for b in blocks(function.body) if b.body in stores), None)
-    if len(stores) != 1 or block is None or block.init is not None or block.where is not None:
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
         return None
-    (store,) = stores
-    axes = tuple(a for i in store.indices for a in block.axes if a.var is i and a.kind is AxisKind.SPATIAL)
-    extents: dict[Expr, Expr] = {a.binding: e for a, e in zip(axes, buffer.shape, strict=False)}
-    if not len(extents) == len(block.axes) == len(store.indices) or any(ld.buffer is buffer for ld in loads(store)):
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
         return None
-    nest: For | Block = block
-    for loop in reversed(loops_around(function.body, block)[-len(axes) :] if axes else []):
-        extent = extents.pop(loop.var, None)
-        if extent is None or loop.body is not nest or loop.kind is not LoopKind.SERIAL:
-            return None
-        if any(simplify(e) is not const(0) for e in (loop.begin, loop.end - extent)):
-            return None
-        nest = loop
-    return None if extents else Filling(nest, block, store, axes)
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
-def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made: Buffer, pad: float | None) -> Stmt:
+def _fill_in_order(
+    function: Function, nest: Stmt, domain: Domain, layout: IndexMap, made: Buffer, pad: float | None
+) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
-    old = filling.store.buffer
-    others = function.replace(body=replace(function.body, filling.nest, Seq(())))
+    old = domain.store.buffer
+    others = function.replace(body=replace(function.body, nest, Seq(())))
     inside: list[Expr] = []
 
     def store(places: tuple[Expr, ...]) -> Stmt:
@@ -244,17 +219,15 @@ def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made:
             inside.append(Lt(elements[d], old.shape[d]))
             if pad is not None:
                 elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
-        points: dict[Expr, Node] = {
-            n: e for a, e in zip(filling.axes, elements, strict=True) for n in (a.var, a.binding)
-        }
-        value, within = substitute(filling.store.value, points), conjunction(inside)
+        value = substitute(domain.store.value, dict(zip(domain.store.indices, elements, strict=True)))
+        within = conjunction(inside)
         if within is not None and pad is not None:
             value = select(within, value, const(pad, old.dtype))
         return Store(made, places, value)
 
     part = Elements(whole(made.shape), True)
-    nest = box_nest(filling.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
+    filled = box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
     if pad is not None or not inside:
-        return nest
-    (block,) = blocks(nest)
-    return replace(nest, block, block.replace(where=conjunction(inside)))
+        return filled
+    (block,) = blocks(filled)
+    return replace(filled, block, block.replace(where=conjunction(inside)))

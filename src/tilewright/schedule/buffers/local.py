@@ -36,7 +36,8 @@ def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
     alloc = allocation_of(function, buffer)
     if alloc is None:
         fix = "cache_read or cache_write gives a block a local copy"
-        why = f"{buffer.name} is a parameter: its memory, and how it lies there, is the caller's"
+        kind = "a parameter" if buffer in function.params else "no local buffer"
+        why = f"{buffer.name} is {kind}: its memory, and how it lies there, is the caller's"
         raise refusal(function, what, function, why=why, fix=fix, part=buffer.name)
     require_plain(function, buffer, what)
     if alloc.offset is not None:

@@ -97,10 +97,11 @@ def _zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | N
     filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
     if filling is None or not isinstance(factor, Load):
         return None
-    value = _unconverted(filling.store.value)
+    store = filling[1].store
+    value = _unconverted(store.value)
     if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
         return None
-    places: dict[Expr, Node] = dict(zip(filling.store.indices, factor.indices, strict=True))
+    places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
     return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
 
 
@@ -146,5 +147,5 @@ def _is_finite(function: Function, value: Expr) -> bool:
             return value.dtype.bits >= dtypes.f32.bits and fits and _is_finite(function, a)
         case Load(buffer):
             filling = None if buffer.finite else filling_of(function, buffer)
-            return buffer.finite or (filling is not None and _is_finite(function, filling.store.value))
+            return buffer.finite or (filling is not None and _is_finite(function, filling[1].store.value))
     return False
