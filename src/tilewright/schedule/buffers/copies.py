@@ -68,10 +68,10 @@ from tilewright.schedule.facts.boxes import (
     united,
     unwritten,
 )
+from tilewright.schedule.facts.iterations import access_text, require_independent
 from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
 from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
-from tilewright.schedule.legality import access_text, require_independent
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 
 

@@ -1,8 +1,10 @@
-"""What plans and steps ask of a loop: how far it runs, whether its iterations are points of their own, what it sums up.
+"""What plans and steps ask of loops: how far one runs, what it sums up, whether its iterations are independent, and
+whether a nest may run in another order.
 
     for k: block s: t[i] += x[i, k]; block m: u[i] = max(u[i], x[i, k])        summed_in: s adds, m takes the greater
 
 The terms of an accumulation may be taken in any order, and in partial sums: lanes.py and reduction.py have the steps.
+Any other value that one iteration leaves for a later one fixes their order.
 """
 
 from __future__ import annotations
@@ -10,15 +12,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import Dependence, carried
+from tilewright.analysis.vectors import Meeting, meetings, stays_forward
 from tilewright.core.walk import substitute
 from tilewright.expr.linear import expression, linear_in, polynomial
 from tilewright.expr.nodes import Add, And, BitAnd, BitOr, BitXor, Const, Expr, Max, Min, Mul, Or, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import allocations, loads, loads_of, loops_inside, statements
-from tilewright.loops.nodes import Assert, Block, Buffer, For, If, Load, Seq, Stmt, Store, While
+from tilewright.loops.edit import allocations, blocks, loads, loads_of, loops_around, loops_inside, statements
+from tilewright.loops.instructions import Mismatch, match
+from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Load, Seq, Stmt, Store, While
+from tilewright.report.errors import UserError
+from tilewright.schedule.step import refusal
 from tilewright.types.scopes import Scope
 
 
@@ -146,3 +152,98 @@ def _over_loops(found: Summed) -> Summed:
     values = found.block.bindings
     target = tuple(substitute(i, values) for i in found.target)
     return Summed(found.block, found.op, found.buffer, target, substitute(found.term, values))
+
+
+KEPT = "every two accesses that meet keep their order"
+"""Why loops may run in another order."""
+
+
+def require_independent(function: Function, loop: For, what: str, fix: str) -> tuple[str, ...]:
+    """The evidence that the iterations of a loop may run in any order and at the same time; else the error `what`."""
+    for s in statements(loop.body):
+        if isinstance(s, Assert | While):
+            word = "assert" if isinstance(s, Assert) else "while"
+            raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
+    found = dependence(loop, loops_around(function.body, loop))
+    if found is not None:
+        raise refusal(function, what, loop, why=_reason(loop, found), fix=_fix(loop, found, fix))
+    return (f"no iteration of {loop.var.name} touches what another one stores",)
+
+
+def _reason(loop: For, found: Dependence) -> str:
+    first, second = access_text(found.first), access_text(found.second)
+    if found.first is found.second:
+        return f"different iterations of {loop.var.name} {first.replace('stores', 'store', 1)}"
+    if found.distance is None:
+        return f"different iterations of {loop.var.name} meet: one {first}, the other {second}"
+    turns = "1 iteration" if found.distance == 1 else f"{found.distance} iterations"
+    return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
+
+
+def require_instructions(function: Function, what: str) -> None:
+    """The error `what` where a loop that runs as an instruction holds something else than what that does."""
+    for s in loops_inside(function.body):
+        if s.instruction is not None:
+            try:
+                match(s, s.instruction, loops_around(function.body, s))
+            except Mismatch as wrong:
+                why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
+                raise refusal(function, what, s, why=why, fix="take this step before tensorize") from None
+
+
+def access_text(access: Access) -> str:
+    """An access as a person says it."""
+    place = f"{access.buffer.name}[{', '.join(str(i) for i in access.indices)}]"
+    return f"{'stores' if access.is_store else 'loads'} {place}"
+
+
+def _fix(loop: For, found: Dependence, otherwise: str) -> str:
+    """What to do instead: a reduction has a way of its own."""
+    for block in blocks(loop):
+        inside = set(statements(block))
+        if block.reduce and found.first.statement in inside and found.second.statement in inside:
+            name = loop.var.name
+            total = found.first.buffer.name
+            return f'{name} accumulates into {total}: rfactor("{block.name}", {name}) first, or take a spatial loop'
+    return otherwise
+
+
+def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int], what: str) -> tuple[str, ...]:
+    """The evidence that a chain of nested loops may be permuted, the n-th becoming loop `order[n]` of it."""
+    resummed: dict[str, None] = {}
+    for met in meetings(chain[0], chain, loops_around(function.body, chain[0])):
+        if stays_forward(met.distances, order):
+            continue
+        resummed[met.first.buffer.name] = None
+        if not _accumulates(chain[0], met):
+            raise turned_around(function, chain, met, what)
+    if not resummed:
+        return (KEPT,)
+    names = ", ".join(resummed)
+    return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {KEPT}")
+
+
+def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: str) -> UserError:
+    """The error `what` for loops in another order: two accesses that meet would change theirs."""
+    names = ", ".join(loop.var.name for loop in chain)
+    apart = ", ".join("any" if d is None else str(d) for d in met.distances)
+    why = (
+        f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
+        "the later of the two would run first"
+    )
+    return refusal(function, what, chain[0], why=why, fix=f"keep the order of {names}")
+
+
+def _accumulates(nest: Stmt, met: Meeting) -> bool:
+    """Whether both accesses are those of one accumulation with an associative operator."""
+    for block in blocks(nest):
+        if met.first.statement is met.second.statement and met.first.statement is block.body:
+            return is_associative(block) and met.first.buffer is met.second.buffer
+        if block.init is not None and {met.first.statement, met.second.statement} <= {block.init, block.body}:
+            return is_associative(block)
+    return False
+
+
+def is_associative(block: Block) -> bool:
+    """Whether a block accumulates with an operator whose terms may be taken in any order."""
+    return bool(block.reduce) and accumulation(block.replace(init=None, where=None)) is not None

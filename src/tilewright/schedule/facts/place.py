@@ -37,8 +37,8 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.schedule.facts.boxes import Domain, domain_of, single_axis
+from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
-from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import refusal
 
 

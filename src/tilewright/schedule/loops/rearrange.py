@@ -21,10 +21,9 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import bounds_of, extent_of, is_single
+from tilewright.schedule.facts.iterations import KEPT, bounds_of, extent_of, is_single, require_reorder, turned_around
 from tilewright.schedule.facts.known import Known, boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
-from tilewright.schedule.legality import KEPT, require_reorder, turned_around
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
