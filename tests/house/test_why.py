@@ -126,12 +126,7 @@ def test_prices_are_those_of_the_plan(net: tw.Executable) -> None:
     for name, row in rows.items():
         kernel = only(tw.why(net, f"kernel:{name}"))
         price = kernel.price
-        assert (price.read, price.write, price.compute, price.seconds) == (
-            row.read,
-            row.write,
-            row.compute,
-            row.seconds,
-        )
+        assert price == row.cost
         assert price.seconds == price.start + price.write + max(price.read, price.compute)
         part = net.plan.part_of(name)
         assert part is not None and kernel.choice is not None

@@ -30,7 +30,7 @@ from tilewright.plan.gemm import choice as choosing
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
 from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 

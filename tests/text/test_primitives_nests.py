@@ -8,12 +8,15 @@ import pytest
 from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
+from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.plan.choose import scheduled as default
 from tilewright.plan.decision import choice_of, record_of
-from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest, named_nests, or_as_it_is
+from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
+from tilewright.plan.nests.sums import prepare_sums
 from tilewright.report.errors import UserError
+from tilewright.schedule.find import nests
 from tilewright.target import Target
 
 POINTS = """
@@ -125,10 +128,10 @@ func prefix(x: f32[17]):
 
 def in_nests(s: tw.Schedule, target: str) -> None:
     """Every nest as the plan runs it: its loops fused, split, vectorized."""
-    for _, nest in named_nests(s):
-        chosen = choose_nest(nest, Target.parse(target))
-        assert choice_of(Nest, record_of(chosen)) == chosen
-        apply_nest(s, nest, chosen)
+    prepare_sums(s, ())
+    chosen = [choose_nest(nest, Target.parse(target)) for nest in nests(s.func) if isinstance(nest, For)]
+    assert [choice_of(Nest, record_of(choice)) for choice in chosen] == chosen
+    apply_nests(s, chosen)
 
 
 NESTS = Primitives("nests", sizes=(0, 1, 13), stores_all=False, threads=2)
@@ -184,7 +187,6 @@ def rows(s: tw.Schedule) -> None:
     """All steps of a kernel of rows."""
     s.inline_all(once=True)
     s.pull_producers()
-    s.decompose_reductions()
     in_nests(s, "x86-64-v3")
 
 
@@ -204,7 +206,6 @@ def tile_registers(s: tw.Schedule) -> None:
 def tile_registers_turned(s: tw.Schedule) -> None:
     """Lanes lie along rows of a softmax of few columns: four of these at a time are written out, to be transposed."""
     s.pull_producers()
-    s.decompose_reductions()
     in_nests(s, "x86-64-v3")
 
 
@@ -333,10 +334,9 @@ class TestNests(PrimitiveTests):
 
     def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
         apart, s = (schedule_of(text) for text in (PREFIX.replace("+ x[vi]", "+ x[vi + 1]"), PREFIX))
-        before = s.func
-        ((_, nest),), ((_, twin),) = named_nests(s), named_nests(apart)
-        chosen = choose_nest(twin, Target.parse("x86-64-v3"))
-        assert or_as_it_is(s, nest.var, lambda: apply_nest(s, nest, chosen)) is nest.var
+        before, (nest,) = s.func, nests(apart.func)
+        assert isinstance(nest, For)
+        apply_nests(s, [choose_nest(nest, Target.parse("x86-64-v3"))])
         assert same(s.func, before)
         (refused,) = s.refused
         assert str(refused).startswith("cannot vectorize loop ii")

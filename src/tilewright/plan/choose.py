@@ -28,7 +28,7 @@ from tilewright.plan.transforms.winograd import WinogradInput, WinogradOutput
 from tilewright.plan.triangle import TriangularProducts
 from tilewright.plan.window.channels_last import ChannelsLast
 from tilewright.plan.window.columns import Columns, DynamicWindows
-from tilewright.plan.window.shared import SharedVectors, Transposed
+from tilewright.plan.window.shared import SharedVectors
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -43,7 +43,6 @@ TEMPLATES: Final[tuple[Template[Any, Any], ...]] = (
     Columns(),
     DynamicWindows(),
     SharedVectors(),
-    Transposed(),
     ChannelsLast(),
     TransposedContractions(),
     Contractions(),

@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 from tilewright.core import extensions
 from tilewright.plan.decision import Refusal
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.nests.nest import schedule_beside
+from tilewright.plan.nests.passes import schedule_beside
 from tilewright.report.errors import UserError
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

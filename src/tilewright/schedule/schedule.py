@@ -28,7 +28,7 @@ from tilewright.report.quantities import counted
 from tilewright.schedule import find
 from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
-from tilewright.schedule.blocks import local_buffers, padding
+from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
 from tilewright.schedule.buffers import copies, layout
@@ -185,10 +185,10 @@ class Schedule:
     pad_sum = primitive(zero_terms.pad_sum)
     trim_sum = primitive(zero_terms.trim_sum)
     compute_at = primitive(moving.compute_at)
-    pull_producers = primitive(local_buffers.pull_producers)
+    pull_producers = primitive(inlining.pull_producers)
     reverse_compute_at = primitive(moving.reverse_compute_at)
     inline = primitive(inlining.inline)
-    inline_all = primitive(local_buffers.inline_all)
+    inline_all = primitive(inlining.inline_all)
     reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)

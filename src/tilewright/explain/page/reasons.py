@@ -22,7 +22,7 @@ PLANS = {
     "by templates": "the best plan of kernels of other templates",
     "whole": "all of it as one kernel",
 }
-"""What the plans are that have names (plan/fusion/enumeration.py, planner.py)."""
+"""What the plans are that have names (plan/fusion/planner.py)."""
 
 
 def price(answer: KernelAnswer) -> list[Markup]:

@@ -16,7 +16,7 @@ from tilewright.loops.nodes import Block, Function
 from tilewright.plan.facts.attention import Attention, find_attention
 from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
 from tilewright.plan.facts.windows import Windows, find_pool, find_windows
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 
 

@@ -24,6 +24,7 @@ from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.dots import choose_dot
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
+from tilewright.store import Json
 from tilewright.target import Target
 
 
@@ -39,6 +40,11 @@ class KernelCost:
     @property
     def seconds(self) -> float:
         return self.start + self.write + max(self.read, self.compute)
+
+    def record(self) -> dict[str, Json]:
+        """The cost as JSON."""
+        parts: dict[str, Json] = {"start_s": self.start, "read_s": self.read, "write_s": self.write}
+        return {**parts, "compute_s": self.compute, "predicted_s": self.seconds}
 
 
 class CostModel:

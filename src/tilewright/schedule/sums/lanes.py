@@ -137,11 +137,11 @@ def sum_in_blocks(function: Function, loop: Var, size: int) -> Step:
     """
     found = find_loop(function, loop)
     sums = _require_sums(function, found, size, f"cannot sum loop {found.var.name} in blocks of {size}")
-    main, inner = in_blocks(found, sums, size)
+    main, inner = _in_blocks(found, sums, size)
     return _done(function, found, (main,), (main.var, inner), size)
 
 
-def in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
+def _in_blocks(loop: For, sums: tuple[Summed, ...], size: int) -> tuple[For, Var]:
     """The loop over blocks of terms, and the variable of the one inside it."""
     both = [(s, s.partial(f"{s.buffer.name}.block", ())) for s in sums]
     outer, inner = Var(loop.var.name + "o"), Var(loop.var.name + "i")
@@ -180,7 +180,7 @@ def _whole(loop: For, size: int) -> Expr:
     return simplify(extent_of(loop) // size)
 
 
-def left_over(loop: For, size: int) -> For | None:
+def _left_over(loop: For, size: int) -> For | None:
     """The loop over the tail beyond whole parts of `size` iterations; None if there is none."""
     extent = extent_of(loop)
     if isinstance(extent, Const) and extent.value % size == 0:
@@ -190,7 +190,7 @@ def left_over(loop: For, size: int) -> For | None:
 
 def _done(function: Function, loop: For, made: tuple[Stmt, ...], variables: tuple[Var, ...], size: int) -> Step:
     """The step that replaces a loop by statements, with a loop over the tail after them."""
-    rest = left_over(loop, size)
+    rest = _left_over(loop, size)
     if rest is not None:
         tail = fresh_blocks(function, fresh_copy(rest), ".tail")
         assert isinstance(tail, For)
