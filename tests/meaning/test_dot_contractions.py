@@ -34,7 +34,7 @@ from tilewright.plan.choose import default_schedule, schedule
 from tilewright.plan.decision import choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.price.dots import choose_dot
+from tilewright.plan.price.contraction import choose_dot
 from tilewright.plan.template import candidates
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target, native

@@ -19,7 +19,7 @@ from tilewright.plan.attention.pieces import Pieces
 from tilewright.plan.attention.template import Attentions
 from tilewright.plan.decision import Alternative, Decision, Refusal, choice_of, record_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.gemm.template import Contractions
+from tilewright.plan.gemm.schedule import Contractions
 from tilewright.plan.gemm.transposed import TransposedContractions
 from tilewright.plan.nests.template import Nests
 from tilewright.plan.template import Candidate, Template, candidates, cheapest, finish, register, registered

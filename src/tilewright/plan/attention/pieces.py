@@ -63,10 +63,8 @@ class Pieces(Template[Schedule, PiecesChoice]):
     def price(self, choice: PiecesChoice, shape: Schedule, target: Target) -> float:
         return sum(piece.seconds for piece in choice.pieces)
 
-    def begin(self, facts: Facts) -> Schedule:
-        return _numbers_inlined(facts)
-
     def apply(self, s: Schedule, shape: Schedule, choice: PiecesChoice) -> Schedule:
+        s = shape.copy()
         s.schedule_pieces([list(p.blocks) for p in choice.pieces], [p.steps for p in choice.pieces])
         return s
 

@@ -20,8 +20,7 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec, parse
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Sums, least_cycles
-from tilewright.plan.price.dots import choose_dot
+from tilewright.plan.price.contraction import Sums, choose_dot, least_cycles
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.store import Json

@@ -21,9 +21,8 @@ from tilewright.graph.nodes import Node
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Sums, least_seconds
+from tilewright.plan.price.contraction import Dot, Sums, choose_dot, least_seconds
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
-from tilewright.plan.price.dots import Dot, choose_dot
 from tilewright.plan.price.kernels import CostModel
 from tilewright.plan.price.margin import pays
 from tilewright.plan.price.points import copy_cycles, vector_cycles
