@@ -11,7 +11,7 @@ import tilewright as tw
 from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.choose import scheduled as default
+from tilewright.plan.choose import schedule as default
 from tilewright.plan.decision import choice_of, record_of
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
 from tilewright.plan.nests.sums import prepare_sums
@@ -239,7 +239,7 @@ def merge_loops(s: tw.Schedule) -> None:
     """Nests are neighbours once allocations are out of the way; a loop that is not named stays."""
     _, most, _, shift, twice = s.get_nests()
     s.merge_loops(shift, twice)
-    s.merge_loops(most, shift, locals_first=True)
+    s.merge_loops(most, shift)
 
 
 @case("pieces", PRODUCTS)
@@ -347,7 +347,7 @@ class TestNests(PrimitiveTests):
     def test_a_nest_of_iterations_that_depend_on_each_other_is_not_tried(self) -> None:
         s = schedule_of(PREFIX)
         made, decision = default(s.func, Target.parse("x86-64-v3"))
-        assert same(made, s.func)
+        assert same(made.func, s.func)
         assert not decision.refusals
 
     def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:

@@ -1,15 +1,4 @@
-"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read.
-
-block e(vi = i): e[vi] = exp(x[vi])
-block y(vi = i): y[vi] = e[vi] * 2.0
-
-inline("e")            =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        y's nest: each reader computes it itself
-reverse_inline("y")    =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        e's nest: computed where e was
-
-inline_all             inlines all buffers that are defined point by point
-pull_producers         computes others in the innermost loop that needs no point of them twice; there they shrink to
-                       what one iteration needs, and live in registers or on the stack where they fit
-"""
+"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read."""
 
 from __future__ import annotations
 
@@ -62,6 +51,9 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 
 def inline(function: Function, block: str) -> Step:
     """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
+
+    for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
+              =>      for j: block y(vj = j): y[vj] = exp(x[vj]) * 2.0
 
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.
@@ -207,11 +199,9 @@ def _is_expensive(value: Expr) -> bool:
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
     """Whether a block reads an element of a buffer in several iterations of a loop around it."""
-    for block, load in _loads_of(function.body, buffer):
-        used = _moving(block, load)
-        if any(loop.var not in used and not is_single(loop) for loop in loops_around(function.body, block)):
-            return True
-    return False
+    found = _loads_of(function.body, buffer)
+    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
+    return any(not is_single(loop) for loops in idle for loop in loops)
 
 
 def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
@@ -237,10 +227,11 @@ def pull_producers(function: Function) -> Step:
     made = function
     for buffer in reversed(_local_buffers(function)):
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
-        producer = _producer(made, buffer)
-        loop = _place_for(readers[0], buffer) if len(readers) == 1 and producer is not None else None
-        if loop is not None and producer is not None:
-            made = _pulled(made, producer, buffer, loop)
+        producer = _producer(made, buffer) if len(readers) == 1 else None
+        loop = _place_for(readers[0], buffer) if producer is not None else None
+        if producer is not None and loop is not None:
+            with suppress(UserError):
+                made = _pulled(made, producer, buffer, loop)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
@@ -257,11 +248,8 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
 
 
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
-    """The function with the buffer computed in the loop, and as small as it can be; as it was where that is illegal."""
-    try:
-        step, small = compacted(computed_at(function, producer, loop).function, buffer)
-    except UserError:
-        return function
+    """The function with the buffer computed in the loop, and as small as it can be."""
+    step, small = compacted(computed_at(function, producer, loop).function, buffer)
     size = bytes_of(small)
     if size is None or size > MOST_BYTES[Scope.STACK]:
         return step.function

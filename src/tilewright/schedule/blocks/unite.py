@@ -196,10 +196,7 @@ def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:
 
 def _follows(p: Polynomial | None, fact: Polynomial | None) -> bool:
     """Whether p is at least zero because `fact` is, and no less than that."""
-    if p is None or fact is None:
-        return False
-    spare = plus(p, fact, -1)
-    return not set(spare) - {()} and spare.get((), 0) >= 0
+    return p is not None and fact is not None and NOTHING.never_negative(plus(p, fact, -1))
 
 
 def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:
