@@ -22,7 +22,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loads, loads_of, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Load, Seq, Stmt, Store, While
+from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import Scope
@@ -52,10 +52,6 @@ def coefficient_of(index: Expr, var: Var) -> Expr | None:
     """The factor of `var` in an index that is linear in it; None when it is not."""
     parts = linear_in(polynomial(index), var)
     return None if parts is None else expression(parts[0])
-
-
-def has_branches(stmt: Stmt) -> bool:
-    return any(isinstance(s, If | While | Assert) for s in statements(stmt))
 
 
 def is_spatial(loop: For) -> bool:
