@@ -231,15 +231,7 @@ def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: 
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:
-    """Whether both accesses are those of one accumulation with an associative operator."""
-    for block in blocks(nest):
-        if met.first.statement is met.second.statement and met.first.statement is block.body:
-            return is_associative(block) and met.first.buffer is met.second.buffer
-        if block.init is not None and {met.first.statement, met.second.statement} <= {block.init, block.body}:
-            return is_associative(block)
-    return False
-
-
-def is_associative(block: Block) -> bool:
-    """Whether a block accumulates with an operator whose terms may be taken in any order."""
-    return bool(block.reduce) and accumulation(block.replace(init=None, where=None)) is not None
+    """Whether both accesses are those of one accumulation whose terms may be taken in any order."""
+    both = {met.first.statement, met.second.statement}
+    own = next((b for b in blocks(nest) if b.reduce and both <= {b.body, b.init}), None)
+    return own is not None and accumulation(own.replace(init=None, where=None)) is not None
