@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import extent, loop_of, parts
+from tilewright.plan.tile.loops import cut_at, extent, loop_of
 from tilewright.plan.tile.packing import pack
 from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds
 from tilewright.plan.window.steps import (
@@ -120,7 +120,7 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         hold(s, pad, image if c.in_pairs else tile, c.channels * c.room)
         if w.padded:  # which rows are zeros differs from tile to tile
             s.guard(pad)
-            parts(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+            cut_at(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
         write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s
