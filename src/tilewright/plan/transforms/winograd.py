@@ -275,10 +275,8 @@ def _extents(facts: Facts, block: Block) -> list[Expr]:
 
 def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
     """Seconds of both transforms around the products, each in its cheapest way."""
-    seconds = 0.0
-    for template, tiling in ((WinogradInput(), before), (WinogradOutput(), behind)):
-        seconds += min(template.price(c, tiling, target) for c in template.choices(tiling, target))
-    return seconds
+    read = min(WinogradInput().price(c, before, target) for c in WinogradInput().choices(before, target))
+    return read + WinogradOutput().price(LanesChoice(target.lanes(f32)), behind, target)
 
 
 def _left_cycles(t: Tiling, together: int, target: Target) -> float:

@@ -75,7 +75,7 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
     choice = ChannelsLastChoice
 
     def fits(self, w: Windows) -> bool:
-        return w.channels_last and w.products and not w.dynamic
+        return w.channels_last and w.products and w.terms > 1 and not w.dynamic
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)

@@ -116,7 +116,8 @@ def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tu
 def image_alone(s: Schedule, row: Var, rows: tuple[int, int], columns: tuple[int, int], place: int = -2) -> Var:
     """The rows, and the columns of these, that lie inside an image get loops of their own; columns are the loop at this
     place from behind. Returns the loop over them."""
-    name = blocks(find_loop(s.func, between(s, row, rows)))[-1].name
+    middle = between(s, row, rows)
+    name = blocks(find_loop(s.func, middle))[-1].name
     return between(s, s.get_loops(name)[place], columns)
 
 
