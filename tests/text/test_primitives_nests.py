@@ -11,7 +11,7 @@ import tilewright as tw
 from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.choose import scheduled as default
+from tilewright.plan.choose import schedule as default
 from tilewright.plan.decision import choice_of, record_of
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
 from tilewright.plan.nests.sums import prepare_sums
@@ -331,7 +331,8 @@ class TestNests(PrimitiveTests):
     def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
         before = parse(PREFIX)
         assert isinstance(before, Function)
-        made, decision = default(before, Target.parse("x86-64-v3"))
+        s, decision = default(before, Target.parse("x86-64-v3"))
+        made = s.func
         assert same(made, before)
         assert [str(r) for r in decision.refusals] == [
             "nests refused at s.vectorize(ii): cannot vectorize loop ii: the distance is 1: 1 iteration of ii after "

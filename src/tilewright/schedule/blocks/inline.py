@@ -102,10 +102,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
     buffer = domain.store.buffer
     order = {s: n for n, s in enumerate(statements(function.body))}
     for s in readers:
-        if isinstance(s, Prefetch):
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
         if order[s] < order[block]:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {block.name} stores it")
+        if isinstance(s, Prefetch):
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
     missing = None if _fills(domain) else unwritten(touches(function.body, buffer))

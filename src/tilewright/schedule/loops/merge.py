@@ -1,4 +1,5 @@
-"""Loops around several statements: merge_loops makes one loop of neighbours, jam moves one loop into each statement.
+"""Loops around several statements: merge_loops makes one loop of neighbours, join_sums of loops that sum up what they
+read alike; jam moves one loop into each statement.
 
 Merged, what A leaves of a row is still in cache when B comes to it, and threads are forked once. Jammed, a loop is
 where the work is: unrolled or vectorized there, its copies are a register tile, unroll-and-jam without unrolling, and
@@ -15,10 +16,17 @@ from tilewright.analysis.dependences import meeting
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import allocations, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    statements,
+    substitute_buffers,
+    substitute_expressions,
+)
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.find import find_loop, nests
+from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import Step, refusal, rewritten
 
@@ -82,6 +90,65 @@ def _merged(first: Stmt, second: Stmt) -> For | None:
 def _stays_alone(loop: For) -> bool:
     """Whether a loop holds something that ends it early, calls, or goes by another name, or has a place in memory."""
     return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
+
+
+def join_sums(function: Function) -> Step:
+    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
+    other makes: each element is loaded once for all of them. What the later loop needs comes before the earlier one.
+
+    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
+              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
+    """
+    parts = list(nests(function))
+    made = _joined_sums(parts)
+    if len(made) == len(parts):
+        return Step(function)
+    return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
+
+
+def _joined_sums(parts: Sequence[Stmt]) -> list[Stmt]:
+    """The statements, which run one after the other, with such loops joined."""
+    made = list(parts)
+    n = 0
+    while n < len(made):
+        joined = next((j for m in range(n + 1, len(made)) if (j := _joined(made, n, m)) is not None), None)
+        if joined is None:
+            n += 1
+        else:
+            made = joined
+    return made
+
+
+def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
+    """The statements with loops n and m as one; None where they may not be joined."""
+    first, second = parts[n], parts[m]
+    if not isinstance(first, For) or not isinstance(second, For) or not _read_alike(first, second):
+        return None
+    needed: list[Stmt] = []
+    later: list[Stmt] = []
+    for s in reversed(parts[n + 1 : m]):
+        (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
+    if any(_depend(s, t) for s in (first, *later) for t in needed):
+        return None
+    merged = merge_neighbours([first, second])
+    if len(merged) > 1 or not isinstance(merged[0], For):
+        return None
+    inside = merged[0].body
+    body = seq(*_joined_sums(inside.body)) if isinstance(inside, Seq) else inside
+    return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
+
+
+def _read_alike(first: For, second: For) -> bool:
+    """Whether both loops hold sums, and load from one buffer that neither stores to."""
+    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
+        return False
+    return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
+
+
+def _depend(one: Stmt, other: Stmt) -> bool:
+    """Whether two statements may not change places."""
+    made, theirs = (stored_buffers(s) | set(allocations(s)) for s in (one, other))
+    return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
 def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
