@@ -14,7 +14,6 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
-from tilewright.loops.nodes import Block
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.sizes import LARGE, known
