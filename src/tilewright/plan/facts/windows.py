@@ -21,8 +21,7 @@ from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, factors_of
 from tilewright.plan.price.sizes import USUAL, known
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import accumulation, extent_of
 from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 

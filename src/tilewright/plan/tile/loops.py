@@ -217,7 +217,7 @@ def settle_edges(
 def is_bounded(s: Schedule, block: str, loop: Var) -> bool:
     """Whether a condition of the block is about the loop."""
     found = find_block(s.func, block)
-    return any(loop in variables_of(resolved(found, c) or c) for c in conjuncts(found.where))
+    return any(loop in variables_of(resolved(found, c)) for c in conjuncts(found.where))
 
 
 def has_room(found: Contraction, tile: RegisterTile) -> bool:
