@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from tilewright.expr.nodes import Var
@@ -31,9 +32,8 @@ from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
-from tilewright.schedule.buffers import compact as compaction
-from tilewright.schedule.buffers import copies, index_map, layout
-from tilewright.schedule.legality import require_instructions
+from tilewright.schedule.buffers import copies, layout
+from tilewright.schedule.facts.iterations import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
@@ -117,15 +117,6 @@ class Schedule:
             self.refused = (*self.refused, error)
             return None
 
-    @staticmethod
-    def after(function: Function, primitive: Callable[..., Step], step: Step) -> Schedule:
-        """The schedule of a function to which a primitive without arguments was applied already: `step` is its
-        first."""
-        s = Schedule(function)
-        if step.function is not function:
-            s._record(TraceStep(primitive.__name__, ()), step)
-        return s
-
     def copy(self) -> Schedule:
         """A schedule that begins where this one is."""
         return copy(self)
@@ -192,7 +183,7 @@ class Schedule:
     reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)
-    compact = primitive(compaction.compact)
+    compact = primitive(copies.compact)
     set_scope = primitive(layout.set_scope)
     storage_align = primitive(layout.storage_align)
     schedule_pieces = primitive(schedule_pieces)
@@ -225,7 +216,7 @@ class Schedule:
         """An argument of a primitive: loops that are named, which the trace then knows; a map that is given as a
         function as its text."""
         if inspect.isfunction(value):
-            return index_map.written(value)
+            return layout.written(value)
         if is_loop:
             return tuple(map(self._loop, value)) if isinstance(value, list | tuple) else self._loop(value)
         return with_loops(value, _refuse)
@@ -260,13 +251,12 @@ class Schedule:
 
     def _record(self, call: TraceStep, step: Step) -> None:
         """The program after a step, and the step at the end of the trace, which knows the loops it made."""
-        several = isinstance(step.made, tuple)
         made = step.made if isinstance(step.made, tuple) else (step.made,)
         for var in made:
             if isinstance(var, Var) and var not in self._names:
                 self._names = {**self._names, var: python_name(var.name, self._names.values())}
         shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
-        recorded = TraceStep(call.primitive, call.arguments, call.options, shown, several, step.evidence)
+        recorded = replace(call, made=shown, several=made is step.made, evidence=step.evidence)
         self.func, self.trace = step.function, Trace((*self.trace.steps, recorded))
 
 

@@ -1,11 +1,21 @@
-"""Where a block and a loop stand to one another, and which memory statements touch: what moving a block asks about."""
+"""What moving a block asks about: which memory statements touch, which store fills a buffer and who reads it, and where
+the block and what it moves to stand to one another.
+
+    for i in 0..8: block e(vi = i): e[vi + 1] = exp(x[vi])          filled_by: e[vi + 1] = …, over vi in 0..8
+    for i in 0..8: block y(vi = i): y[vi] = e[vi + 1] * 2.0         readers_of: y[vi] = …; inverse(e[j]): vi = j - 1
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.intervals import Ranges
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
@@ -17,6 +27,7 @@ from tilewright.loops.nodes import (
     Function,
     Let,
     Load,
+    LoopKind,
     Publish,
     Seq,
     Stmt,
@@ -25,9 +36,9 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.facts.domain import Domain, domain_of
-from tilewright.schedule.find import nests, perfect_nest, stored_buffers
-from tilewright.schedule.legality import require_independent
+from tilewright.schedule.facts.boxes import Domain, domain_of, single_axis
+from tilewright.schedule.facts.iterations import require_independent
+from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
 from tilewright.schedule.step import refusal
 
 
@@ -101,44 +112,145 @@ def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | No
             raise refusal(function, what, s, why=why)
 
 
+def word_of(stmt: Stmt) -> str:
+    """A statement as a person calls it."""
+    match stmt:
+        case Block(name):
+            return f"block {name}"
+        case For(var):
+            return f"loop {var.name}"
+        case Seq(body):
+            return f"a sequence of {len(body)} statements"
+    return f"a statement {type(stmt).__name__.lower()}"
+
+
+@lru_cache(maxsize=1 << 11)
+def own_loads(stmt: Stmt) -> tuple[Load, ...]:
+    """The loads in a statement's own expressions, not those of statements inside it."""
+    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
+
+
+def single_store(function: Function, block: Block, what: str) -> Store:
+    """The only store of the block; that of its init goes to the same element."""
+    store, init = block.body, block.init
+    if not isinstance(store, Store):
+        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
+    if init is not None:
+        same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
+        if not same:
+            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
+    return store
+
+
+def filled_by(function: Function, block: Block, what: str, fix: str) -> Store:
+    """The only store of a block that alone fills a local buffer, without a look at what that held before."""
+    store = single_store(function, block, what)
+    buffer = store.buffer
+    if allocation_of(function, buffer) is None:
+        why = f"{buffer.name} is an argument: all of it must be there at the end"
+        raise refusal(function, what, store, why=why, fix=fix)
+    require_plain(function, buffer, what)
+    writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
+    other = next((s for s in writers if s.buffer is buffer and s not in (store, block.init)), None)
+    if other is not None:
+        raise refusal(function, what, other, why=f"another statement stores {buffer.name}, too")
+    if block.init is None and any(load.buffer is buffer for load in loads(block)):
+        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
+    return store
+
+
+def require_pointwise(function: Function, block: Block, what: str, fix: str) -> None:
+    """The block computes each element by one expression."""
+    if block.reduce or block.init is not None:
+        why = f"{block.name} adds up: its result is complete only at its end"
+        raise refusal(function, what, block, why=why, fix=f"move it instead: {fix}", part=block.name)
+
+
+def nest_of(function: Function, block: Block) -> Stmt:
+    """The outermost of the loops that hold nothing but loops down to the block; the block where there is none."""
+    return [block, *takewhile(lambda s: isinstance(s, For), path_to(function.body, block)[-2::-1])][-1]
+
+
+def inverse(indices: Sequence[Expr], box: Ranges) -> Callable[[Sequence[Expr]], dict[Expr, Expr]]:
+    """The function from the values of `indices` over a block's axes to those of the axes, as far as they tell: an index
+    tells one axis, and one that has a single value needs none."""
+    single: dict[Expr, Expr] = {v: r.begin for v, r in box.items() if r.extent is const(1)}
+    told = [(n, *axis) for n, index in enumerate(indices) if (axis := single_axis(index, box)) is not None]
+
+    def axes_at(places: Sequence[Expr]) -> dict[Expr, Expr]:
+        return single | {v: places[n] if at is const(0) else simplify(places[n] - at) for n, v, at in told}
+
+    return axes_at
+
+
+def readers_of(function: Function, buffer: Buffer) -> list[Stmt]:
+    """The statements that load from a buffer, in program order."""
+    reading = [s for nest in nests(function) if buffer in loaded_buffers(nest) for s in statements(nest)]
+    return [s for s in reading if any(load.buffer is buffer for load in own_loads(s))]
+
+
+def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt], what: str) -> None:
+    """None of these statements stores one of the buffers that the block reads."""
+    memory = Memory(function)
+    for s in after:
+        changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
+        if changed:
+            first = min(b.name for b in changed)
+            why = f"it stores {first}, which {block.name} reads, and {block.name} would run only after it"
+            raise refusal(function, what, s, why=why)
+
+
+def require_reached(
+    function: Function,
+    path: Iterable[Stmt],
+    name: str,
+    what: str,
+    through: tuple[type[Stmt], ...] = (For, Seq),
+    closed: Collection[LoopKind] = (),
+) -> None:
+    """Nothing around what is called `name`, which are the statements of `path`, decides whether it runs, and no loop is
+    of a kind that is `closed`."""
+    for s in path:
+        if not isinstance(s, through):
+            raise refusal(function, what, s, why=f"{word_of(s)} around {name} decides whether it runs")
+        if isinstance(s, For) and s.kind in closed:
+            word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
+            fix = "take this step before the one that made it so"
+            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block in a nest of its own, and a target elsewhere: `nest` and `other` are the statements of the sequence
+    """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
     `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest."""
 
     block: Block
     nest: Stmt
-    target: Stmt
+    loop: For
     other: Stmt
     parent: Seq
     domain: Domain
     between: tuple[Stmt, ...]
     is_after: bool
 
-    @property
-    def loop(self) -> For:
-        """The target, where that is a loop."""
-        assert isinstance(self.target, For)
-        return self.target
-
     def around_loop(self) -> list[For]:
         """The loops from `other` down to the loop and including it."""
         return [*loops_around(self.other, self.loop), self.loop]
 
 
-def place(function: Function, block: Block, target: Stmt, what: str) -> Place:
+def place(function: Function, block: Block, loop: For, what: str) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
-    one, two = path_to(function.body, block), path_to(function.body, target)
-    if target in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(target)} already", part=block.name)
+    one, two = path_to(function.body, block), path_to(function.body, loop)
+    if loop in one:
+        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(loop)} already", part=block.name)
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {word_of(target)} are not one after the other")
+        raise refusal(function, what, block, why=f"{block.name} and {word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
     domain = alone_in(function, nest, block, what)
-    return Place(block, nest, target, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
+    return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
 
 
 def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
@@ -181,24 +293,6 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
             raise refusal(function, what, store, why=why)
 
 
-def word_of(stmt: Stmt) -> str:
-    """A statement as a person calls it."""
-    match stmt:
-        case Block(name):
-            return f"block {name}"
-        case For(var):
-            return f"loop {var.name}"
-        case Seq(body):
-            return f"a sequence of {len(body)} statements"
-    return f"a statement {type(stmt).__name__.lower()}"
-
-
-@lru_cache(maxsize=1 << 11)
-def own_loads(stmt: Stmt) -> tuple[Load, ...]:
-    """The loads in a statement's own expressions, not those of statements inside it."""
-    return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
-
-
 def without(body: Stmt, stmt: Stmt) -> Stmt:
     """The body with a statement taken out."""
     return replace(body, stmt, Seq(()))
@@ -215,21 +309,16 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
         if touched or changed:
             verb, other = ("touches", "stores") if touched else ("stores", "reads")
             name = min(b.name for b in touched or changed)
-            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
+            own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
+            why = f"{own} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"
             raise refusal(function, what, s, why=why)
 
 
-def _inside(stmt: Stmt) -> str:
-    """The blocks of a statement, as a person says it."""
-    names = list(dict.fromkeys(s.name for s in statements(stmt) if isinstance(s, Block)))
-    return f"block {names[0]}" if names else "it"
-
-
 def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
-    """The function with `other`, which has the block in it, in place of the statement that holds the target; the
+    """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
     block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
