@@ -14,7 +14,7 @@ from typing import cast
 from tilewright.analysis.intervals import facts_of
 from tilewright.analysis.regions import ranges_of
 from tilewright.analysis.vectors import Vector, meetings
-from tilewright.expr.build import conjunction, maximum, minimum
+from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Mod, Var, as_expr, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
@@ -208,13 +208,14 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
         why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
         raise refusal(function, what, second, why=why, fix="give both the same kind first")
     made = fused(first, second)
-    for block in _started(second):
-        summed = [loop for loop in (first, second) if loop.var in summed_loops(block)]
-        other = [loop for loop in (first, second) if loop not in summed]
-        if len(summed) == 1 and not is_single(other[0]) and not (is_single(summed[0]) and block.where is None):
-            name = summed[0].var.name
-            why = f"{block.name} sums over {name}, not over {other[0].var.name}, and its init runs between them"
-            raise _decompose_first(function, first, block, name, why, what)
+    for block, after in zip(_started(second), _started(made), strict=True):
+        summed = [loop.var.name for loop in (first, second) if loop.var in summed_loops(block)]
+        if len(summed) == 1 and not is_single(first) and not is_single(second):
+            why = f"{block.name} sums over {summed[0]} alone of the two, and its init runs between them"
+            raise _decompose_first(function, first, block, summed[0], why, what)
+        if _start_conditions(block) != _start_conditions(after):
+            why = f"a condition of {block.name} on what it sums over would keep its init from running, too"
+            raise _decompose_first(function, first, block, summed[0], why, what)
     evidence = f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change"
     return rewritten(function, first, made, made.var, evidence)
 
@@ -239,6 +240,12 @@ def fused(first: For, second: For) -> For:
     }
     body = substitute_expressions(second.body, values)
     return first.replace(var=var, begin=const(0), end=simplify(n * m), body=body)
+
+
+def _start_conditions(block: Block) -> int:
+    """The number of conditions that apply to an init: those on nothing that is summed over."""
+    summed = summed_loops(block) | {a.var for a in block.reduce}
+    return sum(not variables_of(part) & summed for part in conjuncts(block.where))
 
 
 def reorder(function: Function, *loops: Var) -> Step:
