@@ -69,8 +69,8 @@ def _store_cycles(access: Access, target: Target) -> float:
     assert isinstance(access.statement, Store)
     value, lanes, vectors, turns = access.statement.value, _lanes(access, target), 1.0, 1.0
     for loop in access.loops:
-        vectors *= math.ceil(_size(loop) / lanes) if loop.kind is LoopKind.VECTORIZE else _size(loop)
-        turns *= 1 if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL) else _size(loop)
+        vectors *= math.ceil(iterations(loop) / lanes) if loop.kind is LoopKind.VECTORIZE else iterations(loop)
+        turns *= 1 if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL) else iterations(loop)
     read = loads_of(value)
     cycles = vectors * vector_cycles(work_of(value, read), target, lanes)
     if any(load.buffer is access.buffer for load in read):
@@ -88,9 +88,9 @@ def _count(access: Access, target: Target) -> float:
     """How many instructions an access is. It is none for loops inside all those that it moves along, nor for copies
     that access the same. Lanes that lie apart come one by one, or as many together as are contiguous in copies."""
     count, moves, lanes = 1.0, access.is_store, _lanes(access, target)
-    together = math.prod(_size(s) for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+    together = math.prod(iterations(s) for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
     for loop in reversed(access.loops):
-        size, moved = _size(loop), step(access, loop.var)
+        size, moved = iterations(loop), step(access, loop.var)
         moves = moves or moved != 0
         if loop.kind is LoopKind.VECTORIZE and moved:
             vectors = math.ceil(size / lanes)
@@ -106,7 +106,9 @@ def _lanes(access: Access, target: Target) -> int:
     return target.vector_bits // max(access.buffer.dtype.bits, dtypes.f32.bits)
 
 
-def _size(loop: For) -> int:
+@lru_cache(maxsize=1 << 11)
+def iterations(loop: For) -> int:
+    """The iterations of a loop, dynamic ones as they are assumed to be."""
     return max(Sizes().value(extent_of(loop)), 0)
 
 
