@@ -29,16 +29,14 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
-from tilewright.plan.price.points import chains
+from tilewright.plan.price.points import additions, chains, iterations
+from tilewright.plan.price.sizes import FEW
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.iterations import is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
-
-UNROLLED = 12
-"""The most accumulations that one turn of an innermost reduce loop may be unrolled to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +149,15 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
         return None
     across = _row_loop(pieces, columns, inner)
     few = across is not None or (columns.size is None and is_costly(body))
-    vectors = _vectors(columns.size, lanes, 2 if few else 8)
+    vectors = _vectors(columns.size, lanes, 2 if few else additions(target))
     if columns.size is not None and all(piece.size in (0, 1) for piece in pieces if piece is not columns):
-        # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
-        while vectors > chains(target) and columns.size < 6 * vectors * lanes:
+        # Threads share strips, but each has enough vectors to hide additions behind loads.
+        while vectors > chains(target) and columns.size < FEW * vectors * lanes:
             vectors //= 2
-    budget = (target.vector_registers - 1 - vectors) // vectors
-    rows = 1 if across is None else _row_count(pieces[across].size, budget)
+    registers = (target.vector_registers - 1 - vectors) // vectors
+    rows = 1 if across is None else _row_count(pieces[across].size, min(registers, 2 * additions(target) // vectors))
     strips = _strips(columns.size, vectors, lanes, shorter=True)
-    counts, turns = tuple([p.count for p in pieces]), UNROLLED // (rows * vectors)
+    counts, turns = tuple([p.count for p in pieces]), 2 * additions(target) // (rows * vectors)
     tile = Tile(counts, along, strips, across, rows, turns=turns)
     return replace(tile, shared=_shared(pieces, tile))
 
@@ -179,8 +177,7 @@ def _inner(tile: Tile) -> list[int]:
 
 def _columns(pieces: Sequence[Piece], body: Stmt, inner: list[Access], outer: list[Access], lanes: int) -> int | None:
     """The number of the loop that vectorizes cheapest, the innermost of equals; None where that is as dear as none."""
-    sizes = [size_of(loop) for loop in loops_inside(body)]
-    depth = prod(64 if size is None else max(size, 1) for size in sizes)
+    depth = prod(max(iterations(loop), 1) for loop in loops_inside(body))
     costs: dict[int, float] = {}
     for n in reversed(range(len(pieces))):
         if has(pieces[n].size, lanes):
@@ -208,17 +205,18 @@ def _row_loop(pieces: Sequence[Piece], columns: Piece, inner: list[Access]) -> i
 
 
 def _vectors(size: int | None, lanes: int, most: int) -> int:
-    """How many vectors of columns a tile has: at most two beside rows, or where only a call knows how many columns are
-    there and functions like exp take many instructions for each; up to `most` where they are all there is."""
+    """How many vectors of columns a tile has: two beside rows, or where only a call knows how many columns are there
+    and functions like exp take many instructions for each; as many as are added to in turn where they are all there
+    is. Fewer for few columns."""
     if size is None:
         return most
-    offered = [v for v in (8, 4, 2) if v <= most]
+    offered = [most >> n for n in range(most.bit_length() - 1)]
     return next((v for v in offered if size % (v * lanes) == 0 or size >= 2 * v * lanes), 1)
 
 
-def _row_count(size: int | None, budget: int) -> int:
-    """The most rows the registers hold; fewer where that divides a known extent without a rest."""
-    most = max(min(budget, 8), 1)
+def _row_count(size: int | None, most: int) -> int:
+    """As many rows as may be; fewer where that divides a known extent without a rest."""
+    most = max(most, 1)
     if size is None or size <= most:
         return most if size is None else size
     return next((r for r in range(most, most // 2, -1) if size % r == 0), most)

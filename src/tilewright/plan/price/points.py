@@ -46,11 +46,14 @@ def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHI
     return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))
 
 
+def additions(target: Target) -> int:
+    """How many vectors are added to in turn, so that no addition waits for the one before, in half of the registers."""
+    return max(min(round(target.core.fma_latency / target.core.add_cycles), target.vector_registers // 2), 1)
+
+
 def chains(target: Target) -> int:
-    """How many vectors are added to in turn, so that no addition waits for the one before: each has two loads to do
-    meanwhile."""
-    core = target.core
-    return 1 << round(math.log2(max(core.fma_latency / (2 * core.load_cycles), 1)))
+    """The same, where each addition has two loads to do meanwhile: a power of two."""
+    return 1 << round(math.log2(max(target.core.fma_latency / (2 * target.core.load_cycles), 1)))
 
 
 def nest_seconds(nest: Stmt, target: Target) -> float:
