@@ -30,7 +30,6 @@ from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
 from tilewright.plan.price.points import additions, chains, iterations
-from tilewright.plan.price.sizes import FEW
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.iterations import is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
@@ -107,28 +106,23 @@ def pieces_of(loops: Sequence[For]) -> list[Piece]:
 def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
     """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
     iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
-    loops, _ = perfect_nest(nest)
-    pieces, group, inside = pieces_of(loops), moving_accesses(loops[-1]), lanes > 0
+    loops, body = perfect_nest(nest)
+    pieces, found, inside = pieces_of(loops), moving_accesses(body), lanes > 0
     lanes = lanes or lanes_of(nest, target)
-
-    def rank(n: int) -> tuple[bool, float]:
-        """A loop that is too short for a vector, or along which every access goes element by element, is the last."""
-        cost = vector_cost(group, pieces[n].var, lanes)
-        return not has(pieces[n].size, lanes) or cost >= lanes * len(group), cost
-
-    inwards = range(len(pieces) - 1, -1, -1)
-    along = min(inwards, key=rank)
-    size, across = pieces[along].size, None
-    if has(size, lanes):
-        apart = [a for a in group if (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
-        found = [n for n in inwards if n != along and has(pieces[n].size, SHORTEST_LANES)]
-        across = next((n for n in found if any(step(a, pieces[n].var) == 1 for a in apart)), None)
-    if size in (lanes // 2, lanes // 4) and size > 1:
-        strips: tuple[Strip, ...] = (Strip(1, size),)
-    else:
-        strips = _strips(size, 1, lanes, shorter=size is not None and is_costly(nest))
-    line = 0 if across is None else target.cache(1).line // dtypes.f32.bytes
-    tile = Tile(tuple([p.count for p in pieces]), along, strips, across, line=line)
+    cheapest = _columns(pieces, found, [], 1, lanes)
+    along = len(pieces) - 1 if cheapest is None else cheapest
+    size, line = pieces[along].size, target.cache(1).line // dtypes.f32.bytes
+    apart = [a for a in found if has(size, lanes) and (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
+    others = [n for n in reversed(range(len(pieces))) if n != along and has(pieces[n].size, SHORTEST_LANES)]
+    across = next((n for n in others if any(step(a, pieces[n].var) == 1 for a in apart)), None)
+    strips = _strips(size, 1, lanes, shorter=size is not None)
+    tile = Tile(
+        fused=tuple([p.count for p in pieces]),
+        along=along,
+        strips=strips,
+        across=across,
+        line=line if across is not None and has(pieces[across].size, line) else 0,
+    )
     return tile if inside else replace(tile, shared=_shared(pieces, tile))
 
 
@@ -141,7 +135,8 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     found = moving_accesses(body)
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     inner = [a for a in found if a.statement in summing and not a.is_store]
-    along = _columns(pieces, body, inner, [a for a in found if a.statement not in summing], lanes)
+    depth = prod(max(iterations(loop), 1) for loop in loops_inside(body))
+    along = _columns(pieces, inner, [a for a in found if a.statement not in summing], depth, lanes)
     if along is None:
         return None
     columns = pieces[along]
@@ -151,8 +146,8 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     few = across is not None or (columns.size is None and is_costly(body))
     vectors = _vectors(columns.size, lanes, 2 if few else additions(target))
     if columns.size is not None and all(piece.size in (0, 1) for piece in pieces if piece is not columns):
-        # Threads share strips, but each has enough vectors to hide additions behind loads.
-        while vectors > chains(target) and columns.size < FEW * vectors * lanes:
+        # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
+        while vectors > chains(target) and columns.size < 6 * vectors * lanes:
             vectors //= 2
     registers = (target.vector_registers - 1 - vectors) // vectors
     rows = 1 if across is None else _row_count(pieces[across].size, min(registers, 2 * additions(target) // vectors))
@@ -175,9 +170,9 @@ def _inner(tile: Tile) -> list[int]:
     return [n for n in both if n is not None]
 
 
-def _columns(pieces: Sequence[Piece], body: Stmt, inner: list[Access], outer: list[Access], lanes: int) -> int | None:
-    """The number of the loop that vectorizes cheapest, the innermost of equals; None where that is as dear as none."""
-    depth = prod(max(iterations(loop), 1) for loop in loops_inside(body))
+def _columns(pieces: Sequence[Piece], inner: list[Access], outer: list[Access], depth: int, lanes: int) -> int | None:
+    """The number of the loop that vectorizes cheapest, the innermost of equals, where the inner accesses come `depth`
+    times for each outer one; None where that is as dear as none."""
     costs: dict[int, float] = {}
     for n in reversed(range(len(pieces))):
         if has(pieces[n].size, lanes):
@@ -275,18 +270,15 @@ def _fuse_pieces(s: Schedule, nest: For, counts: Sequence[int]) -> list[Var]:
 def _in_blocks(s: Schedule, loops: Sequence[Var], chosen: Tile) -> list[Var]:
     """A loop around one that becomes vectors, in blocks of a cache line. Returns the outermost loops."""
     across, along = loops
-    if not has(size_of(find_loop(s.func, across)), chosen.line):
-        s.reorder(along, across)
-        return _in_strips(s, along, chosen, chosen.strips[:1])
     outer, block, rest = s.split(across, chosen.line, tail="peel")
     s.reorder(along, block)
-    _in_strips(s, along, chosen, chosen.strips[:1])
+    _in_strips(s, along, chosen, chosen.strips)
     if rest is None:
         return [outer]
-    tail = find_loop(s.func, rest).body
-    assert isinstance(tail, For)
-    s.reorder(tail.var, rest)
-    return [outer, *_in_strips(s, tail.var, chosen, chosen.strips[:1])]
+    columns = find_loop(s.func, rest).body
+    assert isinstance(columns, For)
+    s.reorder(columns.var, rest)
+    return [outer, *_in_strips(s, columns.var, chosen, chosen.strips)]
 
 
 def _in_strips(s: Schedule, along: Var, chosen: Tile, strips: Sequence[Strip]) -> list[Var]:
