@@ -8,6 +8,8 @@ from functools import lru_cache
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr import dtypes
+from tilewright.expr.nodes import Var
+from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
@@ -89,20 +91,27 @@ def _load_cycles(access: Access, target: Target) -> float:
 
 def _count(access: Access, target: Target) -> float:
     """How many instructions an access is. It is none for loops inside all those that it moves along, nor for copies
-    that access the same. Lanes that lie apart come one by one, or as many together as are contiguous in copies."""
-    count, moves, lanes = 1.0, access.is_store, _lanes(access, target)
-    together = math.prod(iterations(s) for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+    that access the same."""
+    count, moves, moved = 1.0, access.is_store, frozenset[Var]().union(*map(variables_of, access.indices))
     for loop in reversed(access.loops):
-        size, moved = iterations(loop), step(access, loop.var)
-        moves = moves or moved != 0
-        if loop.kind is LoopKind.VECTORIZE and moved:
-            vectors = math.ceil(size / lanes)
-            count *= vectors * max(vector_cost([access], loop.var, size // vectors) / together, 1)
-        elif loop.kind is LoopKind.UNROLL or loop.kind is LoopKind.VECTORIZE:
-            count *= size if moved else 1
-        elif moves:
+        size = iterations(loop)
+        moves = moves or loop.var in moved
+        if loop.kind is LoopKind.VECTORIZE and loop.var in moved:
+            count *= _vectors(access, loop, size, _lanes(access, target))
+        elif loop.var in moved or (moves and loop.kind not in (LoopKind.VECTORIZE, LoopKind.UNROLL)):
             count *= size
     return count
+
+
+def _vectors(access: Access, loop: For, size: int, lanes: int) -> float:
+    """The instructions of an access in vectors along a loop. Lanes that lie apart come one by one, or as many together
+    as are contiguous in copies."""
+    vectors = math.ceil(size / lanes)
+    each = vector_cost([access], loop.var, size // max(vectors, 1))
+    if each > 1:
+        copies = (s for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+        each = max(each / max(math.prod(map(iterations, copies)), 1), 1)
+    return vectors * each
 
 
 def _lanes(access: Access, target: Target) -> int:
