@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import FloorDiv, Var, const
@@ -28,6 +29,7 @@ from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopK
 from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
 from tilewright.plan.price.sizes import FEW
 from tilewright.schedule.facts.iterations import bounds_of, extent_of, is_spatial, size_of
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.target import Target
 
@@ -60,30 +62,23 @@ class _Sharing:
         """A parallel loop of so many seconds with its grain, or the loop inside it in its place."""
         size, inner, each = size_of(loop), loop.body, seconds / max(iterations(loop), 1)
         if size == 1:
-            body = (
-                self._shared(inner, each)
-                if isinstance(inner, For) and _is_independent(inner)
-                else self.statement(inner)
-            )
+            body = self._shared(inner, each) if _is_independent(inner) else self.statement(inner)
             return loop.replace(kind=LoopKind.SERIAL, grain=1, body=body)
         few = size is None or size < FEW
         uneven = size is not None and size % 2 == 1
-        if (few or uneven) and isinstance(inner, For) and _is_independent(inner) and loop.var not in bounds_of(inner):
+        if (few or uneven) and _is_independent(inner) and loop.var not in bounds_of(inner):
             count, turn = size_of(inner), each / max(iterations(inner), 1)
-            if (
-                few
-                and (count is None or count >= FEW)
-                and each >= FEW * self.target.core.fork_seconds
-                and _may_be_parallel(inner)
-            ):
+            large = (count is None or count >= FEW) and each >= FEW * self.target.core.fork_seconds
+            if few and large and _may_be_parallel(inner):
                 return self._in_parts(loop, inner, turn)
             # One of two threads has up to an iteration more than the other, of `size`: divisions must take less.
             divisions = vector_cycles(Work(divides=2), self.target, 1) / self.target.core.hertz
             if count is not None and divisions * (size or FEW) < turn:
                 return self._shared(fused(loop.replace(kind=LoopKind.PARALLEL), inner), seconds)
         grain = self._grain(each)
-        serial = size is not None and size < 2 * grain
-        return loop.replace(kind=LoopKind.SERIAL if serial else LoopKind.PARALLEL, grain=1 if serial else grain)
+        if NOTHING.at_least(const(2 * grain - 1), extent_of(loop)):
+            return loop.replace(kind=LoopKind.SERIAL, grain=1)
+        return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
 
     def _in_parts(self, loop: For, inner: For, turn: float) -> Stmt:
         """Two loops with the inner one, of which a turn takes so many seconds, in parts that run in parallel: as many
@@ -107,8 +102,8 @@ def _may_be_parallel(loop: For) -> bool:
     return all(s in points for s in inside if isinstance(s, Store)) and _is_independent(loop)
 
 
-def _is_independent(loop: For) -> bool:
+def _is_independent(loop: Stmt) -> TypeGuard[For]:
     """Whether the iterations of a serial loop over blocks are independent."""
-    if loop.kind is not LoopKind.SERIAL:
+    if not isinstance(loop, For) or loop.kind is not LoopKind.SERIAL:
         return False
     return not any(isinstance(s, If | CallFunction) for s in statements(loop.body)) and is_spatial(loop)

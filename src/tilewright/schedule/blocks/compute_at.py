@@ -3,37 +3,47 @@ completes the inputs of."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.dependences import carried, meeting
+from tilewright.analysis.dependences import meeting
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import ranges_of, settled
-from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Expr, Lt, Var, const
+from tilewright.expr.linear import Polynomial, plus, polynomial, times
+from tilewright.expr.nodes import Expr, Lt, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.compact import touched_box
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
-from tilewright.schedule.facts.domain import (
+from tilewright.schedule.facts.boxes import (
     Domain,
     covered,
-    is_single,
+    covering,
+    elements,
     known_in,
     nest_over,
     own_accesses,
     single_axis,
+    touches,
     unclipped,
+    unwritten,
 )
-from tilewright.schedule.facts.elements import touches, unwritten
-from tilewright.schedule.facts.known import NOTHING, exchanged
-from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
-from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.legality import access_text
+from tilewright.schedule.facts.iterations import access_text, is_single
+from tilewright.schedule.facts.known import NOTHING, exchanged, tighten
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    filled_by,
+    moved_into,
+    place,
+    require_apart,
+    require_plain,
+    require_reached,
+    require_unchanged,
+)
+from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]
@@ -67,7 +77,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    read = [elements(t) for t in touches(target.body, buffer) if not t.access.is_store]
     if not read:
         raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
@@ -76,7 +86,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     require_unchanged(function, producer, reads, between, what)
     path = path_to(found.other, target)
     require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    box = touched_box(target, buffer, read)
+    box = covering(read)
     nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
@@ -123,13 +133,26 @@ def _moved(part: Range, offset: Expr) -> Range:
 
 def _require_no_race(function: Function, made: Function, found: Place, buffer: Buffer, what: str) -> None:
     """Iterations that may run at the same time do not compute the same points."""
-    for loop in found.around_loop():
-        if loop.kind in TOGETHER:
-            fresh, name = find_loop(made, loop.var), loop.var.name
-            if any(d.first.buffer is buffer for d in carried(fresh, loops_around(made.body, fresh))):
-                why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
-                fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
-                raise refusal(function, what, loop, why=why, fix=fix)
+    for loop in [s for s in found.around_loop() if s.kind in TOGETHER]:
+        if _meeting(made, found.block.name, loop.var, {buffer}) is not None:
+            name = loop.var.name
+            why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
+            fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
+            raise refusal(function, what, loop, why=why, fix=fix)
+
+
+def _meeting(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Access | None:
+    """An access of a block to one of these buffers where another iteration of a loop stores; None where there is
+    none."""
+    block, loop = find_block(made, name), find_loop(made, over)
+    outer, own = loops_around(made.body, loop), set(statements(block))
+    known, inside = ranges_of([*outer, loop]), [a for a in accesses(loop.body) if a.buffer in buffers]
+    stores = {(a.buffer, a.indices, a.loops): settled(a, known) for a in inside if a.is_store}.values()
+    for access in [a for a in inside if a.statement in own]:
+        mine = settled(access, known)
+        if any(s.buffer is mine.buffer and meeting(loop, outer, s, mine) is not None for s in stores):
+            return access
+    return None
 
 
 def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
@@ -162,9 +185,9 @@ def computed_after(
     read = memory.loaded(consumer) & memory.stored(found.other)
     for buffer in read:
         require_plain(function, buffer, what)
-    stores = [a for a in accesses(target.body) if a.is_store and a.buffer in read]
-    order = [a.buffer for a in own_accesses(found.domain) if a.buffer in {s.buffer for s in stores}]
-    boxes = {b: touched_box(target, b, [s for s in stores if s.buffer is b]) for b in dict.fromkeys(order)}
+    stored = stored_buffers(target.body) & read
+    order = dict.fromkeys(a.buffer for a in own_accesses(found.domain) if a.buffer in stored)
+    boxes = {b: covering([elements(t) for t in touches(target.body, b) if t.access.is_store]) for b in order}
     moved = nest_over(found.domain, _tile(function, found, boxes, what), found.around_loop())
     other = replace(found.other, target, target.replace(body=seq(target.body, moved)))
     made = moved_into(function, found, other, what)
@@ -228,42 +251,31 @@ def _idle(function: Function, found: Place, loops: Sequence[For], boxes: Mapping
 
 def _require_final(function: Function, made: Function, found: Place, read: set[Buffer], what: str) -> None:
     """Nothing stores what the moved block reads once it has read it."""
-    block, names = find_block(made, found.block.name), {loop.var for loop in found.around_loop()}
     whole = list(statements(found.other))
     for s in whole[whole.index(found.loop) + len(list(statements(found.loop))) :]:
         if isinstance(s, Store) and s.buffer in read:
             why = f"{s.buffer.name} is stored after loop {found.loop.var.name} once more"
             raise refusal(function, what, s, why=why)
-    own, outer = set(statements(block)), loops_around(made.body, block)
-    for n, loop in enumerate(outer):
-        if loop.var not in names or is_single(loop):
-            continue
-        known = ranges_of(outer[: n + 1])
-        touching = [settled(a, known) for a in accesses(loop.body) if a.buffer in read]
-        for load in [a for a in touching if a.statement in own]:
-            for store in [a for a in touching if a.is_store and a.buffer is load.buffer]:
-                if meeting(loop, outer[:n], store, load) is not None:
-                    why = f"{block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
-                    fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
-                    raise refusal(function, what, load.statement, why=why, fix=fix)
+    for loop in found.around_loop():
+        load = None if is_single(loop) else _meeting(made, found.block.name, loop.var, read)
+        if load is not None:
+            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
+            fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
+            raise refusal(function, what, load.statement, why=why, fix=fix)
 
 
 def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
     """What parts cover of which only those run that the conditions let; they must say that a part begins below some
     place, which is then where the whole ends."""
     begin, moving = Var("begin"), {loop.var for loop in loops}
+    gaps: dict[Expr, Polynomial | None] = {}
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
         told = exchanged(gap, [(part.begin, begin)], moving)
-        parts = None if told is None else affine_in(told, begin)
-        if parts is None or parts[0] != {(): -1}:
-            return None
-        end = simplify(expression(parts[1]))
-        if not NOTHING.within(Range(end, const(0)), total):
-            return None
-        total = Range(total.begin, simplify(end - total.begin))
-    return total
+        gaps[cond] = None if told is None else plus(told, {(): 1}, -1)
+    made, left = tighten({begin: total}, gaps, NOTHING)
+    return None if left else made[begin]
 
 
 def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | None:
