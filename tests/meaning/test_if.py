@@ -15,6 +15,7 @@ from tilewright.graph.parse import parse_module
 from tilewright.graph.verify import verify
 from tilewright.lower.graph.eliminate_common import eliminate_common
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
+from tilewright.lower.graph.fix_dimensions import fix_dimensions
 from tilewright.lower.graph.fold_constants import fold_constants
 from tilewright.lower.graph.own_results import own_results
 from tilewright.lower.graph.simplify_graph import simplify_graph
@@ -90,9 +91,8 @@ def test_weights_are_constants_of_the_branch_that_reads_them() -> None:
     dense = module.functions["dense"]
     assert isinstance(dense, GraphFunction)
     assert [p.name for p in dense.params] == ["x"]
-    assert "call contract[n](x, @w.cache" in str(stages_of(sizes())[-1].program.main) or any(
-        "@w.cache" in stage.text() for stage in stages_of(sizes()) if stage.name == "bufferize"
-    )
+    made = next(stage.program for stage in stages_of(sizes()) if stage.name == "bufferize")
+    assert "call contract[n](x, @w.cache, " in str(made.main)
 
 
 CHECKED = """
@@ -185,3 +185,27 @@ def test_a_loop_in_a_branch() -> None:
     check(
         parse_module(LOOP.strip()), [[np.array(c), rng.standard_normal((n, 3))] for c in (True, False) for n in (0, 4)]
     )
+
+
+def test_fixed_sizes_are_those_of_the_branches() -> None:
+    module = fix_dimensions(sizes(), {"n": 5})
+    verify(module)
+    text = str(module)
+    assert 'm, y: f32[m, 4], z: f32[5] = if(c, x, w, then="dense.1", otherwise="double.1")' in text
+    assert "graph dense.1(x: f32[5, 4], w: f32[4, 4]) -> y, sums:" in text
+    for taken in (True, False):
+        for found, wanted in zip(
+            evaluate(module, [np.array(taken), rows(5)]).values(),
+            evaluate(sizes(), [np.array(taken), rows(5)]).values(),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_branch_that_sizes_forbid_fails_where_it_runs() -> None:
+    module = fix_dimensions(parse_module(CHECKED.strip()), {"n": 2})
+    x, k = np.arange(2, dtype=np.float32), np.array(1)
+    exe = compile_module(module)
+    np.testing.assert_array_equal(exe(np.array(False), x, k)[0], x)
+    with pytest.raises(RuntimeFault, match="2 is less than 3"):
+        exe(np.array(True), x, k)

@@ -1,4 +1,4 @@
-"""If by a condition from data: one branch runs, whatever the other one would be, with the results of ONNX's reference."""
+"""If by a condition from data: one branch runs, and gives what the reference of ONNX gives, whatever the other is."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class IfBuilder:
         shape: list[Expr] = []
         for d, e in zip(a.shape, b.shape, strict=True):
             if d is not e or (variables(d) & inner) - self.graph.late:
-                binds.append(Var("chosen"))
+                binds.append(Var(f"chosen{len(self.graph.late) + len(binds)}"))
                 d = binds[-1]
             shape.append(d)
         return TensorType.of(a.dtype, shape)
