@@ -125,7 +125,8 @@ def report_furthest(found: Sequence[Priced], count: int) -> Report:
         "furthest", "Furthest off", ("kernel", "network", "template", "price", "time", "read", "write", "compute")
     )
     for p in sorted(found, key=lambda p: -abs(math.log(p.ratio)))[:count]:
-        times = [f"{1e6 * t:.1f}" for t in (p.row.seconds, p.seconds, p.row.read, p.row.write, p.row.compute)]
+        cost = p.row.cost
+        times = [f"{1e6 * t:.1f}" for t in (p.row.seconds, p.seconds, cost.read, cost.write, cost.compute)]
         made.add((p.row.name, p.network, p.row.template, *times), {**p.row.record(), "seconds": p.seconds})
     made.note = "microseconds"
     return made

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tilewright.expr import dtypes
-from tilewright.plan.price.contraction import Sums, best, cycles, seconds, term_cycles, tiles
+from tilewright.plan.price.contraction import RegisterTile, Sums, best, cycles, seconds, term_cycles, tiles
 from tilewright.plan.price.transfer import (
     apart_cycles,
     byte_cycles,
@@ -21,7 +21,6 @@ from tilewright.plan.price.transfer import (
     room_in,
     wait_cycles,
 )
-from tilewright.plan.tile.registers import RegisterTile
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
 

@@ -19,7 +19,7 @@ from tilewright.loops.nodes import For, Function, LoopKind, Prefetch, Store
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.tile.registers import RegisterTile
+from tilewright.plan.price.contraction import RegisterTile
 from tilewright.target import Target, native
 from tilewright.target.host import Cache
 from tilewright.types.scopes import Scope

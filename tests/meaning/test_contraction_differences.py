@@ -7,7 +7,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.plan.facts.contraction import find_contraction
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.schedule.blocks.inline import inline_all
 
 CASES = {
     "two constants": ("3, 40, 48", "3, 48, 64", "1, 48, 64", "pmk,pkn->pmn", "3, 40, 64"),

@@ -18,7 +18,7 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
-from tilewright.plan.nests.points import choose_points
+from tilewright.plan.nests.tiles import choose_points
 from tilewright.schedule.find import nests
 from tilewright.target import Target, native
 from tilewright.types.tensor import TensorType

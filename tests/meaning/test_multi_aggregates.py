@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright.graph.nodes import GraphFunction
-from tilewright.plan.fusion.enumeration import APART, UNFUSED
-from tilewright.plan.fusion.planner import Plan, choose
-from tilewright.plan.nests.rows import chains
+from tilewright.plan.fusion.planner import APART, UNFUSED, Plan, choose
+from tilewright.plan.price.points import chains
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]

@@ -18,10 +18,9 @@ from tilewright.graph.parse import parse
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.own_results import own_results
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.enumeration import FUSE_ALL, NO_REDUNDANCY, UNFUSED, select
 from tilewright.plan.fusion.kernels import Kernels
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition, split, within_size
-from tilewright.plan.fusion.planner import Plan, choose
+from tilewright.plan.fusion.planner import FUSE_ALL, NO_REDUNDANCY, UNFUSED, Plan, choose, select
 from tilewright.plan.fusion.templates import explore
 from tilewright.plan.price.kernels import CostModel
 from tilewright.target import Target
@@ -163,7 +162,7 @@ def cheapest_of_all(function: GraphFunction) -> float | None:
         or any((v, reader) not in joined for reader in flow.readers_of(v))
     )
     whole = Partition(tuple(memo.entries), tuple(memo.references), (), stored)
-    kernels = Kernels(whole, flow, CostModel(flow, TARGET))
+    kernels = Kernels(whole, CostModel(flow, TARGET))
     return min(kernels.seconds(sum(1 << n for n in cut)) for cut in subsets(open_ones))
 
 
@@ -258,12 +257,12 @@ def test_skipping_assignments_skips_none_that_is_cheaper(steps: list[str], data:
     model = CostModel(flow, TARGET)
     memo = explore(flow)
     for partition in split(memo, within_size(memo, memo.references)):
-        kernels = Kernels(partition, flow, model)
+        kernels = Kernels(partition, model)
         points = [kernels.cut([p]) for p in partition.points]
         if len(points) > MOST_REFERENCES:
             continue
         every = min(kernels.seconds(sum(cut)) for cut in subsets(points))
-        assert select(partition, kernels, flow, model).seconds <= every * (1 + 1e-9)
+        assert select(kernels).seconds <= every * (1 + 1e-9)
 
 
 def _random_text(steps: list[str], data: st.DataObject) -> str:

@@ -13,7 +13,7 @@ from cli_models import save_affine
 from tilewright.explain.why import explainer
 from tilewright.expr.nodes import Const, Var, const
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.plan.price.sizes import LARGE, USUAL, Sizes, assumed, known, sizes_of_call
+from tilewright.plan.price.sizes import LARGE, USUAL, Sizes, known, sizes_of_call
 from tilewright.runtime.executable import Executable
 
 LAYER = """
@@ -54,9 +54,10 @@ def compiled(text: str = LAYER, **options: Any) -> Executable:
 
 def test_a_symbol_is_assumed_within_its_bounds() -> None:
     n = Var("n")
-    assert assumed(n) == USUAL
-    assert assumed(n, 0, 40) == 40 and assumed(n, 300, 400) == 300
-    assert assumed(Var("m", least=500)) == 500
+    assert Sizes().of(n) == USUAL
+    for low, high, number in ((0, 40, 40), (300, 400, 300)):
+        assert Sizes({}, {n: (const(low), const(high))}).of(n) == number
+    assert Sizes().of(Var("m", least=500)) == 500
 
 
 def test_sizes_are_those_of_a_call_where_they_are_known() -> None:

@@ -29,8 +29,9 @@ from tilewright.plan.facts.contraction import find_contraction
 from tilewright.plan.gemm import choice as choosing
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.schedule import apply_choice
-from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.plan.price import contraction as price
+from tilewright.plan.price.contraction import RegisterTile, Sums
+from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -213,7 +214,7 @@ def loops_of(functions: list[Function], target: Target) -> dict[str, list[Loop]]
 def tiles(target: Target, bits: int) -> list[RegisterTile]:
     """The tiles that a schedule may choose: of each number of vectors the tallest, which need the most registers, and
     the smallest; all of them in long runs."""
-    every = candidates(target, target.vector_bits // bits, tile_registers(target))
+    every = price.tiles(Sums(1, 1 << 16, 1, bits=bits), target)
     if LONG:
         return every
     heights = {v: [t.rows for t in every if t.vectors == v] for v in {t.vectors for t in every}}
@@ -247,7 +248,7 @@ def test_no_tile_that_may_be_chosen_spills(target: str, dtype: str, rows: str | 
 def test_a_tile_that_does_not_fit_is_seen_to_spill(target: str, rows: int, vectors: int) -> None:
     machine = Target.parse(target)
     tile = RegisterTile(rows, vectors, machine.vector_bits // 32)
-    assert tile not in candidates(machine, tile.lanes, tile_registers(machine))
+    assert tile not in price.tiles(Sums(1, 1 << 16, 1), machine)
     kernel = tile_kernel(tile, "f32", 256)
     (loop,) = loops_of([kernel], machine)[kernel.name]
     assert [loop.multiply_adds] == written_out(kernel)

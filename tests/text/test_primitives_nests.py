@@ -8,13 +8,15 @@ import pytest
 from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.nodes import Function
+from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.choose import scheduled as default
+from tilewright.plan.choose import schedule as default
 from tilewright.plan.decision import choice_of, record_of
-from tilewright.plan.nests.nest import Nest, apply_nest, choose_nest, named_nests
+from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
+from tilewright.plan.nests.sums import prepare_sums
 from tilewright.report.errors import UserError
+from tilewright.schedule.find import nests
 from tilewright.target import Target
 
 POINTS = """
@@ -126,10 +128,10 @@ func prefix(x: f32[17]):
 
 def in_nests(s: tw.Schedule, target: str) -> None:
     """Every nest as the plan runs it: its loops fused, split, vectorized."""
-    for _, nest in named_nests(s):
-        chosen = choose_nest(nest, Target.parse(target))
-        assert choice_of(Nest, record_of(chosen)) == chosen
-        apply_nest(s, nest, chosen)
+    prepare_sums(s, ())
+    chosen = [choose_nest(nest, Target.parse(target)) for nest in nests(s.func) if isinstance(nest, For)]
+    assert [choice_of(Nest, record_of(choice)) for choice in chosen] == chosen
+    apply_nests(s, chosen)
 
 
 NESTS = Primitives("nests", sizes=(0, 1, 13), stores_all=False, threads=2)
@@ -185,7 +187,6 @@ def rows(s: tw.Schedule) -> None:
     """All steps of a kernel of rows."""
     s.inline_all(once=True)
     s.pull_producers()
-    s.decompose_reductions()
     in_nests(s, "x86-64-v3")
 
 
@@ -205,7 +206,6 @@ def tile_registers(s: tw.Schedule) -> None:
 def tile_registers_turned(s: tw.Schedule) -> None:
     """Lanes lie along rows of a softmax of few columns: four of these at a time are written out, to be transposed."""
     s.pull_producers()
-    s.decompose_reductions()
     in_nests(s, "x86-64-v3")
 
 
@@ -239,7 +239,7 @@ def merge_loops(s: tw.Schedule) -> None:
     """Nests are neighbours once allocations are out of the way; a loop that is not named stays."""
     _, most, _, shift, twice = s.get_nests()
     s.merge_loops(shift, twice)
-    s.merge_loops(most, shift, locals_first=True)
+    s.merge_loops(most, shift)
 
 
 @case("pieces", PRODUCTS)
@@ -331,7 +331,8 @@ class TestNests(PrimitiveTests):
     def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
         before = parse(PREFIX)
         assert isinstance(before, Function)
-        made, decision = default(before, Target.parse("x86-64-v3"))
+        s, decision = default(before, Target.parse("x86-64-v3"))
+        made = s.func
         assert same(made, before)
         assert [str(r) for r in decision.refusals] == [
             "nests refused at s.vectorize(ii): cannot vectorize loop ii: the distance is 1: 1 iteration of ii after "

@@ -46,6 +46,25 @@ func over_all(x: f32[6], y: f32[9]):
       y[vi] = p[vi] * 2.0
 """
 APART = OVER_ALL.replace("1.0", "0.0").replace("5 - vi", "vi")
+OVERLAPPING = """
+func overlapping(x: f32[6], y: f32[9]):
+  alloc p: f32[9] in arena
+  for i in 0..4:
+    block fill(vi = i):
+      p[vi] = 1.0
+  for i in 0..6:
+    block copy(vi = i):
+      p[vi + 2] = x[vi]
+  for i in 0..3:
+    block fill2(vi = i):
+      p[vi + 6] = 1.0
+  for i in 0..2:
+    block copy2(vi = i):
+      p[vi + 5] = x[vi + 4]
+  for i in 0..9:
+    block y(vi = i):
+      y[vi] = p[vi]
+"""
 ANY_COUNT = """
 func any_count[n](x: f32[n, 6], y: f32[n, 9]):
   alloc p: f32[n, 9] in arena
@@ -144,6 +163,17 @@ def unite_over_a_fill(s: tw.Schedule) -> None:
     s.unite("p")
 
 
+@case("unite-two-fills", PADDED.replace("p[vi, vj + 10] = 0.5", "p[vi, vj + 10] = 0.25"))
+def unite_two_fills(s: tw.Schedule) -> None:
+    s.unite("p")
+
+
+@case("unite-over-one-another", OVERLAPPING)
+def unite_over_one_another(s: tw.Schedule) -> None:
+    """Whoever comes last has stored an element: a fill over a copy, and a copy over that."""
+    assert s.unite("p") == "copy2"
+
+
 @case("unite-and-move", PADDED)
 def unite_and_move(s: tw.Schedule) -> None:
     """What the pieces could not: a row of the padding at a time, in masked vectors."""
@@ -194,18 +224,8 @@ def nothing_stores(s: tw.Schedule) -> object:
     return s.unite("x")
 
 
-@wrong(PADDED.replace("p[vi, vj + 10] = 0.5", "p[vi, vj + 10] = 0.25"))
-def two_fills(s: tw.Schedule) -> object:
-    return s.unite("p")
-
-
 @wrong(PADDED.replace("= 0.5", "= x[vi, vj]"))
 def no_fill(s: tw.Schedule) -> object:
-    return s.unite("p")
-
-
-@wrong(PADDED.replace("p[vi, vj + 10]", "p[vi, vj + 9]"))
-def pieces_that_overlap(s: tw.Schedule) -> object:
     return s.unite("p")
 
 

@@ -266,6 +266,24 @@ def reverse_inline_tiles(s: tw.Schedule) -> None:
     s.reverse_inline("y")
 
 
+@case(
+    "reverse-inline-fewer-points",
+    CHAIN.replace("for i in 0..m", "for i in 0..m + 2")
+    .replace("[6, m]", "[6, m + 2]")
+    .replace("x: f32[m", "x: f32[m + 2"),
+)
+def reverse_inline_fewer_points(s: tw.Schedule) -> None:
+    """Points that the block does not read are left out."""
+    s.reverse_inline("y")
+
+
+@case("reverse-inline-lanes", CHAIN)
+def reverse_inline_lanes(s: tw.Schedule) -> None:
+    """The producer's loops may be lanes."""
+    s.vectorize("j")
+    s.reverse_inline("y")
+
+
 @case("storage-align", MATMUL)
 def storage_align(s: tw.Schedule) -> None:
     s.storage_align("h", 0, 8, 2)
@@ -407,8 +425,13 @@ def a_part_of_the_buffer(s: tw.Schedule) -> object:
     return s.inline("t")
 
 
-@wrong(of_size(CHAIN.replace("for a in 0..m", "for a in 0..2"), 8))
-def fewer_points(s: tw.Schedule) -> object:
+@wrong(of_size(CHAIN.replace("for i in 0..m", "for i in 0..2"), 8))
+def points_that_no_producer_has(s: tw.Schedule) -> object:
+    return s.reverse_inline("y")
+
+
+@wrong(CHAIN.replace("    block y", "    block z(va = a, vb = b):\n      y[va, vb] = t[vb, va]\n    block y"))
+def two_blocks_in_a_nest(s: tw.Schedule) -> object:
     return s.reverse_inline("y")
 
 

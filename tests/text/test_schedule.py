@@ -14,8 +14,7 @@ from tilewright.loops.nodes import For, Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.plan.nests.nest import named_nests
-from tilewright.plan.nests.rows import Region, Terms, apply_terms, fuse_terms
+from tilewright.plan.nests.sums import prepare_sums
 from tilewright.schedule.buffers.copies import cache_write
 from tilewright.schedule.loops.merge import jam
 from tilewright.schedule.loops.rearrange import fuse, split
@@ -127,8 +126,7 @@ def in_blocks(f: Function) -> Function:
 @case("whole-rows", IMAGES)
 def in_one_piece(f: Function) -> Function:
     s = Schedule(f)
-    ((_, nest),) = named_nests(s)
-    apply_terms(Region(s, nest), Terms(fuse_terms(nest)[0]))
+    prepare_sums(s, ())
     return s.func
 
 
@@ -136,8 +134,13 @@ def in_one_piece(f: Function) -> Function:
     "text", [IMAGES.replace("x: f32[n, 5, 6]", "x: f32[n, 5, 7]"), IMAGES.replace("va, vb", "vb, va")]
 )
 def test_what_lies_apart_stays_in_two_loops(text: str) -> None:
-    body = parse(text.replace("x: f32[n, 5, 6]", "x: f32[n, 6, 5]") if "vb, va" in text else text).body
-    assert fuse_terms(body) == ((), body)
+    function = parse(text.replace("x: f32[n, 5, 6]", "x: f32[n, 6, 5]") if "vb, va" in text else text)
+    assert isinstance(function, Function)
+    s = Schedule(function)
+    s.decompose_reductions()
+    decomposed = s.func
+    prepare_sums(s, ())
+    assert s.func is decomposed
 
 
 @pytest.mark.parametrize("name", CASES)

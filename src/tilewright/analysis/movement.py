@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tilewright.analysis.accesses import Access, accesses, stride
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Var
 from tilewright.loops.nodes import Stmt
 
@@ -18,6 +21,12 @@ def step(access: Access, var: Var) -> int | None:
     """Elements that an access moves for a step of `var`; None when it is no constant or the access moves unevenly."""
     moved = stride(access, var)
     return int(moved.value) if isinstance(moved, Const) else None
+
+
+def is_one_piece(found: Collection[Access], outer: Var, inner: Var, size: int) -> bool:
+    """Whether a step of the outer loop moves each access as far as all `size` steps of the inner one."""
+    moved = [(stride(a, outer), stride(a, inner)) for a in found]
+    return all(a is not None and b is not None and polynomial(a) == polynomial(b * size) for a, b in moved)
 
 
 STRIDED_PAIR = 3.0

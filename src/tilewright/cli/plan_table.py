@@ -24,8 +24,9 @@ def plan_record(plan: PlanReport) -> dict[str, object]:
 def plan_text(plan: PlanReport) -> str:
     """A table of calls, and below it one of the decisions that there were."""
     rows = [
-        (row.name, row.template, *map(duration, (row.read, row.write, row.compute, row.seconds)), _list(row.operators))
+        (row.name, row.template, *map(duration, (c.read, c.write, c.compute, c.seconds)), _list(row.operators))
         for row in plan.kernels
+        for c in (row.cost,)
     ]
     heads = ("kernel", "template", "read", "write", "compute", "predicted", "operators")
     lines = [table(heads, rows, NUMBERS), f"all calls, on one core: {duration(plan.seconds)}"]

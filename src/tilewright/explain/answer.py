@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.explain.ways import Way
 from tilewright.plan.fusion.explain import PartRow
+from tilewright.plan.price.kernels import KernelCost
 from tilewright.store import Json
 
 
@@ -23,21 +24,6 @@ class Operator:
 
     def record(self) -> dict[str, Json]:
         return {"operator": self.name, "value": self.value, "type": self.type, "source": self.source}
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """What a call of a kernel is expected to take: `start` + `write` + the longer of `read` and `compute`."""
-
-    start: float
-    read: float
-    write: float
-    compute: float
-    seconds: float
-
-    def record(self) -> dict[str, Json]:
-        parts = {"start_s": self.start, "read_s": self.read, "write_s": self.write, "compute_s": self.compute}
-        return {**parts, "predicted_s": self.seconds}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +141,7 @@ class KernelAnswer:
     operators: tuple[Operator, ...]
     source: tuple[str, ...]
     calls: tuple[tuple[str, ...], ...]
-    price: Price
+    price: KernelCost
     choice: PartRow | None
     joined: tuple[Joined, ...]
     neighbours: tuple[Neighbour, ...]

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from tilewright.explain.answer import (
-    RESULT,
-    Joined,
-    KernelAnswer,
-    Neighbour,
-    Operator,
-    Price,
-    Reason,
-)
+from tilewright.explain.answer import RESULT, Joined, KernelAnswer, Neighbour, Operator, Reason
 from tilewright.explain.layout import layouts
 from tilewright.explain.program import Place, ProgramFacts
 from tilewright.explain.reasons import why_apart, why_joined
@@ -20,7 +12,6 @@ from tilewright.explain.ways import verdict, ways_of
 from tilewright.graph.nodes import Node, Value
 from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.explain import PartRow
-from tilewright.plan.fusion.planner import Part
 
 UNSCHEDULED = "nothing: schedules are switched off"
 
@@ -40,8 +31,8 @@ def explain_kernel(program: ProgramFacts, place: Place, sizes: Mapping[str, int]
         operators=tuple(_operator(place, n) for n in kernel.nodes if n.inputs),
         source=sources(place),
         calls=tuple(sources(p) for p in program.places if p.name == place.name),
-        price=Price(cost.start, cost.read, cost.write, cost.compute, cost.seconds),
-        choice=None if part is None else _choice(program, part),
+        price=cost,
+        choice=None if part is None else PartRow.of(part, program.callees),
         joined=tuple(_joined(place)),
         neighbours=tuple(_neighbours(program, place)),
         layouts=layouts(program, place),
@@ -64,13 +55,6 @@ def sources(place: Place) -> tuple[str, ...]:
 def _operator(place: Place, node: Node) -> Operator:
     value = node.outputs[0]
     return Operator(node.op.name, place.graph.name(value), str(value.type), node.source)
-
-
-def _choice(program: ProgramFacts, part: Part) -> PartRow:
-    names = {id(p.kernel): p.name for p in program.places}
-    made = part.selection
-    kernels = tuple(names[id(k)] for k in part.kernels)
-    return PartRow(kernels, len(part.partition.points), made.priced, made.seconds, tuple(made.alternatives.items()))
 
 
 def _joined(place: Place) -> Iterator[Joined]:

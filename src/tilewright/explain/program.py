@@ -15,13 +15,13 @@ from tilewright.core.forced import forced_in
 from tilewright.core.passes import Record, run_passes
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.graph.symbolic import Call, Constant
+from tilewright.graph.symbolic import Constant
 from tilewright.graph.text import describe
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices, Decision
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.fusion.explain import symbols_of
+from tilewright.plan.fusion.explain import callees_of
 from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.templates import Memo, explore
@@ -72,7 +72,7 @@ class PlannedGraph:
     def priced(self, part: Part) -> Kernels:
         """What any assignment of a partition's references costs."""
         if id(part) not in self._priced:
-            self._priced[id(part)] = Kernels(part.partition, self.flow, self.model)
+            self._priced[id(part)] = Kernels(part.partition, self.model)
         return self._priced[id(part)]
 
 
@@ -90,6 +90,7 @@ class ProgramFacts:
         self.before = run_passes(self.first, passes[:at], level=GRAPH, record=self.record)
         self.fuses = origin.switches.wants("plan", PLANNED)
         self.planned = plan_kernels(self.before, origin.target, choices, self.fuses, plans)
+        self.callees = callees_of(self.planned)
         self.kernels = run_passes(self.planned, passes[at + 1 : end], level=GRAPH)
         self.report = choices.plan
         self.graphs = {
@@ -105,24 +106,18 @@ class ProgramFacts:
         known = sizes_of_call(self.before, sizes).get(place.graph.function.name, Sizes())
         flow = Dataflow(place.graph.function, place.graph.flow.aside, known)
         kernel = place.kernel
-        guessed = tuple(sorted((v.name, flow.sizes.of(v)) for v in symbols_of(kernel) if v not in known.known))
+        guessed = tuple(sorted((v.name, flow.sizes.of(v)) for v in kernel.symbols if v not in known.known))
         if not known.known:
             return kernel.cost, guessed
         return CostModel(flow, self.origin.target).kernel(kernel.nodes, kernel.inside, kernel.beside), guessed
 
     def _places(self) -> list[Place]:
         """The kernels of all graphs, in the order of the plans."""
-        called: dict[Value, str] = {}
-        for function in self.planned.functions.values():
-            if isinstance(function, GraphFunction):
-                called.update(
-                    (v, n.attrs.callee) for n in function.nodes if isinstance(n.attrs, Call) for v in n.outputs
-                )
         turns: dict[str, int] = {}
         found: list[Place] = []
         for graph in self.graphs.values():
             for kernel in graph.plan.kernels:
-                name = called[kernel.root.outputs[0]]
+                name = self.callees[kernel.root.outputs[0]]
                 turns[name] = turns.get(name, -1) + 1
                 found.append(Place(kernel, graph, name, self.names.index(name), turns[name]))
         return found

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewright.core.node import Node
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
@@ -55,21 +56,27 @@ _INTEGER_DIVISION = Work(plain=4, divides=2)
 
 
 @lru_cache(maxsize=1 << 10)
-def work_of(e: Expr) -> Work:
-    """What an expression takes; a part that stands in it several times is computed once."""
+def work_of(e: Expr, given: tuple[Expr, ...] = ()) -> Work:
+    """What an expression takes; a part that stands in it several times is computed once. What is `given` takes nothing,
+    a load and its index, say."""
     total = Work()
-    inside: set[Expr] = set()  # calls that are computed with the sum that they stand in
-    for node in dict.fromkeys(preorder(e)):
-        if not isinstance(node, Expr) or node in inside:
+    inside: set[Node] = set()  # calls that are computed with the sum that they stand in
+    seen: set[Node] = set(given)
+    stack: list[Node] = [e]
+    while stack:
+        node = stack.pop()
+        if node in seen or not isinstance(node, Expr):
             continue
+        seen.add(node)
+        stack += node.children()[::-1]
         raised = raised_call(node)
+        if node in inside:
+            continue
         if raised is not None:
             inside.add(raised)
             total += _function_work(raised.fn, raised.args[0].dtype, raised=True)
-        elif isinstance(node, Call):
-            total += _call_work(node)
         else:
-            total += _plain_work(node)
+            total += _call_work(node) if isinstance(node, Call) else _plain_work(node)
     return total
 
 

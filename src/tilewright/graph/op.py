@@ -184,6 +184,8 @@ class Op(ABC):
     """Whether it need not read all of its first input."""
     takes_padding: bool = False
     """Whether its windows slide over a padding that its kernel computes."""
+    subtracts: bool = False
+    """Whether its results are differences of elements: those of constants a product computes as it loads them."""
     cost: Work = Work(plain=1)
     """The instructions for a vector of results, or of terms where it reduces; see `work`."""
 

@@ -58,7 +58,7 @@ from tilewright.types.tensor import TensorType
 @dataclass(frozen=True, slots=True)
 class Row:
     """An element-wise operator: its name, number of operands, expression builder, law, the kinds of element type it
-    takes, and whether it answers truth values."""
+    takes, whether it answers truth values, and whether it subtracts."""
 
     name: str
     arity: int
@@ -66,6 +66,7 @@ class Row:
     law: str
     kinds: str = "iuf"
     truth: bool = False
+    subtracts: bool = False
 
 
 class Elementwise(Op):
@@ -120,6 +121,7 @@ class RowOp(Elementwise):
         self.row = row
         self.name = row.name
         self.arity = row.arity
+        self.subtracts = row.subtracts
         self.__doc__ = row.law
 
     def expression(self, elements: tuple[Expr, ...], attrs: Any) -> Expr:
@@ -187,7 +189,7 @@ def _function(name: str, law: str, kinds: str = "f", arity: int = 1, truth: bool
 
 ROWS = (
     _operator("add", Add, "a + b; integers wrap around; of truth values, either.", "biuf"),
-    _operator("sub", Sub, "a - b; integers wrap around."),
+    Row("sub", 2, partial(binary, Sub), "a - b; integers wrap around.", subtracts=True),
     _operator("mul", Mul, "a * b; integers wrap around; of truth values, both.", "biuf"),
     _operator("div", Div, "a / b; of integers towards zero, with x / 0 = 0."),
     _operator("floordiv", FloorDiv, "a / b of integers, rounded towards minus infinity, with x / 0 = 0.", "iu"),

@@ -17,15 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Le, Lt
-from tilewright.loops.edit import loads, loops_around
-from tilewright.plan.facts.contraction import Contraction, as_contraction
+from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import Sums, seconds, tiles
+from tilewright.plan.price.contraction import RegisterTile, Sums, seconds, tiles
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.template import Template
-from tilewright.plan.tile.registers import RegisterTile
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_block
+from tilewright.plan.tile.loops import hold_sums, order_tile, split_tile, sums_apart, write_out
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -33,14 +30,13 @@ from tilewright.target import Target
 @dataclass(frozen=True, slots=True)
 class Triangle:
     """A product of M x K by K x N without the terms behind an edge: the kth is there up to the row, or the column, of
-    that number; `by_rows` says which. `bytes` are of an element."""
+    that number; `by_rows` says which."""
 
     found: Contraction
     rows: int
     columns: int
     terms: int
     by_rows: bool
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,19 +56,15 @@ class TriangularProducts(Template[Triangle, TriangleChoice]):
         if len(facts.blocks) != 1 or not facts.sums:
             return None
         (block,) = facts.blocks
-        loops = loops_around(facts.function.body, block)
-        if [a.binding for a in block.axes] != [loop.var for loop in loops]:
-            return None
-        extents = tuple(extent_of(loop) for loop in loops)
-        sizes = [int(e.value) for e in extents if isinstance(e, Const)]
-        found = as_contraction(block.replace(where=None), extents)
-        if found is None or found.rows is None or len(loops) != 3 or len(sizes) != 3 or 0 in sizes:
+        found = contraction_of(facts.function, block, bounded=True)
+        sizes = [int(e.value) for e in found.extents if isinstance(e, Const)] if found is not None else []
+        if found is None or found.rows is None or len(block.axes) != 3 or len(sizes) != 3 or 0 in sizes:
             return None
         edges = {block.axes[found.rows].var: True, block.axes[found.columns].var: False}
         match block.where:
             case Le(k, edge) | Lt(k, edge) if k is block.axes[found.reduce[0]].var and edge in edges:
                 rows, columns, terms = (sizes[n] for n in (found.rows, found.columns, *found.reduce))
-                return Triangle(found, rows, columns, terms, edges[edge], found.out.dtype.bytes)
+                return Triangle(found, rows, columns, terms, edges[edge])
         return None
 
     def choices(self, shape: Triangle, target: Target) -> Iterator[TriangleChoice]:
@@ -88,43 +80,32 @@ class TriangularProducts(Template[Triangle, TriangleChoice]):
         return seconds(_sums(shape, math.ceil(terms), choice.tile.columns, target), choice.tile, target)
 
     def apply(self, s: Schedule, shape: Triangle, choice: TriangleChoice) -> Schedule:
-        dot, tile = shape.found.block.name, choice.tile
-        write = s.cache_write(dot)
-        sums = next(loads(find_block(s.func, write))).buffer.name
+        found, dot, tile = shape.found, shape.found.block.name, choice.tile
+        write, sums = sums_apart(s, dot)
         loops = s.get_loops(dot)
-        assert shape.found.rows is not None
-        panels, inside = s.split(loops[shape.found.columns], tile.columns)
-        vectors, lane = s.split(inside, tile.lanes)
-        bands, row = s.split(loops[shape.found.rows], tile.rows)
-        term = loops[shape.found.reduce[0]]
-        s.reorder(panels, bands, term, row, vectors, lane)
-        s.vectorize(lane)
-        s.unroll(vectors)
-        s.unroll(row)
-        s.reverse_compute_at(write, bands)
+        assert found.rows is not None
+        panels, bands, row, vectors, lane = split_tile(s, loops[found.rows], loops[found.columns], tile)
+        term = loops[found.reduce[0]]
+        order_tile(s, [panels, bands, term], [row, vectors, lane])
+        hold_sums(s, sums, [write], bands)
         s.decompose_reduction(dot, term)
         _, edge = s.partition(term)
         if edge is not None:
             s.attempt(s.partition, edge)
-        s.compact(sums)
-        s.set_scope(sums, "register")
-        *_, row, column = s.get_loops(write)
-        vectors, lane = s.split(column, tile.lanes)
-        s.vectorize(lane)
-        s.unroll(vectors)
-        s.unroll(row)
+        write_out(s, write, bands, tile)
         s.parallel(panels)
         return s
 
 
 def _sums(shape: Triangle, terms: int, panel: int, target: Target) -> Sums:
     """The product with so many terms, and panels of so many columns, which are read where they lie."""
+    each = shape.found.out.dtype.bytes
     return Sums(
         shape.rows,
         shape.columns,
         terms,
-        bits=8 * shape.bytes,
-        panel=fits(shape.terms * panel * shape.bytes, target),
-        first=fits(shape.terms * shape.columns * shape.bytes, target),
-        elements=fits(shape.rows * shape.terms * shape.bytes, target),
+        bits=8 * each,
+        panel=fits(shape.terms * panel * each, target),
+        first=fits(shape.terms * shape.columns * each, target),
+        elements=fits(shape.rows * shape.terms * each, target),
     )

@@ -28,16 +28,16 @@ from tilewright.report.quantities import counted
 from tilewright.schedule import find
 from tilewright.schedule.blocks import compute_at as moving
 from tilewright.schedule.blocks import inline as inlining
-from tilewright.schedule.blocks import local_buffers, padding
+from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
-from tilewright.schedule.blocks.pieces import piece_functions, require_order, step_of_pieces
+from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
 from tilewright.schedule.buffers import compact as compaction
 from tilewright.schedule.buffers import copies, index_map, layout
 from tilewright.schedule.legality import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
-from tilewright.schedule.sums import lanes, zero_terms
+from tilewright.schedule.sums import lanes
 from tilewright.schedule.sums import reduction as reductions
 from tilewright.schedule.trace import LoopName, Trace, TraceStep, python_name, with_loops
 
@@ -82,13 +82,12 @@ def schedule_pieces(function: Function, pieces: Sequence[Sequence[str]], traces:
     if len(parts) != len(traces):
         why = f"there are {counted(len(parts), 'piece')} and {counted(len(traces), 'trace')}"
         raise UserError(f"cannot schedule {function.name} in pieces", why=why, fix="give one trace for each piece")
-    require_order(function, parts)
     made: list[Function] = []
     for part, text in zip(parts, traces, strict=True):
         piece = Schedule(part)
         piece.replay(Trace.from_python(text))
         made.append(piece.func)
-    return step_of_pieces(function, pieces, made)
+    return step_of_pieces(function, made)
 
 
 class Schedule:
@@ -176,20 +175,20 @@ class Schedule:
     decompose_reductions = primitive(reductions.decompose_reductions)
     rfactor = primitive(reductions.rfactor)
     sum_in_parts = primitive(reductions.sum_in_parts)
-    join_sums = primitive(lanes.join_sums)
+    join_sums = primitive(merge.join_sums)
     sum_in_lanes = primitive(lanes.sum_in_lanes)
     sum_in_blocks = primitive(lanes.sum_in_blocks)
     merge_loops = primitive(merge.merge_loops)
     transform_layout = primitive(layout.transform_layout)
     widen = primitive(layout.widen)
     pad = primitive(padding.pad)
-    pad_sum = primitive(zero_terms.pad_sum)
-    trim_sum = primitive(zero_terms.trim_sum)
+    pad_sum = primitive(padding.pad_sum)
+    trim_sum = primitive(padding.trim_sum)
     compute_at = primitive(moving.compute_at)
-    pull_producers = primitive(local_buffers.pull_producers)
+    pull_producers = primitive(inlining.pull_producers)
     reverse_compute_at = primitive(moving.reverse_compute_at)
     inline = primitive(inlining.inline)
-    inline_all = primitive(local_buffers.inline_all)
+    inline_all = primitive(inlining.inline_all)
     reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)

@@ -22,7 +22,7 @@ PLANS = {
     "by templates": "the best plan of kernels of other templates",
     "whole": "all of it as one kernel",
 }
-"""What the plans are that have names (plan/fusion/enumeration.py, planner.py)."""
+"""What the plans are that have names (plan/fusion/planner.py)."""
 
 
 def price(answer: KernelAnswer) -> list[Markup]:
@@ -67,7 +67,7 @@ def ways(answer: KernelAnswer) -> list[Markup]:
         element(
             "tr",
             element("td", f"{way.template}, chosen" if way.taken else way.template),
-            element("td", "no price" if way.seconds is None else duration(way.seconds)),
+            element("td", duration(way.seconds)),
             element("td", "" if way.times is None else f"{way.times:.2f}×"),
             element("td", choice_text(way, taken)),
         )

@@ -20,7 +20,7 @@ from tilewright.graph.edit import Array, Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import parse
-from tilewright.plan.price.dots import choose_dot, cost
+from tilewright.plan.price.contraction import choose_dot, dot_cycles
 from tilewright.target import Target
 
 SHIFT = -dtypes.i8.min
@@ -29,7 +29,7 @@ SHIFT = -dtypes.i8.min
 def shift_signs(module: Module, target: Target) -> Module:
     """The module with contractions of signed bytes with constants made such of unsigned bytes, where that pays."""
     signed, unsigned = (choose_dot(t, dtypes.i8, dtypes.i32, target) for t in (dtypes.i8, dtypes.u8))
-    if unsigned is None or (signed is not None and cost(signed, target) <= cost(unsigned, target)):
+    if unsigned is None or (signed is not None and dot_cycles(signed, target) <= dot_cycles(unsigned, target)):
         return module
     return over_graphs(module, _shift)
 

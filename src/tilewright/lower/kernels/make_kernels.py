@@ -54,7 +54,7 @@ def _planned(module: Module, graph: GraphFunction, plan: Plan, known: _Programs)
             if met[0] == function.name:
                 functions[function.name] = function
         attrs = Call(*met, tuple(v.type for v in outputs))
-        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(_source(kernel)))
+        calls[kernel.root] = Node(REGISTRY["call"], inputs, attrs, outputs, (), ", ".join(kernel.source))
     computed = {node for kernel in plan.kernels for node in kernel.nodes}
     nodes = [calls.get(node, node) for node in graph.nodes if node in calls or _stays(node, computed)]
     if any(kernel.beside for kernel in plan.kernels):
@@ -190,11 +190,7 @@ def _function(name: str, kernel: Kernel, inputs: tuple[Value, ...], fixed: Mappi
         node.op.define(build, operands, tuple(own[v] for v in node.outputs), node.attrs)
     body = build.body()
     params = (*read.values(), *(own[v] for v in outputs))
-    return Function(name, free_symbols(body, params), params, body, len(outputs), _source(kernel))
-
-
-def _source(kernel: Kernel) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(n.source for n in kernel.nodes if n.source))
+    return Function(name, free_symbols(body, params), params, body, len(outputs), kernel.source)
 
 
 def _unique_names(values: tuple[Value, ...]) -> list[str]:

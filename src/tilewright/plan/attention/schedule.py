@@ -22,16 +22,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.expr.nodes import Select, Var
+from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks
 from tilewright.loops.nodes import LoopKind, Store
-from tilewright.plan.facts.attention import Attention
+from tilewright.plan.attention.shape import Attention
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.tile.edges import is_bounded, panel_over_the_edge
-from tilewright.plan.tile.loops import copied_by, extent
-from tilewright.plan.tile.nest import order_tile, ordered, split_tile, write_out, write_out_terms
-from tilewright.plan.tile.packing import local_bytes, only_store, panels_of
-from tilewright.plan.tile.registers import RegisterTile
+from tilewright.plan.price.contraction import RegisterTile
+from tilewright.plan.tile.loops import (
+    extent,
+    hold_sums,
+    is_bounded,
+    loops_of,
+    order_tile,
+    ordered,
+    panel_over_the_edge,
+    split_tile,
+    write_out,
+    write_out_terms,
+)
+from tilewright.plan.tile.packing import fill_panels, local_bytes, pack
 from tilewright.schedule.find import find_block, find_loop, stored_buffers, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -59,14 +68,14 @@ def apply_choice(s: Schedule, found: Attention, choice: Choice) -> Schedule:
     s.reorder(*batch, found.row, found.column)
     rows, _ = s.split(found.row, choice.rows, tail="shift" if choice.overlap else "mask")
     tiles = ((found.first, choice.scores), (found.second, choice.sums))
-    panels = [panels_of(s, dot, dot.vector, dot.columns, tile.columns) for dot, tile in tiles]
+    panels = [pack(s, dot, dot.vector, dot.columns, tile.columns) for dot, tile in tiles]
     _gather(s, found, rows, choice.together)
     _place_operands(s, found, batch, rows, panels, choice.scores.lanes)
     whole = set() if batch else {b.name for panel in panels for b in stored_buffers(find_block(s.func, panel))}
     for name in [b.name for b in allocations(s.func.body) if b.scope is Scope.ARENA and b.name not in whole]:
         s.compact(name)
     for panel in panels:
-        _fill_panels(s, panel)
+        fill_panels(s, panel, loops_of(s, panel, -3))
     _tile(s, found.first, found.scores, choice.scores, choice.terms[0])
     _tile(s, found.second, found.write, choice.sums, choice.terms[1])
     for name in found.between:
@@ -112,30 +121,17 @@ def _place_operands(s: Schedule, found: Attention, batch: list[Var], rows: Var, 
         s.vectorize(s.split(s.get_loops(block)[-1], lanes, tail="mask")[1])
 
 
-def _fill_panels(s: Schedule, panel: str) -> None:
-    """Panels are filled in vectors; one over the end, which has places to be filled in, apart from the others."""
-    *_, panels, _, lane = (a.binding for a in find_block(s.func, panel).axes)
-    over_the_end = isinstance(only_store(s, panel), Select) and isinstance(panels, Var) and panels in s.get_loops(panel)
-    tails = copied_by(s, s.partition, panels) if over_the_end else []
-    s.vectorize(lane)
-    for tail in tails:
-        s.vectorize(s.get_loops(tail)[-1])
-
-
 def _tile(s: Schedule, found: Contraction, write: str, tile: RegisterTile, terms: int) -> None:
     """A tile of a product is summed up in registers, and what is stored of it is computed from these."""
     dot = found.block.name
     *_, row, column, term = s.get_loops(dot)
-    loops = split_tile(s, row, column, tile)
-    assert loops.tiles is not None
-    order_tile(s, [loops.panels, loops.tiles, term], [loops.row, loops.vectors, loops.lane])
-    s.reverse_compute_at(write, loops.tiles)
+    panels, tiles, inner, vectors, lane = split_tile(s, row, column, tile)
+    order_tile(s, [panels, tiles, term], [inner, vectors, lane])
     (sums,) = stored_buffers(find_block(s.func, dot))
-    s.compact(sums.name)
-    s.set_scope(sums.name, "register")
+    hold_sums(s, sums.name, [write], tiles)
     write_out_terms(s, [term], tile, terms)
-    vectors = {write: write_out(s, write, loops.tiles, tile), dot: loops.vectors}
-    for name in (dot, *panel_over_the_edge(s, found, tile, loops.panels, vectors, not found.vector.is_constant)):
+    along = {write: write_out(s, write, tiles, tile), dot: vectors}
+    for name in (dot, *panel_over_the_edge(s, found, tile, panels, along, not found.vector.is_constant)):
         block = find_block(s.func, name)
         if block.reduce and block.where is not None:
             s.pad(name)

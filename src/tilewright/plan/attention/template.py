@@ -1,50 +1,41 @@
-"""The template of attentions: the register tiles of both products, and how many rows are worked on together."""
+"""The template of attentions: the register tiles of both products, how many rows are worked on together, and what that
+takes: both products by their best tiles, what is done to scores, panels of keys and values.
+
+for each head: panels; for blocks of rows: scores, steps of rows, sums
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import lru_cache
 
-from tilewright.expr.nodes import Const
-from tilewright.expr.work import Work, work_of
-from tilewright.loops.edit import loops_around
-from tilewright.loops.nodes import Store
 from tilewright.plan.attention.schedule import Choice, apply_choice
-from tilewright.plan.facts.attention import Attention
-from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
-from tilewright.plan.price.attention import Size, best_tiles, seconds
-from tilewright.plan.price.sizes import Sizes
+from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
+from tilewright.plan.price.points import copy_cycles, transpose_cycles, vector_cycles
+from tilewright.plan.price.sizes import LARGE, USUAL
+from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
-from tilewright.plan.tile.nest import MANY
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.find import find_block
+from tilewright.plan.tile.loops import MANY
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """An attention in a function, and in numbers."""
-
-    found: Attention
-    size: Size
-
-
-class Attentions(Template[Shape, Choice]):
+class Attentions(Template[Attention, Choice]):
     """Two products with a softmax between them: scores are never all in memory."""
 
     name = "attention"
     choice = Choice
     whole = True
 
-    def recognise(self, facts: Facts) -> Shape | None:
-        found = facts.attention
-        return None if found is None else Shape(found, measure(found))
+    def recognise(self, facts: Facts) -> Attention | None:
+        return recognise(facts)
 
-    def choices(self, shape: Shape, target: Target) -> Iterator[Choice]:
+    def choices(self, shape: Attention, target: Target) -> Iterator[Choice]:
         size, seen = shape.size, set()
         chains = max(round(target.core.fma_latency / target.core.add_cycles) // 2, 1)
         overlap = not size.any_rows and not _shares_rows(size, target)
@@ -60,15 +51,11 @@ class Attentions(Template[Shape, Choice]):
                 seen.add(choice)
                 yield choice
 
-    def price(self, choice: Choice, shape: Shape, target: Target) -> float:
+    def price(self, choice: Choice, shape: Attention, target: Target) -> float:
         return seconds(shape.size, choice.scores, choice.sums, choice.rows, choice.together, target)
 
-    def begin(self, facts: Facts) -> Schedule:
-        assert facts.attention is not None
-        return facts.attention.begun.copy()
-
-    def apply(self, s: Schedule, shape: Shape, choice: Choice) -> Schedule:
-        return apply_choice(s, shape.found, choice)
+    def apply(self, s: Schedule, shape: Attention, choice: Choice) -> Schedule:
+        return apply_choice(shape.begun.copy(), shape, choice)
 
 
 def _row_blocks(size: Size, target: Target) -> Iterator[int]:
@@ -88,43 +75,52 @@ def _shares_rows(size: Size, target: Target) -> bool:
     return seconds(size, *tiles, size.rows, 1, target) > MANY * target.core.fork_seconds
 
 
-def measure(found: Attention) -> Size:
-    """An attention in numbers."""
-    first, second, value = found.first, found.second, Sizes().value
-    assert first.rows is not None
-    heads = math.prod(value(first.extents[n]) for n in first.batch)
-    rows, keys = first.extents[first.rows], value(first.extents[first.columns])
-    work, reads, stores = _between(found, heads * max(value(rows), 1) * max(keys, 1))
-    return Size(
-        heads=heads,
-        rows=value(rows),
-        keys=keys,
-        depth=first.depth,
-        columns=value(second.extents[second.columns]),
-        any_rows=not isinstance(rows, Const),
-        bytes=first.out.dtype.bytes,
-        apart=(_lies_apart(first), _lies_apart(second)),
-        work=work,
-        reads=reads,
-        stores=stores,
-        reductions=sum(bool(find_block(found.begun.func, name).reduce) for name in found.between),
+def seconds(size: Size, first: RegisterTile, second: RegisterTile, rows: int, together: int, target: Target) -> float:
+    """Seconds of one core, in blocks of so many rows, with register tiles for both products; so many rows are reduced
+    together. A dynamic number of rows is priced as many, and as usual ones."""
+    if size.any_rows:
+        usual, many = replace(size, rows=USUAL, any_rows=False), replace(size, rows=LARGE, any_rows=False)
+        found = [seconds(each, first, second, rows, together, target) for each in (usual, many)]
+        return (found[0] + found[1] * USUAL / LARGE) / 2
+    blocks = -(-size.rows // rows)
+    block = _product(size, size.scores, first, rows, target) + _product(size, size.sums, second, rows, target)
+    block += _between(size, first.lanes, rows, together, target)
+    return size.heads * (_panels(size, first.lanes, target) + blocks * block) / target.core.hertz
+
+
+@lru_cache(maxsize=1 << 10)
+def best_tiles(size: Size, rows: int, target: Target) -> tuple[RegisterTile, RegisterTile]:
+    """The register tiles that take the least time for blocks of so many rows."""
+    found = []
+    for sums in (size.scores, size.sums):
+        fitting = sorted(tiles(replace(sums, rows=rows), target), key=lambda t: -t.rows * t.vectors)
+        found.append(min(fitting, key=lambda t: _product(size, sums, t, rows, target)))
+    return found[0], found[1]
+
+
+def _product(size: Size, sums: Sums, tile: RegisterTile, rows: int, target: Target) -> float:
+    """Cycles of a product of a block of rows. Of each panel, the first tile of rows reads it from where all panels of
+    the head stay beside the scores of the block, the others from the nearest cache that keeps it beside their rows."""
+    panel = tile.columns * sums.terms * size.bytes
+    own = rows * sums.terms * size.bytes
+    near = fits(panel + tile.rows * sums.terms * size.bytes, target)
+    first, elements = max(size.level(rows, target), near), fits(own + panel, target)
+    return cycles(replace(sums, rows=rows, panel=near, first=first, elements=elements), tile, target)
+
+
+def _between(size: Size, lanes: int, rows: int, together: int, target: Target) -> float:
+    """Cycles of what is done to the scores of a block, in the cache that keeps them. Vectors of partial results are
+    halved until one number is left, each time after the one before."""
+    core, level = target.core, size.level(rows, target)
+    each = vector_cycles(size.work, target, lanes) + size.reads * core.load_cycles + size.stores * core.store_cycles
+    moved = (
+        (size.reads + size.stores) * rows * size.keys * size.bytes * byte_cycles(level, target) if level > 1 else 0.0
     )
+    halvings = (lanes - 1).bit_length() * size.reductions * -(-rows // together)
+    return max(rows * -(-size.keys // lanes) * each, moved) + halvings * core.fma_latency
 
 
-def _lies_apart(found: Contraction) -> bool:
-    """Whether neighbouring columns of the vector operand do not lie side by side."""
-    return found.vector.step(found.block.axes[found.columns].var) != 1
-
-
-def _between(found: Attention, scores: int) -> tuple[Work, int, int]:
-    """What each score takes in all steps of rows, and how often these read and store it. The first product's tiles do
-    what is done to scores before they are stored."""
-    function, work, reads, stores = found.begun.func, Work(), 0, 0
-    for name in (found.scores, *found.between):
-        block = find_block(function, name)
-        points = math.prod(Sizes().value(extent_of(loop)) for loop in loops_around(function.body, block))
-        if points >= scores and isinstance(block.body, Store):
-            work += work_of(block.body.value)
-            reads += name != found.scores
-            stores += name != found.scores and not block.reduce
-    return work, reads, stores
+def _panels(size: Size, lanes: int, target: Target) -> float:
+    """Cycles to lay out the keys and the values of a head in panels."""
+    counts = zip((size.keys * size.depth, size.keys * size.columns), size.apart, strict=True)
+    return sum((transpose_cycles if apart else copy_cycles)(elements, lanes, target) for elements, apart in counts)

@@ -122,22 +122,14 @@ def find_contraction(function: Function) -> Contraction | None:
     return contraction_of(function, reducing[0]) if len(reducing) == 1 else None
 
 
-def contraction_of(function: Function, block: Block) -> Contraction | None:
-    """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none."""
-    loops = loops_around(function.body, block)
-    if [a.binding for a in block.axes] != [loop.var for loop in loops]:
+def contraction_of(function: Function, block: Block, bounded: bool = False) -> Contraction | None:
+    """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none, where its
+    last axis indexes both operands or neither, or where it has a condition, unless it may be `bounded`."""
+    loops, store = loops_around(function.body, block), block.body
+    if [a.binding for a in block.axes] != [loop.var for loop in loops] or not isinstance(store, Store):
         return None
-    return as_contraction(block, tuple(extent_of(loop) for loop in loops))
-
-
-def as_contraction(block: Block, extents: tuple[Expr, ...]) -> Contraction | None:
-    """The block, its axes of these extents, as a contraction; None where it is none, or where its last axis indexes
-    both operands or neither."""
-    store = block.body
-    if not isinstance(store, Store) or block.init is None or block.where is not None:
-        return None
-    spatial = tuple(a.var for a in block.spatial)
-    if store.indices != spatial or not spatial:
+    extents, spatial = tuple(map(extent_of, loops)), tuple(a.var for a in block.spatial)
+    if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
     factors = factors_of(store)
     if factors is None:

@@ -3,7 +3,6 @@
 facts = Facts(function)
 facts.contraction        the only sum as a contraction, maps inlined into it; None where it is none
 facts.windows            the only reduction as one over windows of an image's channels; None where it is none
-facts.attention          two products, the second of what rows of the first one come to; None where it is none
 facts.begin_inlined()    a schedule that begins with that inlining
 """
 
@@ -13,10 +12,9 @@ from functools import cached_property
 
 from tilewright.loops.edit import blocks
 from tilewright.loops.nodes import Block, Function
-from tilewright.plan.facts.attention import Attention, find_attention
 from tilewright.plan.facts.contraction import Contraction, contraction_of, find_contraction
 from tilewright.plan.facts.windows import Windows, find_pool, find_windows
-from tilewright.schedule.blocks.local_buffers import inline_all
+from tilewright.schedule.blocks.inline import inline_all
 from tilewright.schedule.schedule import Schedule
 
 
@@ -69,11 +67,6 @@ class Facts:
             return None
         found = find_windows(self.inlined, self.contraction)
         return found if found is not None or self.contraction is not None else find_pool(self.inlined_once)
-
-    @cached_property
-    def attention(self) -> Attention | None:
-        """Two products, the second of what rows of the first one come to; None where it is none."""
-        return find_attention(self.function, self.products)
 
     def begin_windows(self) -> Schedule:
         """The schedule whose first step made the function that `windows` was found in."""

@@ -16,13 +16,12 @@ from dataclasses import dataclass, field
 from tilewright.analysis.cost import count_flops, total_of
 from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.variables import variables_of
 from tilewright.graph.nodes import GraphFunction, Module, Value
 from tilewright.graph.symbolic import Call
 from tilewright.loops.nodes import Function
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
-from tilewright.plan.fusion.planner import Plan
+from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.price.kernels import CostModel, KernelCost
 from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.store import Json
@@ -31,26 +30,27 @@ from tilewright.target import Target
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """A call of a kernel: the function, its template, its operators in program order; the predicted seconds of reading,
-    of writing, of computing and in all; the front end's operators that it was made of; its flops and bytes; and the
-    symbols of its sizes. If there are none, its times hold for all calls."""
+    """A call of a kernel: the function, its template, its operators in program order; its predicted cost; the front
+    end's operators that it was made of; its flops and bytes; and the symbols of its sizes. If there are none, its cost
+    holds for all calls."""
 
     name: str
     template: str
     operators: tuple[str, ...]
-    read: float
-    write: float
-    compute: float
-    seconds: float
+    cost: KernelCost
     source: tuple[str, ...]
     flops: Expr
     bytes: Expr
-    symbols: tuple[Var, ...] = ()
+    symbols: tuple[Var, ...]
 
-    def record(self) -> dict[str, object]:
+    @property
+    def seconds(self) -> float:
+        """The predicted seconds in all."""
+        return self.cost.seconds
+
+    def record(self) -> dict[str, Json]:
         """The row as JSON."""
-        times = {"read_s": self.read, "write_s": self.write, "compute_s": self.compute, "predicted_s": self.seconds}
-        return {"kernel": self.name, "template": self.template, "operators": list(self.operators), **times}
+        return {"kernel": self.name, "template": self.template, "operators": [*self.operators], **self.cost.record()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,13 @@ class PartRow:
     seconds: float
     alternatives: tuple[tuple[str, float], ...]
 
+    @staticmethod
+    def of(part: Part, callees: Mapping[Value, str]) -> PartRow:
+        """The row of a partition, with the names of the functions that make values."""
+        names, made = tuple(callees[k.outputs[0]] for k in part.kernels), part.selection
+        points = len(part.partition.points)
+        return PartRow(names, points, made.priced, made.seconds, tuple(made.alternatives.items()))
+
     def record(self) -> dict[str, Json]:
         """The row as JSON; an infinite price is null."""
         prices: dict[str, Json] = {name: None if math.isinf(price) else price for name, price in self.alternatives}
@@ -74,12 +81,14 @@ class PartRow:
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """The plans of a module: a row for each call of a kernel in the order of the program, one for each decision.
-    `prices` prices the same kernels for other sizes."""
+    """The plans of a module: a row for each call of a kernel in the order of the program, one for each decision; and
+    what they were made of, to price the same kernels for other sizes."""
 
     kernels: tuple[KernelRow, ...]
     parts: tuple[PartRow, ...]
-    prices: Prices | None = field(default=None, compare=False)
+    module: Module = field(compare=False, repr=False)
+    plans: Mapping[str, Plan] = field(compare=False, repr=False)
+    target: Target = field(compare=False, repr=False)
 
     @property
     def seconds(self) -> float:
@@ -89,42 +98,20 @@ class PlanReport:
     def predict(self, sizes: Mapping[str, int]) -> tuple[float | None, ...]:
         """The predicted seconds of each kernel in a call of the program with these sizes, given by the names of
         symbols; None where a kernel has sizes that are not given, or that are computed during the call."""
-        if self.prices is None:
-            return tuple(None if row.symbols else row.seconds for row in self.kernels)
-        costs = self.prices.of_call(sizes)
-        return tuple(None if cost is None else cost.seconds for cost in costs)
-
-    def part_of(self, kernel: str) -> PartRow | None:
-        """The decision that made a kernel; if it is called several times, that of the first call."""
-        return next((row for row in self.parts if kernel in row.kernels), None)
-
-
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """The kernels of a module's plans, to be priced for the sizes of calls, in the order of the plans."""
-
-    module: Module
-    plans: Mapping[str, Plan]
-    target: Target
-
-    def of_call(self, sizes: Mapping[str, int]) -> list[KernelCost | None]:
-        """The cost of each kernel in a call of these sizes; None where it has sizes that these do not determine."""
-        found: list[KernelCost | None] = []
+        found: list[float | None] = []
         known = sizes_of_call(self.module, sizes)
         for name, plan in self.plans.items():
             function, own = self.module.functions[name], known.get(name, Sizes())
             assert isinstance(function, GraphFunction)
             model = CostModel(Dataflow(function, plan.aside, own), self.target)
             for k in plan.kernels:
-                is_known = all(v in own.known for v in symbols_of(k))
-                found.append(model.kernel(k.nodes, k.inside, k.beside) if is_known else None)
-        return found
+                is_known = own.known.keys() >= {*k.symbols}
+                found.append(model.kernel(k.nodes, k.inside, k.beside).seconds if is_known else None)
+        return tuple(found)
 
-
-def symbols_of(kernel: Kernel) -> tuple[Var, ...]:
-    """The symbols in the types of the values that a kernel's nodes read and make."""
-    shapes = (v.type.shape for n in kernel.nodes for v in (*n.inputs, *n.outputs))
-    return tuple(dict.fromkeys(s for shape in shapes for e in shape for s in variables_of(e)))
+    def part_of(self, kernel: str) -> PartRow | None:
+        """The decision that made a kernel; if it is called several times, that of the first call."""
+        return next((row for row in self.parts if kernel in row.kernels), None)
 
 
 def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
@@ -143,38 +130,28 @@ def rows_at(sites: Sequence[str], rows: Sequence[str]) -> list[int | None]:
     return made
 
 
+def callees_of(planned: Module) -> dict[Value, str]:
+    """The function that makes each value, in a module that calls kernels."""
+    graphs = (f for f in planned.functions.values() if isinstance(f, GraphFunction))
+    calls = ((n.attrs.callee, n) for graph in graphs for n in graph.nodes if isinstance(n.attrs, Call))
+    return {v: name for name, node in calls for v in node.outputs}
+
+
 def report(plans: Mapping[str, Plan], module: Module, planned: Module, target: Target) -> PlanReport:
     """The report on the plans of a module's graph functions, by their names; `planned` is the module that calls the
     kernels."""
-    names: dict[Value, str] = {}
-    for function in planned.functions.values():
-        if isinstance(function, GraphFunction):
-            names.update((v, n.attrs.callee) for n in function.nodes if isinstance(n.attrs, Call) for v in n.outputs)
+    names = callees_of(planned)
     flops = {name: count_flops(f) for name, f in planned.functions.items() if isinstance(f, Function)}
     rows = tuple(_kernel(k, names[k.outputs[0]], flops) for plan in plans.values() for k in plan.kernels)
-    parts = tuple(
-        PartRow(
-            tuple(names[k.outputs[0]] for k in part.kernels),
-            len(part.partition.points),
-            part.selection.priced,
-            part.selection.seconds,
-            tuple(part.selection.alternatives.items()),
-        )
-        for plan in plans.values()
-        for part in plan.parts
-        if part.kernels
-    )
-    return PlanReport(rows, parts, Prices(module.with_constants({}), dict(plans), target))
+    parts = tuple(PartRow.of(part, names) for plan in plans.values() for part in plan.parts if part.kernels)
+    return PlanReport(rows, parts, module.with_constants({}), dict(plans), target)
 
 
 def _kernel(kernel: Kernel, name: str, flops: Mapping[str, Expr]) -> KernelRow:
-    cost = kernel.cost
     operators = tuple(node.op.name for node in kernel.nodes if node.inputs)
-    source = tuple(dict.fromkeys(node.source for node in kernel.nodes if node.source))
     written = [v.type.size * v.type.dtype.bytes for v in kernel.outputs]
     moved = total_of([*(_read(kernel, v) * v.type.dtype.bytes for v in kernel.reads()), *written])
-    times = (cost.read, cost.write, cost.compute, cost.seconds)
-    return KernelRow(name, kernel.template, operators, *times, source, flops[name], moved, symbols_of(kernel))
+    return KernelRow(name, kernel.template, operators, kernel.cost, kernel.source, flops[name], moved, kernel.symbols)
 
 
 def _read(kernel: Kernel, value: Value) -> Expr:

@@ -48,10 +48,15 @@ class Partition:
 
 
 def partitions(memo: Memo) -> list[Partition]:
-    """The partitions of a graph function, in program order of their first nodes."""
+    """The partitions of a graph function, in program order of their first nodes; of large ones, without references that
+    hardly any good plan uses."""
+    flow = memo.flow
     large = {r for part in split(memo, memo.references) if len(part.points) > MOST_POINTS for r in part.references}
-    pruned = {*_pruned(memo, [r for r in memo.references if r in large])}
-    return split(memo, within_size(memo, [r for r in memo.references if r not in large or r in pruned]))
+    dear = {r for r in large if not _may_pay(r.value, flow)}
+    stored = {r for r in dear if _is_stored(r.value, flow, large)}
+    apart = _read_apart(memo, large - stored)
+    left_out = stored | {r for r in dear if r.value in apart}
+    return split(memo, within_size(memo, [r for r in memo.references if r not in left_out]))
 
 
 def within_size(memo: Memo, references: Iterable[Reference]) -> list[Reference]:
@@ -88,7 +93,20 @@ def split(memo: Memo, references: Sequence[Reference]) -> list[Partition]:
     for r in references:
         among[find(r.reader)].append(r)
         nodes[find(r.reader)].add(flow.makers[r.value])
-    return [_partition(memo, part, among[head], head, taken) for head, part in nodes.items()]
+    stored = frozenset(
+        v
+        for node in memo.entries
+        for v in node.outputs
+        if _is_stored(v, flow, taken) or not (flow.readers_of(v) or is_free(node))
+    )
+    points = _points(memo, references, stored)
+    found: list[Partition] = []
+    for head, held in nodes.items():
+        own = {v for node in held if node is head or not is_free(node) for v in node.outputs}
+        inside = tuple(sorted(held, key=flow.place.__getitem__))
+        open_ones = tuple([r for r in among[head] if r in points])
+        found.append(Partition(inside, tuple(among[head]), open_ones, stored & own))
+    return found
 
 
 def _partners(memo: Memo, taken: Collection[Reference]) -> Iterator[tuple[Node, Node]]:
@@ -109,29 +127,6 @@ def _partners(memo: Memo, taken: Collection[Reference]) -> Iterator[tuple[Node, 
                     yield node, first.setdefault((key, v), node)
 
 
-def _partition(
-    memo: Memo, held: Collection[Node], references: Sequence[Reference], head: Node, taken: Collection[Reference]
-) -> Partition:
-    flow = memo.flow
-    nodes = sorted(held, key=lambda n: flow.place[n])
-    stored = frozenset(
-        v
-        for node in nodes
-        if node is head or not is_free(node)
-        for v in node.outputs
-        if _is_stored(v, flow, taken) or not (flow.readers_of(v) or is_free(node))
-    )
-    readers = Counter(r.value for r in references)
-    switches = memo.partly | _switches(flow, nodes, references)
-    points = tuple(
-        r
-        for r in references
-        if not is_free(flow.makers[r.value])
-        and (readers[r.value] > 1 or r.value in stored or r in switches or _spreads(r, flow))
-    )
-    return Partition(tuple(nodes), tuple(references), points, stored)
-
-
 def _is_stored(value: Value, flow: Dataflow, taken: Collection[Reference]) -> bool:
     """Whether every plan stores a value: it is a result, or a reader cannot compute it."""
     return value in flow.results or any(Reference(value, n) not in taken for n in flow.readers_of(value))
@@ -144,23 +139,25 @@ def _spreads(r: Reference, flow: Dataflow) -> bool:
     return flow.elements(r.value) < flow.elements(r.reader.outputs[0])
 
 
-Nearest = dict[Node, set[Hashable]]
-"""The nearest reductions on all paths of references that end in a node, or that begin in it, by their kinds."""
-
-
-def _switches(flow: Dataflow, nodes: Sequence[Node], references: Sequence[Reference]) -> set[Reference]:
-    """References between the maps after one reduction and those before another that no kernel holds with it; and
-    references that would fuse two such reductions into one reader."""
+def _points(memo: Memo, references: Sequence[Reference], stored: Collection[Value]) -> set[Reference]:
+    """The interesting ones of these references, of which the values are `stored` that every plan stores. A template
+    switch is between the maps after one reduction and those before another that no kernel holds with it, or fuses two
+    such reductions into one reader."""
+    flow, readers = memo.flow, Counter(r.value for r in references)
     into, out_of = _edges(flow, references)
-    kinds = {node: _kind(node, node in out_of) for node in nodes}
-    below, above = _nearest(nodes, into, kinds), _nearest(reversed(nodes), out_of, kinds)
-    found: set[Reference] = set()
-    for r in references:
+    below, above = _nearest(memo.entries, into, out_of), _nearest(reversed(memo.entries), out_of, out_of)
+
+    def switches(r: Reference) -> bool:
         before, after = below[flow.makers[r.value]], above[r.reader]
         makers = set[Hashable]().union(*(below[m] for m in into[r.reader]))
-        if (after and len(before | after) > 1) or (before and len(makers) > 1):
-            found.add(r)
-    return found
+        return bool((after and len(before | after) > 1) or (before and len(makers) > 1))
+
+    return {
+        r
+        for r in references
+        if not is_free(flow.makers[r.value])
+        and (readers[r.value] > 1 or r.value in stored or r in memo.partly or _spreads(r, flow) or switches(r))
+    }
 
 
 Edges = Mapping[Node, list[Node]]
@@ -176,30 +173,17 @@ def _edges(flow: Dataflow, references: Iterable[Reference]) -> tuple[Edges, Edge
     return into, out_of
 
 
-def _nearest(nodes: Iterable[Node], before: Edges, kinds: Mapping[Node, Hashable | None]) -> Nearest:
-    found: Nearest = {}
+def _nearest(nodes: Iterable[Node], before: Edges, out_of: Edges) -> dict[Node, set[Hashable]]:
+    """The nearest reductions, by their kinds, on all paths of references that end in a node, those `before` it; with
+    readers before it, that begin in it. Those are of different kinds that one kernel cannot hold: all but reductions
+    along the same rows. Maps are none, nor is a padding that is computed in a window's kernel."""
+    found: dict[Node, set[Hashable]] = {}
     for node in nodes:
-        kind = kinds[node]
-        found[node] = {kind} if kind is not None else set().union(*(found[n] for n in before.get(node, ())))
+        if node.op.pattern is Pattern.MAP or (node.op.pattern is Pattern.OPAQUE and node in out_of):
+            found[node] = set().union(*(found[n] for n in before.get(node, ())))
+        else:
+            found[node] = {rows_of(node) or node}
     return found
-
-
-def _kind(node: Node, goes_on: bool) -> Hashable | None:
-    """A key that differs between reductions that one kernel cannot hold; None for maps, and for a padding that is
-    computed in a window's kernel. Reductions along the same rows share a key."""
-    if node.op.pattern is Pattern.MAP or (node.op.pattern is Pattern.OPAQUE and goes_on):
-        return None
-    rows = rows_of(node)
-    return node if rows is None else rows
-
-
-def _pruned(memo: Memo, references: Sequence[Reference]) -> Iterable[Reference]:
-    """The references, in program order, without those that hardly any good plan uses."""
-    flow = memo.flow
-    taken = set(references)
-    kept = [r for r in references if not _is_stored(r.value, flow, taken) or _may_pay(r.value, flow)]
-    apart = _read_apart(memo, kept)
-    return [r for r in kept if r.value not in apart or _may_pay(r.value, flow)]
 
 
 def _may_pay(value: Value, flow: Dataflow) -> bool:
@@ -209,15 +193,15 @@ def _may_pay(value: Value, flow: Dataflow) -> bool:
     return maker.op.pattern is Pattern.MAP and sum(map(flow.bytes, dict.fromkeys(maker.inputs))) < flow.bytes(value)
 
 
-def _read_apart(memo: Memo, references: Sequence[Reference]) -> set[Value]:
+def _read_apart(memo: Memo, references: Iterable[Reference]) -> set[Value]:
     """Values behind a reduction whose readers no kernel holds together: each would compute them from its result."""
-    flow = memo.flow
-    into, out_of = _edges(flow, references)
-    below = _nearest(memo.entries, into, {node: _kind(node, node in out_of) for node in memo.entries})
+    into, out_of = _edges(memo.flow, references)
+    below = _nearest(memo.entries, into, out_of)
     ends: dict[Node, frozenset[Node]] = {}
     for node in reversed(memo.entries):
         ends[node] = frozenset({node}).union(*(ends[n] for n in out_of.get(node, ())))
     readers: defaultdict[Value, list[frozenset[Node]]] = defaultdict(list)
     for r in references:
         readers[r.value].append(ends[r.reader])
-    return {v for v, found in readers.items() if below[flow.makers[v]] and not frozenset.intersection(*found)}
+    makers = memo.flow.makers
+    return {v for v, found in readers.items() if below[makers[v]] and not frozenset.intersection(*found)}

@@ -15,7 +15,7 @@ kernel?) and explaining (why not?) ask it alike. The memo table is the answers f
     a = add(h, bias)         contraction{h}, cell                 reference h -> a
     m = reduce(a)            row{m}, cell{m}                      reference a -> m
 
-Which references are used, and which values are stored instead, is what a plan decides (enumeration.py).
+Which references are used, and which values are stored instead, is what a plan decides (planner.py).
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ CELL, ROW, CONTRACTION, WINDOW, OPAQUE = "cell", "row", "contraction", "window",
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A kernel up to a node: its template, its reductions, the points or rows that later maps must share, and whether
-    it may grow further."""
+    """A kernel up to a node: its template, and its reductions, whose points or rows later maps must share."""
 
     template: str
     anchors: frozenset[Node] = frozenset()
-    over: tuple[Expr, ...] | None = None
-    is_open: bool = True
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it may grow further."""
+        return self.template != OPAQUE
 
 
 Entries = tuple[Entry, ...]
@@ -77,19 +79,19 @@ def _row(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
     found = _own(ROW, fused)
     if found is None:
         return OTHER_PARTS
-    if len({e.over for e in found}) > 1:
-        return "it keeps to the rows of one reduction, and {op} reads two with different rows"
     anchors = frozenset[Node]().union(*(e.anchors for e in found))
-    rows = rows_of(node)
-    if rows is not None:
-        fits = not found or found[0].over == rows
-        return Entry(ROW, anchors | {node}, rows) if fits else OTHER_ROWS
+    rows = {rows_of(anchor) for anchor in anchors}
+    if len(rows) > 1:
+        return "it keeps to the rows of one reduction, and {op} reads two with different rows"
+    own = rows_of(node)
+    if own is not None:
+        return Entry(ROW, anchors | {node}) if rows <= {own} else OTHER_ROWS
     if node.op.pattern is not Pattern.MAP:
         return "{op} neither is a map nor begins such a kernel"
-    if not found:
+    if not anchors:
         return "it begins with a reduction over trailing axes"
-    over = found[0].over or ()
-    return Entry(ROW, anchors, over) if node.outputs[0].type.shape[: len(over)] == over else OTHER_ROWS
+    over = next(iter(rows)) or ()
+    return Entry(ROW, anchors) if node.outputs[0].type.shape[: len(over)] == over else OTHER_ROWS
 
 
 def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
@@ -111,8 +113,8 @@ def _contraction(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         return "{op} is no product without windows"
     if not _all_before(CONTRACTION, fused):
         return "{op} reads its operands many times, and computes none that is more than moved data"
-    moved = sum(flow.makers[value].op.name != "sub" for value in fused)
-    if moved > 1 or not all(_reads_through(node, value, flow) for value in fused):
+    moved = [value for value in fused if flow.makers[value].op.moves]
+    if len(moved) > 1 or not all(_reads_through(node, value, flow) for value in fused):
         return "this operand of {op} is not one that is read as well before it is moved"
     return _begin(CONTRACTION, node)
 
@@ -145,7 +147,7 @@ def _opaque(node: Node, fused: Fused, flow: Dataflow) -> Entry | Refusal:
         return "it ends with an operator of a kind of its own, and {op} is none"
     if fused and node.op.rereads:
         return "{op} reads elements of its inputs several times, or in an order of its own"
-    return Entry(OPAQUE, is_open=False) if _all_before(CELL, fused) else OTHER_PARTS
+    return Entry(OPAQUE) if _all_before(CELL, fused) else OTHER_PARTS
 
 
 TEMPLATES: Mapping[str, Template] = {
@@ -160,7 +162,7 @@ TEMPLATES: Mapping[str, Template] = {
 
 def _begin(template: str, node: Node) -> Entry:
     """The kernel that ends with its only reduction."""
-    return Entry(template, frozenset({node}), node.outputs[0].type.shape)
+    return Entry(template, frozenset({node}))
 
 
 def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
@@ -174,7 +176,8 @@ def _epilogue(template: str, node: Node, fused: Fused) -> Entry | Refusal:
         return "it holds one reduction, and {op} reads two"
     if not found:
         return "it begins with a reduction"
-    return found[0] if node.outputs[0].type.shape == found[0].over else OTHER_POINTS
+    (anchor,) = found[0].anchors
+    return found[0] if node.outputs[0].type.shape == anchor.outputs[0].type.shape else OTHER_POINTS
 
 
 def _is_before(template: str, entries: Entries) -> bool:
@@ -215,7 +218,7 @@ def _has_windows(attrs: ContractAttributes) -> bool:
 
 def _is_difference(node: Node, flow: Dataflow) -> bool:
     """Whether a node is the difference of constants, or of slices of them."""
-    if node.op.name != "sub":
+    if not node.op.subtracts:
         return False
     makers = [flow.makers.get(v) for v in node.inputs]
     return all(

@@ -11,11 +11,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tilewright.plan.gemm.shape import Size
-from tilewright.plan.price.contraction import cycles, tiles
-from tilewright.plan.price.dots import Dot, choose_dot
+from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tallest, tiles
 from tilewright.plan.price.transfer import fits, room_in
-from tilewright.plan.tile.nest import MANY, MOST_WRITTEN_OUT
-from tilewright.plan.tile.registers import RegisterTile, free_places, tallest
+from tilewright.plan.tile.loops import MANY, MOST_WRITTEN_OUT
 from tilewright.target import Target
 
 MOST_TERMS = 4
@@ -90,8 +88,7 @@ def _of_one_row(size: Size, target: Target) -> Iterator[Choice]:
                 yield Choice(tile, 1, None, True, False, streams=at_once)
     elif size.vector.step in (1, 2):
         terms = streams if size.vector.plain and size.axes == 1 and size.terms > streams else None
-        sums = size.tile_sums(1, size.columns, size.terms, target)
-        for tile in tiles(sums, target, registers=size.free_registers(target)):
+        for tile in tiles(size.tile_sums(1, size.terms, target), target, registers=size.free_registers(target)):
             yield Choice(tile, _panels_of_results(size, tile, target) if terms else 1, terms, False, False)
 
 
@@ -123,8 +120,7 @@ def likely_tiles(size: Size, target: Target) -> tuple[RegisterTile, ...]:
     """Of the register tiles that fit, the two best of each width by their registers alone, and the two best with free
     places: the more accumulators, the earlier. A tile that these alone make longer than what caches add to the best one
     is none of them."""
-    sums = size.tile_sums(max(size.rows, 1), size.columns, size.terms, target)
-    sums = replace(sums, parts=size.parts, panel=1, elements=1)
+    sums = size.tile_sums(max(size.rows, 1), size.terms, target, parts=size.parts, panel=1, elements=1)
     side_by_side = size.element.step == 1 and not size.element.constant
     tall = 1 if not size.rows else free_places(target) if side_by_side else tallest(target)
     fitting = tiles(sums, target, tall, registers=size.free_registers(target))
@@ -167,7 +163,8 @@ def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Itera
         yield replace(plain, rows_stay=True)
         return
     whole = size.columns % tile.columns == 0 and not size.any_columns
-    if whole and size.axes == 1 and size.batch == 1 and not size.any_rows and size.is_float and panels >= MANY:
+    alone = size.axes == 1 and size.batch == 1 and not size.any_rows
+    if whole and alone and size.is_float and panels >= MANY:
         yield replace(plain, first_packs=True)
     yield plain
     terms = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * size.vector.bytes)

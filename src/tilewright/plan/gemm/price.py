@@ -13,12 +13,11 @@ from functools import lru_cache
 
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import Sums, added_cycles, cycles
+from tilewright.plan.price.contraction import Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.margin import MARGIN
 from tilewright.plan.price.points import copy_cycles
 from tilewright.plan.price.sizes import USUAL
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
-from tilewright.plan.tile.registers import tallest
 from tilewright.target import Target
 
 CONSTANTS = 32
@@ -42,7 +41,7 @@ def _seconds(choice: Choice, size: Size, target: Target) -> float:
     each = _rows(choice, size, target)
     if size.any_rows:
         usual = _rows(choice, replace(size, rows=USUAL), target) * size.rows / USUAL
-        single = cycles(size.tile_sums(1, size.columns, size.terms, target), choice.tile, target)
+        single = cycles(size.tile_sums(1, size.terms, target), choice.tile, target)
         most = tallest(target) * size.columns * size.terms / choice.tile.lanes * target.core.fma_cycles
         # How often calls have one row, nobody knows: a tile that is better for it may be worse by what prices err.
         each = (each + usual) / 2 * (1 + (MARGIN - 1) * single / most)
@@ -54,12 +53,8 @@ def _one_row(choice: Choice, size: Size, target: Target) -> float:
     and put down for each."""
     terms = choice.block_terms or size.terms
     lies = where(size.vector, size.columns * size.terms * size.vector.bytes * size.batch, target)
-    sums = replace(
-        size.tile_sums(1, size.columns, terms, target),
-        panel=lies,
-        elements=1,
-        stride=1 if choice.pack_vector else size.vector.step or 1,
-    )
+    stride = 1 if choice.pack_vector else size.vector.step or 1
+    sums = size.tile_sums(1, terms, target, panel=lies, elements=1, stride=stride)
     return cycles(sums, choice.tile, target) * size.terms / terms
 
 
@@ -96,8 +91,10 @@ def _sums(choice: Choice, size: Size, rows: int, terms: int, target: Target) -> 
     crowded = not choice.pack_vector and target.caches[0].room(vector.apart) <= room
     kept = choice.pack_broadcast or not element.plain or element.step == 1
     kept = kept or tile.rows <= room_in(room / 2 if crowded else room)
-    return replace(
-        size.tile_sums(rows, size.columns, terms, target),
+    return size.tile_sums(
+        rows,
+        terms,
+        target,
         panel=level,
         elements=again,
         parts=size.parts,

@@ -1,4 +1,5 @@
-"""The schedule of contractions: packed panels, cache blocks, a tile of accumulators in registers, the epilogue on it.
+"""The template of contractions as they lie, and its steps: packed panels, cache blocks, a tile of accumulators in
+registers, the epilogue on it.
 
     for ic in blocks of rows (their operand stays in the second cache):
       for jo in panels of columns:                                        the panel of the vector operand is contiguous
@@ -12,23 +13,36 @@ The loops are those of Goto's algorithm; every line of it is a primitive.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
-from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
-from tilewright.plan.gemm.choice import Choice
-from tilewright.plan.price.dots import Dot
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.gemm.choice import Choice, choices
+from tilewright.plan.gemm.price import seconds
+from tilewright.plan.gemm.shape import Product, recognise
+from tilewright.plan.price.contraction import Dot
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.edges import has_room, is_bounded, panel_over_the_edge, settle_edges, whole_panels_apart
-from tilewright.plan.tile.loops import extent
-from tilewright.plan.tile.nest import MANY, order_tile, ordered, split_tile, write_out, write_out_terms
+from tilewright.plan.template import Template
+from tilewright.plan.tile.loops import (
+    MANY,
+    extent,
+    has_room,
+    hold_sums,
+    is_bounded,
+    order_tile,
+    ordered,
+    panel_over_the_edge,
+    settle_edges,
+    split_columns,
+    sums_apart,
+    write_out,
+    write_out_terms,
+)
 from tilewright.plan.tile.packing import (
-    Together,
     copy_terms,
     copy_vectors,
     keep_near,
@@ -38,8 +52,9 @@ from tilewright.plan.tile.packing import (
     panels_in_cache,
     share_packing,
 )
-from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
 
@@ -61,6 +76,28 @@ class Nest:
     together: Var | None = None
 
 
+class Contractions(Template[Product, Choice]):
+    """A kernel whose work is one contraction, the columns of its result along the lanes."""
+
+    name = "contraction"
+    choice = Choice
+
+    def recognise(self, facts: Facts) -> Product | None:
+        return recognise(facts)
+
+    def choices(self, shape: Product, target: Target) -> Iterator[Choice]:
+        return choices(shape.size, target)
+
+    def price(self, choice: Choice, shape: Product, target: Target) -> float:
+        return seconds(choice, shape.size, target)
+
+    def begin(self, facts: Facts) -> Schedule:
+        return facts.begin_inlined()
+
+    def apply(self, s: Schedule, shape: Product, choice: Choice) -> Schedule:
+        return apply_choice(s, shape.found, choice)
+
+
 def apply_choice(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """The steps that a choice stands for."""
     return _whole_sums(s, found, choice) if choice.block_terms is None else _sums_in_blocks(s, found, choice)
@@ -75,22 +112,13 @@ def results_apart(s: Schedule, found: Contraction) -> tuple[list[str], str]:
     return [write], sums
 
 
-def sums_apart(s: Schedule, block: str) -> tuple[str, str]:
-    """Gives the sums of a block a buffer of their own. Returns the block that copies them to their places, and it."""
-    write = str(s.cache_write(block))
-    return write, next(loads(find_block(s.func, write))).buffer.name
-
-
 def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     """A tile sums up all terms before it is stored: the epilogue runs on it in registers."""
     dot = found.block.name
     results, sums = results_apart(s, found)
     packed, rows = _pack_operands(s, found, choice)
     nest = tile_loops(s, found, choice)
-    for block in results:
-        s.reverse_compute_at(block, nest.tiles)
-    s.compact(sums)
-    s.set_scope(sums, "register")
+    hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
     vectors = {dot: nest.vectors}
@@ -125,46 +153,33 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
 def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[list[str], str | None]:
     """Packs what the choice says; returns the names of the vector operand's panels, two where it is a difference, and
     of the other's tiles of rows."""
-    if choice.dot is not None:
-        of_vector, of_rows = _together(choice)
-        panel = pack(s, found, found.vector, found.columns, choice.panel_columns, of_vector)
-        return [panel], pack_terms(s, found, found.broadcast, of_rows) if choice.pack_broadcast else None
-    parts = found.vector.parts if choice.pack_vector else ()
-    packed = [pack(s, found, part, found.columns, choice.panel_columns) for part in parts]
-    if not choice.pack_broadcast or found.rows is None:
-        return packed, None
-    return packed, pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+    dot, parts = choice.dot, found.vector.parts if choice.pack_vector else ()
+    packed = [pack(s, found, part, found.columns, choice.panel_columns, dot) for part in parts]
+    rows = None
+    if choice.pack_broadcast and dot is not None:
+        rows = pack_terms(s, found, dot)
+    elif choice.pack_broadcast and found.rows is not None:
+        rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+    return packed, rows
 
 
 def _copy_for_instruction(
-    s: Schedule,
-    found: Contraction,
-    choice: Choice,
-    nest: Nest,
-    panel: str,
-    rows: str | None,
-    vectors: dict[str, Var],
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, panel: str, rows: str | None, vectors: dict[str, Var]
 ) -> list[str]:
     """Copies of what a call brings are made in vectors: of a panel before its tiles, of the elements of rows before
     all. Returns the block that copies a panel, whose loop over vectors is added to `vectors`."""
-    of_vector, of_rows = _together(choice)
+    assert choice.dot is not None
+    depth, lanes = choice.dot.depth, choice.tile.lanes
     if rows is not None and not found.broadcast.is_constant:
-        copy_terms(s, rows, of_rows)
+        copy_terms(s, rows, depth, lanes)
     if found.vector.is_constant:
         if nest.together is not None:
-            copy_vectors(s, panel, of_vector)
+            copy_vectors(s, panel, depth, lanes)
         return []
     s.compute_at(panel, nest.panels)
     keep_near(s, panel)
-    vectors[panel] = copy_vectors(s, panel, of_vector)
+    vectors[panel] = copy_vectors(s, panel, depth, lanes)
     return [panel]
-
-
-def _together(choice: Choice) -> tuple[Together, Together]:
-    """How the operands of an instruction are copied: the vectors, and the elements of rows."""
-    dot, lanes = choice.dot, choice.tile.lanes
-    assert dot is not None
-    return Together(dot.depth, DTYPES[dot.vector], lanes), Together(dot.depth, DTYPES[dot.element], lanes)
 
 
 def _without_dead_vectors(
@@ -248,19 +263,19 @@ def _sums_in_blocks(s: Schedule, found: Contraction, choice: Choice) -> Schedule
         results, sums = results_apart(s, found)
     s.decompose_reduction(dot, nest.terms)
     s.stage(sums, nest.tiles, scope="register")
-    for block in (f"{sums}.load", f"{sums}.store"):
-        write_out(s, block, nest.tiles, choice.tile)
+    load, store = f"{sums}.load", f"{sums}.store"
+    vectors = {dot: nest.vectors} | {block: write_out(s, block, nest.tiles, choice.tile) for block in (load, store)}
     around = apart or next((loop for loop in (nest.near, nest.blocks) if loop is not None), nest.outer)
     for block in results:
         s.reverse_compute_at(block, around)
         s.vectorize(s.split(s.get_loops(block)[-1], choice.tile.lanes, tail="mask")[1])
     if apart is not None:
         keep_near(s, sums)
-    tails = [] if choice.pack_vector else whole_panels_apart(s, found, choice.tile, nest.panels)
+    tails = [] if choice.pack_vector else panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart=True)
     for block in (dot, *tails):
         settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
     if apart is None:
-        _prefetch_results(s, found, [f"{sums}.store"], nest.tiles)
+        _prefetch_results(s, found, [store], nest.tiles)
     s.parallel(nest.outer)
     return s
 
@@ -287,34 +302,31 @@ def tile_loops(s: Schedule, found: Contraction, choice: Choice) -> Nest:
     """Splits and orders the loops of the contraction. Rows are cut into cache blocks, or panels where there are no
     rows; panels in groups where all rows pass by a few of them at a time."""
     loops = s.get_loops(found.block.name)
-    rows = None if found.rows is None else loops[found.rows]
-    tile = split_tile(s, rows, loops[found.columns], choice.tile)
-    vectors = tile.vectors
-    inner = [tile.row, vectors, tile.lane]
-    if choice.streams > 1:
-        stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
-        inner = [tile.row, stream, vectors, tile.lane]
-    panels, tiles = tile.panels, tile.tiles
-    near, blocks, cut = None, None, None
+    panels, vectors, lane = split_columns(s, loops[found.columns], choice.tile)
+    row, tiles, near, blocks, cut = None, None, None, None, None
     outer = {loops[n]: known(found.extents[n]) for n in found.batch}
     if found.rows is not None:
+        tiles, row = s.split(loops[found.rows], choice.tile.rows, tail="mask")
         blocks, tiles = s.split(tiles, choice.block_tiles, tail="clip")
         outer[blocks] = -(-known(found.extents[found.rows]) // (choice.tile.rows * choice.block_tiles))
         if choice.block_panels is not None:
             near, panels = s.split(panels, choice.block_panels, tail="clip")
-            s.reorder(near, blocks, tiles, tile.row, panels)
+            s.reorder(near, blocks, tiles, row, panels)
     elif choice.block_terms is not None:
         blocks, panels = s.split(panels, choice.block_tiles, tail="clip")
         outer[blocks] = -(-_count_panels(found, choice) // choice.block_tiles)
+    inner = [row, vectors, lane]
+    if choice.streams > 1:
+        stream, vectors = s.split(vectors, choice.tile.vectors // choice.streams)
+        inner = [row, stream, vectors, lane]
     terms, together = split_terms(s, found, loops, choice.dot)
     if choice.block_terms is not None:
         cut, terms[0] = s.split(terms[0], choice.block_terms, tail="clip")
-    first, order = _order(
-        found, choice, outer, [loops[n] for n in found.own_batches], (near, blocks, cut, panels, tiles)
-    )
+    own = [loops[n] for n in found.own_batches]
+    first, order = _order(found, choice, outer, own, (near, blocks, cut, panels, tiles))
     order_tile(s, [*order, *terms], inner, together)
     write_out_terms(s, terms, choice.tile, choice.terms)
-    return Nest(first, near, blocks, cut, panels, order[-1], tile.row, vectors, tile.lane, together)
+    return Nest(first, near, blocks, cut, panels, order[-1], row, vectors, lane, together)
 
 
 def _order(
@@ -329,22 +341,20 @@ def _order(
     Where panels are asked for ahead, those of one constant follow each other: the loops of which each iteration has its
     `own` are outside."""
     near, blocks, cut, panels, tiles = made
+    count, first = _count_panels(found, choice), None
     inside: tuple[Var | None, ...] = (cut, tiles)
     if near is not None and choice.block_panels is not None:
         batches = {v: n for v, n in outer.items() if v is not blocks}
-        groups = {near: -(-_count_panels(found, choice) // choice.block_panels)}
+        groups = {near: -(-count // choice.block_panels)}
         first = ordered({v: n for v, n in batches.items() if n > 1} | groups)[0]
         order, inside = [*batches, near], (blocks, cut, panels, tiles)
     elif cut is not None and (tiles is None or max(outer.values()) >= MANY):
         order, inside = ordered(outer), (cut, panels, tiles)
-        first = order[0]
     elif own and choice.prefetch:
         order = [*own, panels, *(v for v in outer if v not in own)]
-        first = order[0]
     else:
-        order = ordered(outer | {panels: _count_panels(found, choice)})
-        first = order[0]
-    return first, [*order, *(v for v in inside if v is not None)]
+        order = ordered(outer | {panels: count})
+    return first or order[0], [*order, *(v for v in inside if v is not None)]
 
 
 def _count_panels(found: Contraction, choice: Choice) -> int:

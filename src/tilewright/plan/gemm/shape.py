@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
@@ -12,10 +13,8 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.contraction import Sums
-from tilewright.plan.price.dots import Dot
+from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, tile_registers
 from tilewright.plan.price.sizes import known
-from tilewright.plan.tile.registers import RegisterTile, tile_registers
 from tilewright.target import Target
 
 
@@ -49,7 +48,6 @@ class Size:
     rows            of the result that read the same panel; 0 where there is no such axis
     batch, own      how many products there are, and how many of them have a constant of their own along the lanes
     any_rows        whether rows, or columns, are dynamic
-    bits            of a sum
     parts           tensors that vectors are the difference of, at most: kernels whose batches have constants of their
                     own are priced like those beside them that take differences, so that all read the same panels
     axes            reduce axes
@@ -67,8 +65,6 @@ class Size:
     own: int
     any_rows: bool
     any_columns: bool
-    bits: int
-    is_float: bool
     parts: int
     axes: int
     vector: Lies
@@ -78,6 +74,16 @@ class Size:
     summed: int
     even: int
     dot: Dot | None = None
+
+    @property
+    def bits(self) -> int:
+        """Of a sum."""
+        return max(self.sums.bits, 32)
+
+    @property
+    def is_float(self) -> bool:
+        """Whether vectors are multiplied as they lie."""
+        return self.sums.is_float and self.sums is self.vector.dtype
 
     @property
     def constant_rows(self) -> bool:
@@ -114,7 +120,7 @@ class Size:
 
     def lanes(self, target: Target) -> int:
         """Sums in a vector."""
-        return self.tile_sums(1, 1, 1, target).lanes(target)
+        return self.tile_sums(1, 1, target).lanes(target)
 
     def registers(self, target: Target) -> int:
         """Those that a tile may hold."""
@@ -126,21 +132,21 @@ class Size:
         spread = (self.vector.step or 1) > 1 and not self.vector.constant
         return self.registers(target) // (2 if spread else 1)
 
-    def tile_sums(self, rows: int, columns: int, terms: int, target: Target) -> Sums:
-        """So many of these sums, `terms` of which are taken together where an instruction does."""
+    def tile_sums(self, rows: int, terms: int, target: Target, **more: Any) -> Sums:
+        """So many rows of these sums, `terms` of which are taken together where an instruction does; `more` are further
+        fields."""
         core, dot = target.core, self.dot
         vector, element = (core.add_cycles * (o.dtype is not self.sums) for o in (self.vector, self.element))
-        return Sums(
-            rows,
-            columns,
-            terms * (dot.depth if dot is not None else 1),
-            bits=self.bits,
-            instruction=dot.instruction if dot is not None else "",
-            brought=self.element.bytes,
-            held=self.vector.bytes,
-            converted=dot.converted(target) if dot is not None else (vector, element),
-            integers=not self.sums.is_float,
-        )
+        given: dict[str, Any] = {
+            "columns": self.columns,
+            "bits": self.bits,
+            "instruction": dot.instruction if dot is not None else "",
+            "brought": self.element.bytes,
+            "held": self.vector.bytes,
+            "converted": dot.converted(target) if dot is not None else (vector, element),
+            "integers": not self.sums.is_float,
+        }
+        return Sums(rows, terms=terms * (dot.depth if dot is not None else 1), **(given | more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +189,6 @@ def measure(found: Contraction) -> Size:
         own=math.prod(extents[n] for n in found.own_batches),
         any_rows=found.rows is not None and not isinstance(found.extents[found.rows], Const),
         any_columns=not isinstance(found.extents[found.columns], Const),
-        bits=max(found.out.dtype.bits, 32),
-        is_float=found.out.dtype.is_float and found.out.dtype is found.vector.buffer.dtype,
         parts=2 if found.own_batches else 1,
         axes=len(found.reduce),
         vector=_lies(found, found.vector, found.columns, extents),

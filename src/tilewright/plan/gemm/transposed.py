@@ -21,27 +21,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import allocations, loads
+from tilewright.loops.edit import loads
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.gemm.price import where
-from tilewright.plan.gemm.schedule import results_apart, split_terms, sums_apart
+from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
-from tilewright.plan.price.contraction import cycles, tiles
-from tilewright.plan.price.dots import Dot, choose_dot
+from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
 from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
-from tilewright.plan.tile.edges import settle_edges
-from tilewright.plan.tile.loops import copied_by, extent, in_vectors
-from tilewright.plan.tile.nest import TileLoops, order_tile, ordered, split_tile, write_out, write_out_terms
-from tilewright.plan.tile.packing import Together, copy_vectors, lay_out, pack
-from tilewright.plan.tile.registers import RegisterTile, free_places, tallest, tile_registers
+from tilewright.plan.tile.loops import (
+    extent,
+    hold_sums,
+    in_vectors,
+    order_tile,
+    ordered,
+    settle_edges,
+    split_tile,
+    sums_apart,
+    write_out,
+    write_out_terms,
+)
+from tilewright.plan.tile.packing import copy_vectors, fill_panels, lay_out, own_copy, pack
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -51,17 +57,16 @@ from tilewright.target.target import SHORTEST_LANES
 @dataclass(frozen=True, slots=True)
 class TransposedChoice:
     """The register tile, rows of the result along its lanes. The constant is prefetched `distance` terms before its
-    use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out. The
-    whole kernel of a window is, `shared`, where what its elements share fits into registers. What a call packs is
-    copied in vectors under masks (`masked`), or in shorter and shorter ones. With a `dot`, the next panel of the
-    constant is prefetched while tiles use one, and the channels that it takes lie next to each other."""
+    use, `prefetch` elements (a line of a cache) at a time, or not at all (0). `terms` of a tile are written out, or
+    more, as many as divide the kernel of a window. What a call packs is copied in vectors of so many lanes under a
+    mask (`masked`), or (0) of a tile's rows. With a `dot`, the next panel of the constant is prefetched while tiles use
+    one, and the channels that it takes lie next to each other."""
 
     tile: RegisterTile
     prefetch: int
     distance: int
     terms: int
-    shared: bool
-    masked: bool
+    masked: int = 0
     dot: Dot | None = None
 
 
@@ -90,10 +95,10 @@ class TransposedContractions(Template[Product, TransposedChoice]):
             return
         line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
         most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
-        for tile in tiles(turned.tile_sums(size.columns, size.rows, size.terms, target), target, tallest(target), most):
-            shared = tile.rows * (tile.vectors + 1) + tile.vectors + 1 <= tile_registers(target)
-            terms = written_out(tile, target)
-            yield TransposedChoice(tile, line, target.page // target.caches[0].line, terms, shared, target.has_masks)
+        for tile in tiles(turned.tile_sums(turned.rows, size.terms, target), target, most_vectors=most):
+            masked = min(1 << (tile.rows - 1).bit_length(), tile.lanes) if target.has_masks and tile.rows > 1 else 0
+            ahead = target.page // target.caches[0].line
+            yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
         dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
         if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
             if size.vector.dtype.name == dot.element:
@@ -116,11 +121,10 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
     """The tiles of an instruction. What all tiles of a row read is asked for where it comes from beyond the second
     cache."""
     far = fits(size.columns * size.terms * size.vector.bytes, target) > 2
-    sums = size.tile_sums(size.rows, size.columns, size.terms, target)
-    for tile in tiles(sums, target, registers=size.registers(target)):
+    for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, registers=size.registers(target)):
         again = size.rows * size.batch > tile.rows and tile.rows <= free_places(target)
         line = target.caches[0].line // size.vector.bytes if far and again else 0
-        yield TransposedChoice(tile, line, 0, 1, True, target.has_masks, size.dot)
+        yield TransposedChoice(tile, line, 0, 1, dot=size.dot)
 
 
 @lru_cache(maxsize=1 << 12)
@@ -133,8 +137,11 @@ def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
     if choice.dot is not None:
         across = (target.caches[0].line - turned.element.bytes) / tile.rows
-    sums = replace(
-        turned.tile_sums(size.columns, whole, turned.terms, target),
+    sums = turned.tile_sums(
+        turned.rows,
+        turned.terms,
+        target,
+        columns=whole,
         brought=turned.element.bytes + across,
         panel=fits(panel + tile.rows * turned.terms * turned.element.bytes, target),
         elements=fits(panel + image, target),
@@ -158,83 +165,75 @@ def _apply(s: Schedule, found: Contraction, choice: TransposedChoice) -> Schedul
     results, sums = results_apart(s, found)
     write, tile_sums = sums_apart(s, dot)
     panel, points = _pack_operands(s, found, choice)
-    loops, outer = _order_loops(s, found, choice)
-    assert loops.tiles is not None
-    terms = s.get_loops(dot)[s.get_loops(dot).index(loops.tiles) + 1]
+    panels, tiles, row, lane, outer = _order_loops(s, found, choice)
+    terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
     if choice.prefetch and choice.distance:
         written = known(found.extents[found.reduce[0]]) // extent(s, terms)
         s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
-    _transpose_sums(s, found, [write], loops.tiles, tile_sums, "register")
-    own = s.get_loops(write)[s.get_loops(write).index(loops.tiles) + 1 :]
+    _hold_transposed(s, found, [write], tiles, tile_sums, "register")
+    own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
     moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
     s.reorder(*sorted(own, key=lambda v: v in moving))
-    write_out(s, write, loops.tiles, tile)
-    _transpose_sums(s, found, results, outer[-1], sums, "stack")
+    write_out(s, write, tiles, tile)
+    _hold_transposed(s, found, results, outer[-1], sums, "stack")
     for block in results:
         store_transposed(s, block, outer[-1], tile.lanes)
-    settle_edges(s, found, tile, loops.row, loops.lane, dot, packed=True)
+    settle_edges(s, found, tile, row, lane, dot, packed=True)
     if choice.dot is not None:
-        s.tensorize(loops.lane, choice.dot.instruction)
+        s.tensorize(lane, choice.dot.instruction)
         for block in points:
-            _interleave(s, found, block, choice)
+            _interleave(s, found, block, choice.dot.depth, tile.lanes)
         if choice.prefetch:
-            s.prefetch(panel, loops.panels, 1, terms, apart=choice.prefetch)
+            s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
     s.parallel(outer[0])
     return s
 
 
-def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[TileLoops, list[Var]]:
+def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:
     """Splits and orders the loops: panels outermost where threads can share them, since a panel of the constant stays
-    in cache for all positions. Taps along a row share elements: they are written out where these fit into registers,
-    too; otherwise the taps down a column are. Returns the loops of tiles, and those outside."""
+    in cache for all positions. Returns the loops over panels and tiles, those over the rows and the lanes of a tile,
+    and those outside of tiles."""
     assert found.rows is not None
     loops = s.get_loops(found.block.name)
-    tile = split_tile(s, loops[found.rows], loops[found.columns], choice.tile)
+    panels, tiles, row, vectors, lane = split_tile(s, loops[found.rows], loops[found.columns], choice.tile)
     terms, together = split_terms(s, found, loops, choice.dot)
-    if not choice.shared:
-        terms[1:] = reversed(terms[1:])
-    panels = {tile.panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
-    outer = ordered(panels | {loops[n]: known(found.extents[n]) for n in found.batch})
-    order_tile(
-        s, [*outer, *[v for v in (tile.tiles,) if v is not None], *terms], [tile.row, tile.vectors, tile.lane], together
-    )
-    taps = choice.shared or len(terms) < 3
-    write_out_terms(s, terms if taps else terms[-1:], choice.tile, choice.terms, taps)
-    return tile, outer
+    counts = {panels: -(-known(found.extents[found.columns]) // choice.tile.columns)}
+    outer = ordered(counts | {loops[n]: known(found.extents[n]) for n in found.batch})
+    order_tile(s, [*outer, tiles, *terms], [row, vectors, lane], together)
+    write_out_terms(s, terms, choice.tile, choice.terms)
+    return panels, tiles, row, lane, outer
 
 
-def _transpose_sums(s: Schedule, found: Contraction, readers: Sequence[str], loop: Var, sums: str, scope: str) -> None:
+def _hold_transposed(s: Schedule, found: Contraction, readers: Sequence[str], loop: Var, sums: str, scope: str) -> None:
     """What an iteration of a loop sums up is read in it, and lies with rows and columns exchanged."""
-    for block in readers:
-        s.reverse_compute_at(block, loop)
     order = list(range(len(find_buffer(s.func, sums).shape)))
     assert found.rows is not None
     order[found.rows], order[found.columns] = found.columns, found.rows
     lay_out(s, sums, [f"d{n}" for n in order])
-    s.compact(sums)
-    s.set_scope(sums, scope)
+    hold_sums(s, sums, readers, loop, scope)
 
 
 def _pack_operands(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[str, list[str]]:
     """Packs the constant, and the other operand where it is no window. Returns the panels; and, where an instruction
     takes channels of the other operand, the blocks that fill it from elsewhere."""
-    dot, tile = choice.dot, choice.tile
-    together = None if dot is None else Together(dot.depth, DTYPES[dot.vector], tile.lanes)
-    panel = pack(s, found, found.vector, found.columns, tile.columns, together)
-    if together is not None:
-        copy_vectors(s, panel, together)
-        return panel, _lay_out_points(s, found, together.depth)
+    assert found.rows is not None
+    panel = pack(s, found, found.vector, found.columns, choice.tile.columns, choice.dot)
+    if choice.dot is not None:
+        copy_vectors(s, panel, choice.dot.depth, choice.tile.lanes)
+        return panel, _lay_out_points(s, found, choice.dot.depth)
     if found.broadcast.is_plain():
-        _pack_rows(s, found, choice)
+        rows = pack(s, found, found.broadcast, found.rows, choice.tile.rows)
+        terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
+        left = known(found.extents[found.rows]) % choice.tile.rows
+        fill_panels(s, rows, s.get_loops(rows)[-2 - terms :][:1], left, choice.masked)
     return panel, []
 
 
 def _lay_out_points(s: Schedule, found: Contraction, depth: int) -> list[str]:
     """The channels that an instruction takes lie next to each other: where the operand is computed in the kernel, or
     in a copy. Returns the blocks that fill it from elsewhere."""
-    operand, dimension = found.broadcast.buffer, _channels(found)
-    name = operand.name if operand in allocations(s.func.body) else s.cache_read(found.block.name, operand.name)
-    places = [f"d{n} // {depth}" if n == dimension else f"d{n}" for n in range(len(operand.shape))]
+    name, dimension = own_copy(s, found, found.broadcast), _channels(found)
+    places = [f"d{n} // {depth}" if n == dimension else f"d{n}" for n in range(len(found.broadcast.load.indices))]
     lay_out(s, name, [*places, f"d{dimension} % {depth}"])
     return [b.name for b in writers_of(s.func, find_buffer(s.func, name)) if any(True for _ in loads(b))]
 
@@ -247,48 +246,17 @@ def _channels(found: Contraction) -> int:
     return dimension
 
 
-def _interleave(s: Schedule, found: Contraction, block: str, choice: TransposedChoice) -> None:
+def _interleave(s: Schedule, found: Contraction, block: str, depth: int, lanes: int) -> None:
     """The channels of an instruction are copied together, in vectors of points."""
-    assert choice.dot is not None
     dimension, loops = _channels(found), s.get_loops(block)
     if len(loops) == len(found.broadcast.load.indices):
-        channels, term = s.split(loops[dimension], choice.dot.depth)
+        channels, term = s.split(loops[dimension], depth)
         s.reorder(*loops[dimension + 1 :], term)
     else:
         channels, term = loops[dimension], loops[-1]
     s.unroll(term)
-    s.vectorize(in_vectors(s, s.get_loops(block)[-2], choice.tile.lanes)[1])
+    s.vectorize(in_vectors(s, s.get_loops(block)[-2], lanes)[1])
     s.parallel(channels)
-
-
-def _pack_rows(s: Schedule, found: Contraction, choice: TransposedChoice) -> None:
-    """The operand that a call brings, in panels of the rows of a tile, copied in vectors: the whole panels, and
-    what there is of the last one."""
-    assert found.rows is not None
-    whole, left = divmod(known(found.extents[found.rows]), choice.tile.rows)
-    copies = [pack(s, found, found.broadcast, found.rows, choice.tile.rows)]
-    terms = sum(found.broadcast.moves(found.block.axes[n].var) for n in found.reduce)
-    if left and whole:
-        copies += copied_by(s, s.partition, s.get_loops(copies[0])[-2 - terms], whole)
-        copies += copied_by(s, s.partition, s.get_loops(copies[1])[-1], left)
-    for copy in copies:
-        _copy_in_vectors(s, copy, choice.tile.lanes, choice.masked)
-
-
-def _copy_in_vectors(s: Schedule, copy: str, most: int, masked: bool) -> None:
-    """The last loop of a copy in vectors of at most so many lanes: in one under a mask where the machine has masks, or
-    in shorter and shorter ones."""
-    loop: Var | None = s.get_loops(copy)[-1]
-    count = extent(s, s.get_loops(copy)[-1])
-    if masked and count > 1:
-        lanes = min(1 << (count - 1).bit_length(), most)
-        s.vectorize(s.split(loop, lanes, tail="mask")[1])
-        return
-    for lanes in (8, 4, 2):
-        if loop is None or extent(s, loop) < lanes:
-            continue
-        _, inner, loop = s.split(loop, lanes, tail="peel")
-        s.vectorize(inner)
 
 
 def store_transposed(s: Schedule, block: str, panels: Var, lanes: int) -> None:

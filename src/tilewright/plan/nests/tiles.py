@@ -1,28 +1,35 @@
-"""Tiles of sums: accumulations with an output axis to vectorize over run with a tile of accumulators in registers.
+"""Tiles: how loops over independent points, or around sums, run in vectors.
+
+    for j, l: y[j, l] = x[l, j]      =>      for jo, lo, jm: { unroll ji in 0..4, vectorize li in 0..8: y[…] = x[…] }
 
     for j, i: { t = 0; for k: t += x[i, k] * w[k, j]; y[i, j] = f(t) }
+              =>      for jo, io: { t[R, V, lanes] = 0; for k: t[r, v, l] += …  (unrolled, vectorized); y[…] = … }
 
-becomes, for tiles of R rows i and V vectors of columns j,
-
-    for jo, io: { t[R, V, lanes] = 0; for k: t[r, v, l] += …  (unrolled, vectorized); y[…] = f(t[r, v, l]) }
-
-with smaller tiles for what is left over. A vector of w is loaded once for R rows, an element of x once for V vectors.
+Loops over what lies in one piece of memory become one before. Where the lanes of points lie apart in one array, they
+lie next to each other along another loop: the nest runs in blocks of both, so that a cache line is used up while it is
+near, and several vectors are loaded, or stored, together. Sums run in tiles of R rows and V vectors of accumulators in
+registers, with smaller tiles for what is left over: a vector of w is loaded once for R rows, an element of x once for V
+vectors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
-from tilewright.analysis.accesses import Access
-from tilewright.analysis.movement import moving_accesses, step, vector_cost
-from tilewright.expr.nodes import Var
+from tilewright.analysis.accesses import Access, accesses
+from tilewright.analysis.movement import is_one_piece, moving_accesses, step, vector_cost
+from tilewright.core.walk import preorder
+from tilewright.expr import dtypes
+from tilewright.expr.intrinsics import BRIEF
+from tilewright.expr.nodes import Call, Var
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import blocks, loops_inside
-from tilewright.loops.nodes import LoopKind, Seq, Stmt
-from tilewright.plan.nests.points import Piece, cuts, fuse_pieces, halves, has, is_costly, pieces_of, write_out
-from tilewright.plan.nests.rows import Region, chains, reduces_contiguously
+from tilewright.loops.edit import blocks, loops_inside, statements
+from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
+from tilewright.plan.nests.sums import has, reduces_contiguously
+from tilewright.plan.price.points import chains
 from tilewright.schedule.facts.accumulations import accumulation
 from tilewright.schedule.facts.iterations import is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
@@ -41,24 +48,93 @@ class Strip:
     vectors: int
     lanes: int
 
+    @property
+    def width(self) -> int:
+        return self.vectors * self.lanes
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A tile of accumulators. The loops around the sums become `fused` many, so many neighbours each, and are then
-    known by their numbers. Loop `along` counts columns, in `strips`, each for what the one before left over; loop
-    `across`, where not None, counts rows, `rows` at a time. Reduce loops of at most `turns` iterations are written out.
-    Threads share the outermost loop, which is that over the first strips where there is no other (`alone`)."""
+    """How loops run in vectors. They become `fused` many, so many neighbours each, and are then known by their numbers.
+    Lanes lie along loop `along`, in `strips`, each for what the one before left over. Of loop `across`, where not None,
+    each strip has `rows` iterations written out, or it runs in blocks of `line` iterations. Reduce loops of at most
+    `turns` iterations are written out. Threads share loop `shared`."""
 
     fused: tuple[int, ...]
     along: int
     strips: tuple[Strip, ...]
-    across: int | None
-    rows: int
-    turns: int
-    alone: bool
+    across: int | None = None
+    rows: int = 1
+    line: int = 0
+    turns: int = 0
+    shared: int | None = None
 
 
-def choose_tile(nest: Stmt, lanes: int, target: Target) -> Tile | None:
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Neighbouring loops over what lies in one piece of memory: so many, which together move as the innermost one does,
+    that over `var`, and have `size` iterations; None where that is dynamic."""
+
+    count: int
+    var: Var
+    size: int | None
+
+
+@lru_cache(maxsize=1 << 6)
+def holds_points(nest: Stmt) -> bool:
+    """Whether a nest is loops over independent points, with nothing between the loops."""
+    loops, _ = perfect_nest(nest)
+    return bool(loops) and all(is_spatial(loop) for loop in loops)
+
+
+def lanes_of(nest: Stmt, target: Target) -> int:
+    """Lanes for the widest element type that the nest stores, at most those of f32."""
+    widest = max((s.buffer.dtype.bits for s in statements(nest) if isinstance(s, Store)), default=32)
+    return max(target.vector_bits // max(widest, dtypes.f32.bits), 2)
+
+
+def pieces_of(loops: Sequence[For]) -> list[Piece]:
+    """The pieces that loops in each other run over, the outermost first. An inner loop of a dynamic extent stays by
+    itself: that quotients and remainders by what is dynamic are one place each cannot be proved."""
+    pieces = [Piece(1, loops[-1].var, size_of(loops[-1]))]
+    for loop in reversed(loops[:-1]):
+        size, inner = size_of(loop), pieces[0]
+        if inner.size is not None and is_one_piece(accesses(loops[0]), loop.var, inner.var, inner.size):
+            pieces[0] = Piece(inner.count + 1, inner.var, None if size is None else size * inner.size)
+        else:
+            pieces.insert(0, Piece(1, loop.var, size))
+    return pieces
+
+
+def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
+    """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
+    iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
+    loops, _ = perfect_nest(nest)
+    pieces, group, inside = pieces_of(loops), moving_accesses(loops[-1]), lanes > 0
+    lanes = lanes or lanes_of(nest, target)
+
+    def rank(n: int) -> tuple[bool, float]:
+        """A loop that is too short for a vector, or along which every access goes element by element, is the last."""
+        cost = vector_cost(group, pieces[n].var, lanes)
+        return not has(pieces[n].size, lanes) or cost >= lanes * len(group), cost
+
+    inwards = range(len(pieces) - 1, -1, -1)
+    along = min(inwards, key=rank)
+    size, across = pieces[along].size, None
+    if has(size, lanes):
+        apart = [a for a in group if (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
+        found = [n for n in inwards if n != along and has(pieces[n].size, SHORTEST_LANES)]
+        across = next((n for n in found if any(step(a, pieces[n].var) == 1 for a in apart)), None)
+    if size in (lanes // 2, lanes // 4) and size > 1:
+        strips: tuple[Strip, ...] = (Strip(1, size),)
+    else:
+        strips = _strips(size, 1, lanes, shorter=size is not None and is_costly(nest))
+    line = 0 if across is None else target.cache(1).line // dtypes.f32.bytes
+    tile = Tile(tuple([p.count for p in pieces]), along, strips, across, line=line)
+    return tile if inside else replace(tile, shared=_shared(pieces, tile))
+
+
+def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     """The tile for a nest of spatial loops around accumulations; None when no loop vectorizes well."""
     around, body = perfect_nest(nest)
     if not around or not isinstance(body, Seq) or not all(map(is_spatial, around)):
@@ -76,15 +152,29 @@ def choose_tile(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     across = _row_loop(pieces, columns, inner)
     few = across is not None or (columns.size is None and is_costly(body))
     vectors = _vectors(columns.size, lanes, 2 if few else 8)
-    alone = all(piece.size in (0, 1) for piece in pieces if piece is not columns)
-    if alone and columns.size is not None:
+    if columns.size is not None and all(piece.size in (0, 1) for piece in pieces if piece is not columns):
         # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
         while vectors > chains(target) and columns.size < 6 * vectors * lanes:
             vectors //= 2
     budget = (target.vector_registers - 1 - vectors) // vectors
     rows = 1 if across is None else _row_count(pieces[across].size, budget)
-    strips = _strips(columns.size, vectors, lanes)
-    return Tile(tuple([p.count for p in pieces]), along, strips, across, rows, UNROLLED // (rows * vectors), alone)
+    strips = _strips(columns.size, vectors, lanes, shorter=True)
+    counts, turns = tuple([p.count for p in pieces]), UNROLLED // (rows * vectors)
+    tile = Tile(counts, along, strips, across, rows, turns=turns)
+    return replace(tile, shared=_shared(pieces, tile))
+
+
+def _shared(pieces: Sequence[Piece], tile: Tile) -> int | None:
+    """The loop that threads share: the outermost of several iterations around tiles, else that over tiles."""
+    inner = _inner(tile)
+    around = [n for n, piece in enumerate(pieces) if n not in inner and piece.size != 1]
+    return next(iter(around), inner[0] if tile.strips else None)
+
+
+def _inner(tile: Tile) -> list[int]:
+    """The loops that a tile takes, the outer one first."""
+    both = (tile.across, tile.along) if tile.line else (tile.along, tile.across)
+    return [n for n in both if n is not None]
 
 
 def _columns(pieces: Sequence[Piece], body: Stmt, inner: list[Access], outer: list[Access], lanes: int) -> int | None:
@@ -134,82 +224,128 @@ def _row_count(size: int | None, budget: int) -> int:
     return next((r for r in range(most, most // 2, -1) if size % r == 0), most)
 
 
-def _strips(size: int | None, vectors: int, lanes: int) -> tuple[Strip, ...]:
-    """Strips of columns: of all vectors, of one, and of ever fewer lanes, as far as there are so many columns."""
-    offered = [
-        Strip(vectors, lanes),
-        *([Strip(1, lanes)] if vectors > 1 else []),
-        *(Strip(1, n) for n in halves(lanes)),
-    ]
-    widths = cuts(size, [strip.vectors * strip.lanes for strip in offered])
-    return tuple([strip for strip in offered if strip.vectors * strip.lanes in widths])
+def is_costly(nest: Stmt) -> bool:
+    """Whether a function is computed that becomes many instructions: of these a scalar takes as long as a vector."""
+    return any(isinstance(e, Call) and e.fn.name not in BRIEF for e in preorder(nest))
 
 
-def apply_tile(region: Region, chosen: Tile) -> Var | None:
+def _strips(size: int | None, vectors: int, lanes: int, *, shorter: bool) -> tuple[Strip, ...]:
+    """Strips for so many points: of all vectors, of one, and where `shorter`, of ever fewer lanes, each for what the
+    one before leaves over."""
+    offered = [Strip(vectors, lanes), *([Strip(1, lanes)] if vectors > 1 else [])]
+    if shorter:
+        halves = (lanes >> n for n in range(1, lanes.bit_length()))
+        offered += [Strip(1, n) for n in halves if n >= SHORTEST_LANES]
+    found: list[Strip] = []
+    for strip in offered:
+        if has(size, strip.width):
+            found.append(strip)
+            size = None if size is None else size % strip.width
+    return tuple(found)
+
+
+def apply_tile(s: Schedule, nest: For, chosen: Tile) -> Var | None:
     """The steps of a choice. Returns the outermost loop, where that holds all of the nest."""
-    s = region.s
-    loops = fuse_pieces(s, find_loop(s.func, region.roots[0]), chosen.fused)
-    inner = [loops[n] for n in (chosen.along, chosen.across) if n is not None]
+    loops = _fuse_pieces(s, nest, chosen.fused)
+    inner = [loops[n] for n in _inner(chosen)]
     around = [v for v in loops if v not in inner]
     if [*around, *inner] != loops:
         s.reorder(*around, *inner)
-    if around and not chosen.alone:
-        s.parallel(around[0])
-    region.roots = made = _in_strips(s, inner[0], chosen, chosen.strips)
-    _unroll_short_sums(region, chosen)
-    _turn_back(region)
-    if chosen.alone and find_loop(s.func, made[0]).kind is LoopKind.SERIAL:
+    shared = None if chosen.shared is None else loops[chosen.shared]
+    if shared in around:
+        s.parallel(shared)
+    made = _in_blocks(s, inner, chosen) if chosen.line else _in_strips(s, inner[0], chosen, chosen.strips)
+    _unroll_short_sums(s, made, chosen.turns)
+    _write_out_lines(s, made)
+    if shared in inner and find_loop(s.func, made[0]).kind is LoopKind.SERIAL:
         s.parallel(made[0])
     return around[0] if around else made[0] if len(made) == 1 else None
 
 
-def _in_strips(s: Schedule, columns: Var, chosen: Tile, strips: Sequence[Strip]) -> list[Var]:
+def _fuse_pieces(s: Schedule, nest: For, counts: Sequence[int]) -> list[Var]:
+    """The loops of a nest after neighbours became one, so many each."""
+    loops = [loop.var for loop in perfect_nest(nest)[0]]
+    made: list[Var] = []
+    for count in counts:
+        piece, loops = loops[:count], loops[count:]
+        while len(piece) > 1:
+            piece[-2:] = [s.fuse(*piece[-2:])]
+        made += piece
+    return made
+
+
+def _in_blocks(s: Schedule, loops: Sequence[Var], chosen: Tile) -> list[Var]:
+    """A loop around one that becomes vectors, in blocks of a cache line. Returns the outermost loops."""
+    across, along = loops
+    if not has(size_of(find_loop(s.func, across)), chosen.line):
+        s.reorder(along, across)
+        return _in_strips(s, along, chosen, chosen.strips[:1])
+    outer, block, rest = s.split(across, chosen.line, tail="peel")
+    s.reorder(along, block)
+    _in_strips(s, along, chosen, chosen.strips[:1])
+    if rest is None:
+        return [outer]
+    tail = find_loop(s.func, rest).body
+    assert isinstance(tail, For)
+    s.reorder(tail.var, rest)
+    return [outer, *_in_strips(s, tail.var, chosen, chosen.strips[:1])]
+
+
+def _in_strips(s: Schedule, along: Var, chosen: Tile, strips: Sequence[Strip]) -> list[Var]:
     """The loops that the one over columns becomes, each holding a loop over rows, where there is one."""
+    columns = find_loop(s.func, along)
     if not strips:
-        if chosen.across is not None:
-            _write_out_rows(s, perfect_nest(find_loop(s.func, columns))[0][1].var, chosen)
-        return [columns]
-    strip = strips[0]
-    outer, inner, rest = s.split(columns, strip.vectors * strip.lanes, tail="peel")
-    _tile(s, inner, strip, chosen)
+        _write_out_rows(s, columns, chosen)
+        return [along]
+    if size_of(columns) == strips[0].width and isinstance(columns.body, Block):
+        s.vectorize(along)
+        return [along]
+    outer, inner, rest = s.split(along, strips[0].width, tail="peel")
+    _vectorize(s, inner, strips[0], chosen)
     return [outer] if rest is None else [outer, *_in_strips(s, rest, chosen, strips[1:])]
 
 
-def _tile(s: Schedule, columns: Var, strip: Strip, chosen: Tile) -> None:
-    """Columns of a strip around the sums, as vectors, which are written out; and rows around them."""
-    above = [loop.var for loop in perfect_nest(find_loop(s.func, columns))[0]]
+def _vectorize(s: Schedule, columns: Var, strip: Strip, chosen: Tile) -> None:
+    """Columns of a strip around each statement, as vectors, which are written out; and rows around them."""
+    found = find_loop(s.func, columns)
     vectors, lanes = (None, columns) if strip.vectors == 1 else s.split(columns, strip.lanes, tail="peel")[:2]
     s.vectorize(lanes)
-    s.jam(lanes)
+    if not isinstance(found.body, Block):
+        s.jam(lanes)
     if vectors is not None:
         s.unroll(vectors)
         s.jam(vectors, front=True)
-    if chosen.across is not None:
-        _write_out_rows(s, above[1], chosen)
+    _write_out_rows(s, found, chosen)
 
 
-def _write_out_rows(s: Schedule, rows: Var, chosen: Tile) -> None:
-    """So many rows at a time, around the sums."""
-    few = write_out(s, rows, chosen.rows)
-    if few is not None:
+def _write_out_rows(s: Schedule, columns: For, chosen: Tile) -> None:
+    """So many rows at a time, around each statement: the rows are the loop inside that over columns."""
+    rows = columns.body
+    if chosen.rows > 1 and isinstance(rows, For) and has(size_of(rows), chosen.rows):
+        few = s.split(rows.var, chosen.rows, tail="peel")[1]
+        s.unroll(few)
         s.jam(few, front=True)
 
 
-def _unroll_short_sums(region: Region, chosen: Tile) -> None:
+def _loops(s: Schedule, roots: Sequence[Var]) -> list[For]:
+    """The loops of a part of the program, from outside and in program order."""
+    return [loop for root in roots for loop in loops_inside(find_loop(s.func, root))]
+
+
+def _unroll_short_sums(s: Schedule, roots: Sequence[Var], turns: int) -> None:
     """Innermost reduce loops of a few turns are written out where the tile is small: a window's taps."""
-    for loop in region.loops:
+    for loop in _loops(s, roots) if turns else ():
         size = size_of(loop)
-        if loop.kind is LoopKind.SERIAL and size is not None and size <= chosen.turns:
+        if loop.kind is LoopKind.SERIAL and size is not None and size <= turns:
             reduces = any(loop.var in variables_of(a.binding) for b in blocks(loop) for a in b.reduce)
             if reduces and not any(inner.kind is LoopKind.SERIAL for inner in loops_inside(loop.body)):
-                region.s.unroll(loop.var)
+                s.unroll(loop.var)
 
 
-def _turn_back(region: Region) -> None:
+def _write_out_lines(s: Schedule, roots: Sequence[Var]) -> None:
     """Loops along which is contiguous what columns, in lanes, have apart: several of their vectors are written out next
     to each other, which are loaded or stored together."""
-    s = region.s
-    for loop in region.loops:
+    for loop in _loops(s, roots):
         inside, _ = perfect_nest(loop.body)
         kinds = [i.kind for i in inside]
         if loop.kind is not LoopKind.SERIAL or not is_spatial(loop) or not has(size_of(loop), SHORTEST_LANES):
@@ -219,7 +355,7 @@ def _turn_back(region: Region) -> None:
         lane = inside[-1].var
         found = moving_accesses(inside[-1])
         if any((step(a, lane) or 0) >= SHORTEST_LANES and step(a, loop.var) == 1 for a in found):
-            _, few, _ = s.split(loop.var, SHORTEST_LANES, tail="peel")
+            few = s.split(loop.var, SHORTEST_LANES, tail="peel")[1]
             if len(inside) > 1:
                 s.reorder(inside[0].var, few)
             s.unroll(few)

@@ -3,7 +3,7 @@
     sums = Sums(rows=128, columns=768, terms=768)
     tile = best(sums, target)                  the register tile of the least cycles, of those that fit
     cycles(sums, tile, target)                 of one core
-    seconds(sums, tile, target)
+    choose_dot(bf16, bf16, f32, target)        the instruction that adds up products of narrow numbers
 
 For each term of a sum a tile of R rows and V vectors loads V vectors and R elements and does R*V multiply-adds, one
 for each of its R*V accumulators. So a term takes at least as long as the longest of
@@ -12,19 +12,63 @@ for each of its R*V accumulators. So a term takes at least as long as the longes
     the bytes of both operands, as fast as the cache that they lie in delivers them
 
 and a part of the bytes that come from beyond the first cache delays the rest (`Core.unhidden`). Each tile of results is
-stored once, and begins with sums that nothing can overlap. See "Anatomy of high-performance matrix multiplication"
-(Goto, van de Geijn, 2008) for the shape of the argument.
+stored once, and begins with sums that nothing can overlap. Accumulators, the vectors and one broadcast have to fit the
+registers: tiles that do not spill are the first rule. See "Anatomy of high-performance matrix multiplication" (Goto,
+van de Geijn, 2008) for the shape of the argument.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from tilewright.plan.price.transfer import apart_cycles, byte_cycles, memory
-from tilewright.plan.tile.registers import RegisterTile, candidates, tile_registers
+from tilewright.expr import dtypes
+from tilewright.expr.dtypes import DTYPES, DType
+from tilewright.plan.price.transfer import apart_cycles, byte_cycles
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
+
+LOADED_AHEAD = 3
+"""Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """`rows` x `vectors` accumulators of `lanes` elements."""
+
+    rows: int
+    vectors: int
+    lanes: int
+
+    @property
+    def columns(self) -> int:
+        return self.vectors * self.lanes
+
+
+def tallest(target: Target) -> int:
+    """The most rows of a tile: where the place of each row is known to a call alone, it has a general register each,
+    beside the stack's, the panel's, and that of the count of terms."""
+    return target.addresses - 3
+
+
+def free_places(target: Target) -> int:
+    """The most rows of a tile that leave as many general registers as they take: for the places of terms that are
+    written out, or for one to prefetch from where the last tile is not whole."""
+    return target.addresses // 2
+
+
+def tile_registers(target: Target) -> int:
+    """The vector registers that a tile may hold: all, less those for products that are no part of a sum yet, and for
+    elements loaded ahead."""
+    if target.architecture == "aarch64":
+        return target.vector_registers - LOADED_AHEAD
+    return target.vector_registers - (0 if target.has_fma else 1)
+
+
+def terms_of(instruction: str) -> int:
+    """Products that an instruction of the table adds to a lane at a time; 1 of multiply-adds ("")."""
+    return INSTRUCTIONS[instruction].registers[0].shape[-1] if instruction else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +120,7 @@ class Sums:
     @property
     def depth(self) -> int:
         """Products that are added to a lane at a time."""
-        return INSTRUCTIONS[self.instruction].registers[0].shape[-1] if self.instruction else 1
+        return terms_of(self.instruction)
 
     @property
     def steps(self) -> int:
@@ -84,26 +128,28 @@ class Sums:
         return -(-self.terms // self.depth)
 
 
-@lru_cache(maxsize=1 << 12)
-def best(sums: Sums, target: Target, most_rows: int = 0, most_vectors: int = 0, registers: int = 0) -> RegisterTile:
-    """The tile with the least cycles; of several, that with the most accumulators. At most so many rows and vectors
-    and in so many registers, where these are not 0."""
-    fitting = tiles(sums, target, most_rows, most_vectors, registers)
-    return min(fitting, key=lambda t: (cycles(sums, t, target), -t.rows * t.vectors))
-
-
 def tiles(
     sums: Sums, target: Target, most_rows: int = 0, most_vectors: int = 0, registers: int = 0
 ) -> list[RegisterTile]:
-    """The tiles that fit, restricted as in `best`: none has a vector beyond the last column altogether."""
-    lanes = sums.lanes(target)
+    """The tiles that fit: accumulators, the vectors of a term and a broadcast element in registers, none with a vector
+    beyond the last column altogether. Where vectors are used by one row only, they are operands in memory. A row of as
+    many vectors as multiply-adds are under way at a time waits for none of them: none is wider. At most so many rows
+    and vectors and in so many registers, where these are not 0."""
+    core, lanes = target.core, sums.lanes(target)
+    widest = min(max(round(core.fma_latency / core.fma_cycles), 1), -(-max(sums.columns, 1) // lanes))
+    highest, most = tallest(target), registers or tile_registers(target)
     return [
-        t
-        for t in candidates(target, lanes, registers or tile_registers(target))
-        if t.rows <= (most_rows or t.rows)
-        and t.vectors <= (most_vectors or t.vectors)
-        and (t.vectors - 1) * lanes < max(sums.columns, 1)
+        RegisterTile(rows, vectors, lanes)
+        for vectors in range(1, min(widest, most_vectors or widest) + 1)
+        for rows in range(1, min(highest, most_rows or highest) + 1)
+        if rows * vectors + (vectors if rows > 1 else 0) + 1 <= most
     ]
+
+
+@lru_cache(maxsize=1 << 12)
+def best(sums: Sums, target: Target) -> RegisterTile:
+    """The tile with the least cycles; of several, that with the most accumulators."""
+    return min(tiles(sums, target), key=lambda t: (cycles(sums, t, target), -t.rows * t.vectors))
 
 
 def seconds(sums: Sums, tile: RegisterTile, target: Target) -> float:
@@ -118,85 +164,72 @@ def least_cycles(sums: Sums, target: Target) -> float:
 
 def least_seconds(sums: Sums, target: Target) -> float:
     """Seconds in the best tile."""
-    return least_cycles(sums, target) / target.core.hertz
+    return seconds(sums, best(sums, target), target)
 
 
 def cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles of one core, the start of a kernel not counted. Tiles over the last row are computed whole; vectors that
     lie beyond the last column altogether are left out."""
-    found = -(-sums.rows // tile.rows) * _pass(sums, tile, target, sums.panel, sums.elements, sums.scattered)
+    found = -(-sums.rows // tile.rows) * _pass(sums, tile, target)
     if sums.first:
         found += added_cycles(sums, tile, target, panel=sums.first)
     return sums.batch * found
 
 
-def added_cycles(
-    sums: Sums, tile: RegisterTile, target: Target, panel: int = 0, elements: int = 0, scattered: bool | None = None
-) -> float:
+def added_cycles(sums: Sums, tile: RegisterTile, target: Target, **other: int) -> float:
     """Cycles that one tile of rows takes longer to pass all panels where these, or the elements of its rows, come from
-    another level of cache, or each term's vectors by themselves."""
-    usual = (sums.panel, sums.elements, sums.scattered)
-    other = (panel or sums.panel, elements or sums.elements, sums.scattered if scattered is None else scattered)
-    return _pass(sums, tile, target, *other) - _pass(sums, tile, target, *usual)
+    another level of cache, or each term's vectors by themselves: `other` are those fields of the sums."""
+    return _pass(replace(sums, **other), tile, target) - _pass(sums, tile, target)  # type: ignore[arg-type]
 
 
-def _pass(sums: Sums, tile: RegisterTile, target: Target, panel: int, elements: int, scattered: bool) -> float:
+def _pass(sums: Sums, tile: RegisterTile, target: Target) -> float:
     """Cycles of a tile of rows with all panels. What is stored of each (with one operand of an epilogue, read and
     added) and the latency of its first loads and last sums are not hidden."""
-    rates = _rates(target, sums.instruction, sums.integers)
-    terms = sums.steps
+    core, terms = target.core, sums.steps
+    store = core.store_cycles + core.load_cycles + core.add_cycles
     whole, rest = divmod(sums.columns, tile.columns)
     found = 0.0
     for count, vectors in ((whole, tile.vectors), (rest > 0, -(-rest // tile.lanes))):
         if count:
-            term = _term(sums, rates, tile.rows, vectors, tile.lanes, panel, elements, scattered)
-            found += count * (term * terms + tile.rows * vectors * rates.store + rates.ends)
+            term = term_cycles(sums, RegisterTile(tile.rows, vectors, tile.lanes), target)
+            found += count * (term * terms + tile.rows * vectors * store + 2 * core.fma_latency)
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Rates:
-    """What a target says of sums, in cycles: of a multiply-add, a vector's load, an element's, a sum, a shuffle; of the
-    store of a vector; of the beginning and end of a tile; of a byte that streams from each level of cache, and of what
-    the first line on a page of its own takes longer; and the least of a term. `unhidden` is the core's, `across` how
-    many lines an unaligned vector lies in."""
-
-    multiply: float
-    load: float
-    broadcast: float
-    add: float
-    shuffle: float
-    store: float
-    ends: float
-    least: float
-    unhidden: float
-    across: float
-    byte: tuple[float, ...]
-    apart: tuple[float, ...]
-
-
-@lru_cache(maxsize=64)
-def _rates(target: Target, instruction: str, integers: bool) -> _Rates:
-    core, width, line = target.core, target.vector_bits // 8, target.caches[0].line
-    plain = 2 * core.fma_cycles + core.add_cycles if integers else core.fma_cycles  # 32-bit products are two steps
-    levels = range(memory(target) + 1)
+def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
+    """Cycles for one term of all sums of a tile."""
+    core, r, v = target.core, tile.rows, tile.vectors
+    width, line = target.vector_bits // 8, target.caches[0].line
     streaming = max(width * byte_cycles(1, target) / core.load_cycles, 1.0)
-    return _Rates(
-        multiply=product_cycles(instruction, target) if instruction else plain,
-        load=core.load_cycles * streaming,
-        broadcast=core.broadcast_cycles * streaming,
-        add=core.add_beside_cycles,
-        shuffle=core.shuffle2_cycles,
-        store=core.store_cycles + core.load_cycles + core.add_cycles,
-        ends=2 * core.fma_latency,
-        least=core.fma_latency,
-        unhidden=core.unhidden,
-        across=1 + min(width / line, 1.0),
-        byte=tuple([byte_cycles(level, target) for level in levels]),
-        apart=tuple([max(apart_cycles(level, target) - line * byte_cycles(level, target), 0.0) for level in levels]),
+    across = 1.0 if sums.aligned else 1 + min(width / line, 1.0)  # lines that a vector lies in
+    loads = v * (core.load_cycles * streaming) * across * sums.parts * sums.stride
+    loads += r * (core.broadcast_cycles * streaming)
+    work = max(
+        r * (v * _multiply_cycles(sums, target) + sums.converted[1]) + v * (sums.parts - 1) * core.add_beside_cycles,
+        loads + v * ((sums.stride - 1) * core.shuffle2_cycles + sums.converted[0]),
+        core.fma_latency,
     )
+    brought = 0.0
+    if sums.panel > 1:
+        streamed = byte_cycles(sums.panel, target)
+        held = sums.held or sums.bits / 8
+        brought += v * tile.lanes * held * across * sums.parts * sums.stride * streamed
+        if sums.scattered:
+            brought += max(apart_cycles(sums.panel, target) - line * streamed, 0.0)
+    if sums.elements > 1:
+        brought += r * (sums.brought or sums.bits / 8) * byte_cycles(sums.elements, target)
+    return max(work, brought) + core.unhidden * min(brought, work)
 
 
+def _multiply_cycles(sums: Sums, target: Target) -> float:
+    """Cycles of a vector of products, added to their sums; products of 32-bit integers are two steps."""
+    if sums.instruction:
+        return product_cycles(sums.instruction, target)
+    core = target.core
+    return 2 * core.fma_cycles + core.add_cycles if sums.integers else core.fma_cycles
+
+
+@lru_cache(maxsize=1 << 8)
 def product_cycles(instruction: str, target: Target) -> float:
     """Cycles of the products of an instruction by themselves: the core's rate counts conversions of operands, too,
     which a tile does once for each vector or element, so it is that of the fastest one with the same products."""
@@ -208,25 +241,88 @@ def product_cycles(instruction: str, target: Target) -> float:
     return min(target.dot_cycles(row.name) for row in alike)
 
 
-def term_cycles(sums: Sums, tile: RegisterTile, target: Target) -> float:
-    """Cycles for one term of all sums of a tile."""
-    rates = _rates(target, sums.instruction, sums.integers)
-    return _term(sums, rates, tile.rows, tile.vectors, tile.lanes, sums.panel, sums.elements, sums.scattered)
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """How products of narrow numbers are added up: by an `instruction` of the table, `depth` at a time, or one by one
+    in vectors without it (""); and the types in which tiles read the elements of rows and the vectors, which are
+    widened to these when they are packed."""
+
+    instruction: str
+    element: str
+    vector: str
+
+    @property
+    def depth(self) -> int:
+        """The products that are added to a lane at a time."""
+        return terms_of(self.instruction)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of rows with all terms of an instruction."""
+        return self.depth * DTYPES[self.element].bytes
+
+    @property
+    def vector_bytes(self) -> int:
+        """Bytes of a lane's part of a vector, all terms of an instruction."""
+        return self.depth * DTYPES[self.vector].bytes
+
+    @property
+    def lanes(self) -> int:
+        """The sums of a vector of the instruction."""
+        return INSTRUCTIONS[self.instruction].accumulator.lanes
+
+    def registers(self, target: Target) -> int:
+        """Those that a tile may hold: less one for products that an instruction adds by a further step, and one for
+        elements where nothing is operated on in memory."""
+        own = len(INSTRUCTIONS[self.instruction].products) > 1 if self.instruction else False
+        return tile_registers(target) - own - (target.architecture == "aarch64")
+
+    def converted(self, target: Target) -> tuple[float, float]:
+        """Cycles in which the instruction widens each vector, and each element, in registers."""
+        row = INSTRUCTIONS[self.instruction] if self.instruction else None
+        if row is None or not row.conversions:
+            return 0.0, 0.0
+        each = max(target.dot_cycles(row.name) - product_cycles(row.name, target), 0.0) / len(row.conversions)
+        first, second = (each * any(f"{{{r.name}}}" in line for line in row.conversions) for r in row.registers[:2])
+        return (first, second) if row.registers[0].dtype.name != self.element else (second, first)
 
 
-def _term(sums: Sums, rates: _Rates, r: int, v: int, lanes: int, panel: int, elements: int, scattered: bool) -> float:
-    across = 1.0 if sums.aligned else rates.across
-    loads = v * rates.load * across * sums.parts * sums.stride + r * rates.broadcast
-    work = max(
-        r * (v * rates.multiply + sums.converted[1]) + v * (sums.parts - 1) * rates.add,
-        loads + v * ((sums.stride - 1) * rates.shuffle + sums.converted[0]),
-        rates.least,
+def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Dot | None:
+    """How to add up products of these types: by the instruction with the fewest cycles for a product, in the tile that
+    is best for it, of those whose registers hold all values of both; of 16-bit floats without one, products in f32.
+    None where the machine has nothing for them."""
+    halves = (dtypes.bf16, dtypes.f16)
+    fastest = min(_able(element, vector, sums, target), key=lambda d: dot_cycles(d, target), default=None)
+    if fastest is None and element in halves and vector in halves and sums is dtypes.f32:
+        return Dot("", sums.name, sums.name)
+    return fastest
+
+
+def pairs_of(target: Target) -> Dot | None:
+    """The machine's products of bf16 pairs; None where it has none."""
+    dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
+    return dot if dot is not None and dot.instruction else None
+
+
+@lru_cache(maxsize=1 << 8)
+def dot_cycles(dot: Dot, target: Target) -> float:
+    """Cycles of a product in the best tile of many, of vectors that come from the third cache."""
+    sums = Sums(
+        *(0, 1 << 16, 1),
+        instruction=dot.instruction,
+        panel=3,
+        brought=dot.element_bytes,
+        held=dot.vector_bytes,
+        converted=dot.converted(target),
     )
-    brought = 0.0
-    if panel > 1:
-        brought += v * lanes * (sums.held or sums.bits / 8) * across * sums.parts * sums.stride * rates.byte[panel]
-        if scattered:
-            brought += rates.apart[panel]
-    if elements > 1:
-        brought += r * (sums.brought or sums.bits / 8) * rates.byte[elements]
-    return max(work, brought) + rates.unhidden * min(brought, work)
+    fitting = tiles(sums, target, registers=dot.registers(target))
+    return min(term_cycles(sums, t, target) / (t.rows * t.columns * dot.depth) for t in fitting)
+
+
+def _able(element: DType, vector: DType, sums: DType, target: Target) -> Iterator[Dot]:
+    """The instructions that have room for operands of these types, either way."""
+    for row in INSTRUCTIONS.values():
+        if row.accumulator.dtype is sums and len(row.registers[0].shape) == 2 and row.runs_on(target):
+            for one, other in (row.registers[:2], row.registers[1::-1]):
+                if one.dtype.holds(element) and other.dtype.holds(vector):
+                    yield Dot(row.name, one.dtype.name, other.dtype.name)

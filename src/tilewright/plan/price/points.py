@@ -1,11 +1,21 @@
-"""What computing points takes: instructions on vectors by the rates of a core."""
+"""What computing points takes: instructions on vectors by the rates of a core, and scheduled nests of these."""
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
-from tilewright.expr.work import Work
+from tilewright.analysis.accesses import Access
+from tilewright.analysis.movement import moving_accesses, step, vector_cost
+from tilewright.expr import dtypes
+from tilewright.expr.work import Work, work_of
+from tilewright.loops.edit import allocations, loads_of
+from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
+from tilewright.plan.price.sizes import Sizes
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target
+from tilewright.types.scopes import Scope
 
 _NOTHING = Work()
 
@@ -34,3 +44,71 @@ def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHI
     core = target.core
     moved = (1 if aligned else 2) * (core.load_cycles + core.store_cycles)
     return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))
+
+
+def chains(target: Target) -> int:
+    """How many vectors are added to in turn, so that no addition waits for the one before: each has two loads to do
+    meanwhile."""
+    core = target.core
+    return 1 << round(math.log2(max(core.fma_latency / (2 * core.load_cycles), 1)))
+
+
+def nest_seconds(nest: Stmt, target: Target) -> float:
+    """Seconds of one core for a scheduled nest: its instructions, or what it touches, each buffer brought once from
+    where it lies, whichever take longer."""
+    found, own = moving_accesses(nest), set(allocations(nest))
+    cycles = sum((_store_cycles if a.is_store else _load_cycles)(a, target) for a in found)
+    stored = {a.buffer: a.is_store for a in found if a.buffer not in own}
+    total = sum(map(_bytes, stored))
+    moved = ((rewrite_seconds if store else reread_seconds)(_bytes(b), total, target) for b, store in stored.items())
+    return max(cycles / target.core.hertz, sum(moved))
+
+
+def _store_cycles(access: Access, target: Target) -> float:
+    """Cycles of a store and of what it stores. What an accumulation adds up waits for the sum of the turn before."""
+    assert isinstance(access.statement, Store)
+    value, lanes, vectors, turns = access.statement.value, _lanes(access, target), 1.0, 1.0
+    for loop in access.loops:
+        vectors *= math.ceil(_size(loop) / lanes) if loop.kind is LoopKind.VECTORIZE else _size(loop)
+        turns *= 1 if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL) else _size(loop)
+    read = loads_of(value)
+    cycles = vectors * vector_cycles(work_of(value, read), target, lanes)
+    if any(load.buffer is access.buffer for load in read):
+        cycles = max(cycles, turns * target.core.fma_latency)
+    near = access.buffer.scope is Scope.REGISTER
+    return cycles if near else cycles + target.core.store_cycles * _count(access, target)
+
+
+def _load_cycles(access: Access, target: Target) -> float:
+    """Cycles of a load; what lies in registers is there."""
+    return 0.0 if access.buffer.scope is Scope.REGISTER else target.core.load_cycles * _count(access, target)
+
+
+def _count(access: Access, target: Target) -> float:
+    """How many instructions an access is. It is none for loops inside all those that it moves along, nor for copies
+    that access the same. Lanes that lie apart come one by one, or as many together as are contiguous in copies."""
+    count, moves, lanes = 1.0, access.is_store, _lanes(access, target)
+    together = math.prod(_size(s) for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+    for loop in reversed(access.loops):
+        size, moved = _size(loop), step(access, loop.var)
+        moves = moves or moved != 0
+        if loop.kind is LoopKind.VECTORIZE and moved:
+            vectors = math.ceil(size / lanes)
+            count *= vectors * max(vector_cost([access], loop.var, size // vectors) / together, 1)
+        elif loop.kind is LoopKind.UNROLL or loop.kind is LoopKind.VECTORIZE:
+            count *= size if moved else 1
+        elif moves:
+            count *= size
+    return count
+
+
+def _lanes(access: Access, target: Target) -> int:
+    return target.vector_bits // max(access.buffer.dtype.bits, dtypes.f32.bits)
+
+
+def _size(loop: For) -> int:
+    return max(Sizes().value(extent_of(loop)), 0)
+
+
+def _bytes(buffer: Buffer) -> float:
+    return float(buffer.dtype.bytes) * math.prod(max(Sizes().value(extent), 0) for extent in buffer.shape)

@@ -3,8 +3,7 @@
 A plan is made before there is a call, for all sizes at once. Where a decision needs a number for a size that is an
 expression over symbols, it comes from here:
 
-    assumed(symbol)             what a symbol is taken to be: USUAL, or what its bounds leave next to that
-    Sizes()                     that for all symbols
+    Sizes()                     what is assumed of all symbols
     Sizes({n: 32})              32 for n, that for all others; what a report prices the sizes of a call with
 
 A symbol is never taken to be less than the least that it can be (`Var.least`), nor outside the bounds of the `size`
@@ -19,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module
@@ -36,15 +34,6 @@ FEW = 16
 """Fewer iterations than this may leave threads without work, or some with much more than others. So many parts are
 enough where each part costs a buffer."""
 
-Bounds = Mapping[Var, tuple[Expr, Expr]]
-"""The least and the greatest value of symbols, as the nodes that bind them say."""
-
-
-def assumed(symbol: Var, low: int | None = None, high: int | None = None) -> int:
-    """What a symbol is taken to be, between the bounds that are known."""
-    least = max(low or 0, symbol.least or 0)
-    return max(min(USUAL, USUAL if high is None else high), least)
-
 
 def known(extent: Expr) -> int:
     """An extent as tiles and blocks take it."""
@@ -53,11 +42,11 @@ def known(extent: Expr) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Numbers for sizes: those of the symbols that are `known`, what is assumed of all others. `bounds` are those of
-    symbols that the program binds itself."""
+    """Numbers for sizes: those of the symbols that are `known`, what is assumed of all others: USUAL, or what their
+    `bounds` leave next to that, the least and the greatest value of symbols that the program binds itself."""
 
     known: Mapping[Var, int] = field(default_factory=dict)
-    bounds: Bounds = field(default_factory=dict)
+    bounds: Mapping[Var, tuple[Expr, Expr]] = field(default_factory=dict)
 
     def within(self, function: GraphFunction) -> Sizes:
         """The same, with the bounds that the nodes of a function give to the symbols that they bind."""
@@ -68,15 +57,12 @@ class Sizes:
         """The number of a symbol."""
         if symbol in self.known:
             return self.known[symbol]
-        if symbol not in self.bounds:
-            return assumed(symbol)
-        return assumed(symbol, *map(self.value, self.bounds[symbol]))
+        low, high = map(self.value, self.bounds[symbol]) if symbol in self.bounds else (0, USUAL)
+        return max(min(USUAL, high), low, symbol.least or 0)
 
     def value(self, e: Expr) -> int:
         """An expression over symbols as a number."""
-        if isinstance(e, Const):
-            return int(e.value)
-        return int(evaluate(e, {v: self.of(v) for v in preorder(e) if isinstance(v, Var)}))
+        return int(e.value if isinstance(e, Const) else evaluate(e, {v: self.of(v) for v in e.variables}))
 
     def extent(self, e: Expr) -> int:
         """A size as a number that prices may divide by: 1 for an empty dimension."""
@@ -84,7 +70,7 @@ class Sizes:
 
     def knows(self, e: Expr) -> bool:
         """Whether nothing of an expression is assumed."""
-        return all(v in self.known for v in preorder(e) if isinstance(v, Var))
+        return e.variables <= self.known.keys()
 
 
 def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:

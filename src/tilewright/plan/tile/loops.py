@@ -1,21 +1,34 @@
-"""The loops of a block by the axes that they run over; loops cut in parts, at places or where an image ends."""
+"""The loops of a block: those that an axis runs over; loops cut in parts, at places or where an image ends; and those
+of a tiled contraction: splits, order, kinds, and its edges, where vectors that lie beyond them altogether go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import affine_in
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks
+from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.loops.nodes import Block
+from tilewright.plan.facts.contraction import Contraction
+from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.sizes import LARGE, known
-from tilewright.schedule.facts.iterations import extent_of
-from tilewright.schedule.facts.known import bound
+from tilewright.schedule.facts.iterations import extent_of, size_of
+from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
+
+MANY = 8
+"""Iterations that several threads can share evenly."""
+
+MOST_WRITTEN_OUT = 120
+"""The most multiply-adds of the kernel of a window and of terms that an inner loop is written out to: what compiling is
+worth is no rate of a core."""
 
 
 def loops_of(s: Schedule, block: str, axis: int) -> list[Var]:
@@ -86,3 +99,139 @@ def copied_by(s: Schedule, step: Callable[..., Any], *arguments: Any) -> list[st
     before = {b.name for b in blocks(s.func.body)}
     step(*arguments)
     return [b.name for b in blocks(s.func.body) if b.name not in before]
+
+
+def split_columns(s: Schedule, columns: Var, tile: RegisterTile) -> tuple[Var, Var, Var]:
+    """Splits the loop over columns into those over panels, and over the vectors and the lanes of a tile."""
+    panels, inside = s.split(columns, tile.columns, tail="mask")
+    vectors, lane = s.split(inside, tile.lanes)
+    return panels, vectors, lane
+
+
+def split_tile(s: Schedule, rows: Var, columns: Var, tile: RegisterTile) -> tuple[Var, Var, Var, Var, Var]:
+    """Splits the loops over rows and columns into those over column panels and tiles of rows, and those over the rows,
+    the vectors and the lanes of a tile."""
+    panels, vectors, lane = split_columns(s, columns, tile)
+    tiles, row = s.split(rows, tile.rows, tail="mask")
+    return panels, tiles, row, vectors, lane
+
+
+def order_tile(s: Schedule, outer: Sequence[Var], inner: Sequence[Var | None], together: Var | None = None) -> None:
+    """Puts the loops in order: those of a tile, `inner` with the lanes last, are written out, in vectors or as terms
+    that an instruction takes `together`."""
+    *tile, lane = [v for v in inner if v is not None]
+    s.reorder(*outer, *tile, lane, *([together] if together is not None else []))
+    if together is None:
+        s.vectorize(lane)
+    for loop in reversed(tile):
+        s.unroll(loop)
+
+
+def ordered(outer: Mapping[Var, int]) -> list[Var]:
+    """The outer loops, the first with enough iterations for several threads, or else the longest, before the others."""
+    first = next((loop for loop, extent in outer.items() if extent >= MANY), max(outer, key=lambda v: outer[v]))
+    return [first, *(loop for loop in outer if loop is not first)]
+
+
+def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some: int) -> None:
+    """Short inner reduce loops, the taps of a window, are written out; or else a few terms, as many as divide them."""
+    size = tile.rows * tile.vectors
+    for n, loop in reversed(list(enumerate(terms))):
+        count = size_of(find_loop(s.func, loop))
+        if count is None:
+            return
+        if n == 0 or size * count > MOST_WRITTEN_OUT:
+            most = some * tile.rows * tile.vectors // size
+            few = next((m for m in range(most, 1, -1) if count % m == 0 and count > m), None)
+            if few is not None:
+                s.unroll(s.split(loop, few)[1])
+            return
+        size *= count
+        s.unroll(loop)
+
+
+def write_out(s: Schedule, block: str, io: Var, tile: RegisterTile) -> Var:
+    """The loops of an epilogue over the tile, written out: vectors along the columns. Returns the loop over them."""
+    loops = s.get_loops(block)
+    *rows, j = loops[loops.index(io) + 1 :]
+    jv: Var
+    jv, jl = s.split(j, tile.lanes)
+    s.vectorize(jl)
+    for loop in (*rows, jv):
+        s.unroll(loop)
+    return jv
+
+
+def sums_apart(s: Schedule, block: str) -> tuple[str, str]:
+    """Gives the sums of a block a buffer of their own. Returns the block that copies them to their places, and it."""
+    write = str(s.cache_write(block))
+    return write, next(loads(find_block(s.func, write))).buffer.name
+
+
+def hold_sums(s: Schedule, sums: str, readers: Sequence[str], loop: Var, scope: str = "register") -> None:
+    """What an iteration of a loop sums up is read in it, and held for no longer."""
+    for block in readers:
+        s.reverse_compute_at(block, loop)
+    s.compact(sums)
+    s.set_scope(sums, scope)
+
+
+def panel_over_the_edge(
+    s: Schedule,
+    found: Contraction,
+    tile: RegisterTile,
+    panels: Var,
+    vectors: dict[str, Var],
+    apart: bool,
+    packing: str | None = None,
+) -> list[str]:
+    """The last column panel, in a loop of its own where it lacks vectors, or is to be `apart` in any case. `vectors`
+    has the loops over the vectors of a panel, by block; of the block that is `packing` the panel, if there is one, the
+    last vector with columns beyond the edge is apart as well. Returns the copies of the contraction's block."""
+    columns = found.extents[found.columns]
+    if not isinstance(columns, Const):
+        return []
+    whole, rest = divmod(int(columns.value), tile.columns)
+    alive = -(-rest // tile.lanes)
+    if not rest or (alive == tile.vectors and not apart):
+        return []
+    tails = dict(vectors)
+    if whole:
+        place = {block: s.get_loops(block).index(loop) for block, loop in vectors.items()}
+        made = copied_by(s, s.partition, panels, whole)
+        original = {name: block for name in made for block in vectors if name.startswith(f"{block}.tail")}
+        tails = {name: s.get_loops(name)[place[block]] for name, block in original.items()}
+    for name, loop in tails.items():
+        plain = [rest // tile.lanes] if packing is not None and name.startswith(packing) else []
+        cut_at(s, loop, sorted({*plain, alive}))
+    return [name for name in tails if name.startswith(f"{found.block.name}.tail")]
+
+
+def settle_edges(
+    s: Schedule, found: Contraction, tile: RegisterTile, row: Var | None, lane: Var, block: str, packed: bool
+) -> None:
+    """Tiles over the edge are computed whole, where their operands have something to load there: panels that are
+    `packed` do. Only what is stored is looked at element by element. The loops are those of a tile, which the block has
+    by their names."""
+    mine = {loop.var.name: loop.var for loop in loops_around(s.func.body, find_block(s.func, block))}
+    for loop in [mine[v.name] for v in (row, lane) if v is not None and v.name in mine]:
+        is_row = row is not None and loop.name == row.name
+        if is_bounded(s, block, loop) and (is_row or packed or has_room(found, tile)):
+            s.pad(block, loop)
+
+
+def is_bounded(s: Schedule, block: str, loop: Var) -> bool:
+    """Whether a condition of the block is about the loop."""
+    found = find_block(s.func, block)
+    return any(loop in variables_of(resolved(found, c) or c) for c in conjuncts(found.where))
+
+
+def has_room(found: Contraction, tile: RegisterTile) -> bool:
+    """Whether the vector operand has something to load for every lane of the last vector."""
+    last = found.vector.last
+    index, extent = found.vector.load.indices[last], found.vector.buffer.shape[last]
+    furthest: dict[Var, Expr] = {a.var: e - 1 for a, e in zip(found.block.axes, found.extents, strict=True)}
+    positions = known(found.extents[found.columns])
+    furthest[found.block.axes[found.columns].var] = const(-(-positions // tile.lanes) * tile.lanes - 1)
+    reached = simplify(substitute(index, furthest))
+    return isinstance(reached, Const) and isinstance(extent, Const) and reached.value < extent.value

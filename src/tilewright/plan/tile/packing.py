@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
-from tilewright.expr.dtypes import DType
+from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Buffer, LoopKind, Store
 from tilewright.plan.facts.contraction import Contraction, Operand
+from tilewright.plan.price.contraction import Dot
 from tilewright.plan.tile.loops import copied_by, loops_of
 from tilewright.schedule.find import find_block, find_buffer, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """What an instruction takes: so many terms of an axis, the `summed` of a contraction, as one element of a type, for
-    so many lanes at a time."""
-
-    depth: int
-    dtype: DType
-    lanes: int
 
 
 def lay_out(s: Schedule, name: str, places: Iterable[str], pad: float | None = None) -> None:
@@ -34,79 +24,23 @@ def lay_out(s: Schedule, name: str, places: Iterable[str], pad: float | None = N
     s.transform_layout(name, f"{indices} -> {', '.join(places)}", **({} if pad is None else {"pad": pad}))
 
 
-def pack(
-    s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, together: Together | None = None
-) -> str:
-    """A copy of an operand in panels of `width` along an axis: batches, panels, terms in the order they are added,
-    the elements of a panel next to each other, each with the terms that are taken `together`: these copies are filled
-    by copy_vectors."""
-    name = _copy(s, found, operand, together)
-    _lay_in_panels(s, name, found, operand, axis, width, together.depth if together is not None else 1)
-    if operand.is_constant and (together is None or together.depth == 1):
-        inner = s.get_loops(name)[-1]
-        s.vectorize(inner) if width % 4 == 0 else s.unroll(inner)
-    return name
-
-
-def _copy(s: Schedule, found: Contraction, operand: Operand, together: Together | None) -> str:
-    """A copy of an operand, of the type that an instruction takes."""
+def own_copy(s: Schedule, found: Contraction, operand: Operand, dtype: str = "") -> str:
+    """The buffer of an operand that can be laid out otherwise: where it is computed in the function, that itself, else
+    a copy, of this type where one is given."""
+    if operand.buffer in allocations(s.func.body):
+        return operand.buffer.name
     name: str = s.cache_read(found.block.name, operand.buffer.name)
-    if together is not None and operand.buffer.dtype is not together.dtype:
-        s.widen(name, together.dtype.name)
+    if dtype and operand.buffer.dtype is not DTYPES[dtype]:
+        s.widen(name, dtype)
     return name
 
 
-def copy_vectors(s: Schedule, copy: str, together: Together) -> Var:
-    """A panel is copied in vectors, the terms of an instruction interleaved. Returns the loop over the vectors."""
-    *_, column, last = s.get_loops(copy)
-    if together.depth > 1:
-        s.unroll(last)
-        last = column
-    vectors: Var
-    vectors, lane = s.split(last, together.lanes)
-    s.vectorize(lane)
-    return vectors
-
-
-def pack_terms(s: Schedule, found: Contraction, operand: Operand, together: Together) -> str:
-    """A copy of the elements of rows, in their order, with the terms of an instruction next to each other; beyond the
-    last one are zeros."""
-    name = _copy(s, found, operand, together)
-    if together.depth > 1:
-        assert found.summed is not None
-        term = operand.load.indices.index(found.block.axes[found.summed].var)
-        others = [f"d{n}" for n in range(len(operand.load.indices)) if n != term]
-        lay_out(s, name, [*others, f"d{term} // {together.depth}", f"d{term} % {together.depth}"], pad=0)
-    return name
-
-
-def copy_terms(s: Schedule, copy: str, together: Together) -> None:
-    """What pack_terms made of an operand that a call brings is filled in vectors, by all threads."""
-    loops = s.get_loops(copy)
-    if len(loops) > 2:
-        s.parallel(loops[0])
-    inner = loops[-1]
-    if together.depth > 1:
-        if isinstance(only_store(s, copy), Select):
-            s.partition(loops[-2])
-        inner = s.fuse(loops[-2], inner)
-    s.vectorize(s.split(inner, 2 * together.lanes, tail="mask")[1])
-
-
-def panels_of(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int) -> str:
-    """The block that fills panels of an operand as in `pack`: the one that computes it, where that is in the function,
-    or else a copy."""
-    local = operand.buffer in allocations(s.func.body)
-    name = operand.buffer.name if local else s.cache_read(found.block.name, operand.buffer.name)
-    _lay_in_panels(s, name, found, operand, axis, width)
-    return writers_of(s.func, find_buffer(s.func, name))[0].name
-
-
-def _lay_in_panels(
-    s: Schedule, name: str, found: Contraction, operand: Operand, axis: int, width: int, depth: int = 1
-) -> None:
-    """The buffer of this name, which holds an operand, in panels, so many terms of the summed axis together."""
-    axes = found.block.axes
+def pack(s: Schedule, found: Contraction, operand: Operand, axis: int, width: int, dot: Dot | None = None) -> str:
+    """An operand in panels of `width` along an axis: batches, panels, terms in the order they are added, the elements
+    of a panel next to each other, each with the terms that a `dot` takes together. Returns the block that fills them;
+    with a `dot`, copy_vectors says how."""
+    name = own_copy(s, found, operand, dot.vector if dot is not None else "")
+    axes, depth = found.block.axes, dot.depth if dot is not None else 1
     place = {index: f"d{n}" for n, index in enumerate(operand.load.indices) if isinstance(index, Var)}
     panel = place[axes[axis].var]
     moved = {n: place[axes[n].var] for n in found.reduce if axes[n].var in place}
@@ -117,6 +51,49 @@ def _lay_in_panels(
         inner.append(f"{moved[found.summed]} % {depth}")
         moved[found.summed] += f" // {depth}"
     lay_out(s, name, [*rest, f"{panel} // {width}", *moved.values(), *inner], pad=0.0)
+    filled = writers_of(s.func, find_buffer(s.func, name))[0].name
+    if operand.is_constant and depth == 1:
+        lane = s.get_loops(filled)[-1]
+        s.vectorize(lane) if width % 4 == 0 else s.unroll(lane)
+    return filled
+
+
+def copy_vectors(s: Schedule, copy: str, depth: int, lanes: int) -> Var:
+    """A panel is copied in vectors, the terms of an instruction interleaved. Returns the loop over the vectors."""
+    *_, column, last = s.get_loops(copy)
+    if depth > 1:
+        s.unroll(last)
+        last = column
+    vectors: Var
+    vectors, lane = s.split(last, lanes)
+    s.vectorize(lane)
+    return vectors
+
+
+def pack_terms(s: Schedule, found: Contraction, dot: Dot) -> str:
+    """A copy of the elements of rows, in their order, with the terms of an instruction next to each other; beyond the
+    last one are zeros."""
+    operand = found.broadcast
+    name = own_copy(s, found, operand, dot.element)
+    if dot.depth > 1:
+        assert found.summed is not None
+        term = operand.load.indices.index(found.block.axes[found.summed].var)
+        others = [f"d{n}" for n in range(len(operand.load.indices)) if n != term]
+        lay_out(s, name, [*others, f"d{term} // {dot.depth}", f"d{term} % {dot.depth}"], pad=0)
+    return name
+
+
+def copy_terms(s: Schedule, copy: str, depth: int, lanes: int) -> None:
+    """What pack_terms made of an operand that a call brings is filled in vectors, by all threads."""
+    loops = s.get_loops(copy)
+    if len(loops) > 2:
+        s.parallel(loops[0])
+    inner = loops[-1]
+    if depth > 1:
+        if isinstance(only_store(s, copy), Select):
+            s.partition(loops[-2])
+        inner = s.fuse(loops[-2], inner)
+    s.vectorize(s.split(inner, 2 * lanes, tail="mask")[1])
 
 
 def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
@@ -128,11 +105,20 @@ def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
     panels, terms = ([v for v in loops_of(s, panel, axis) if v in inside][-1:] for axis in (-3, -2))
     if panels and terms:
         s.reorder(*terms, *panels)
+    return fill_panels(s, panel, panels)
+
+
+def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> list[str]:
+    """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
+    to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
+    known that so many elements are `left` for it. Returns the blocks."""
     copies = [panel]
-    if isinstance(only_store(s, panel), Select) and panels:
-        copies += copied_by(s, s.partition, *panels)
+    if panels and isinstance(only_store(s, panel), Select):
+        copies += copied_by(s, s.partition, panels[0])
+        copies += copied_by(s, s.partition, s.get_loops(copies[-1])[-1], left) if left else ()
     for copy in copies:
-        s.vectorize(s.get_loops(copy)[-1])
+        lane = s.get_loops(copy)[-1]
+        s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
     return copies
 
 

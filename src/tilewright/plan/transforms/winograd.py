@@ -38,8 +38,7 @@ from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import cut_at, extent, in_vectors
-from tilewright.plan.tile.nest import MANY
+from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block

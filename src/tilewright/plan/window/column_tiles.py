@@ -278,7 +278,7 @@ def _channel_by_channel(s: Schedule, w: Windows, blocks: Sequence[str]) -> Var:
     for block in blocks:
         loops = s.get_loops(block)
         channels.append(reduce(s.fuse, loops[: loops.index(loop_of(s, block, -2))]))
-    s.merge_loops(*channels, locals_first=True)
+    s.merge_loops(*channels)
     if w.padded:
         s.compact(w.source.name)
     return channels[0]

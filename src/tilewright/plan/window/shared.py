@@ -1,6 +1,4 @@
-"""Windows of small images: several channels share a vector, next to each other or transposed.
-
-`SharedVectors`, of rows shorter than half a vector:
+"""Windows of rows shorter than half a vector: several channels share a vector, next to each other.
 
     for as many channels as a vector has room for rows:
       q[channels, rows, lanes] = their padded rows, in registers
@@ -17,17 +15,6 @@ columns, channel by channel, and two neighbouring positions of the kernel's row 
 
 One instruction takes every second element of two vectors, within each 128 bits. A row is loaded once for all sums that
 it is part of, and its register is free again.
-
-`Transposed`, of channels that are transposed in registers, four columns of four channels at a time, as they are loaded
-and stored:
-
-    for as many channels as a vector has lanes:
-      q[rows, columns, lanes] = their padded rows, transposed
-      for rows m:
-        t[columns, lanes] = 0
-        for a, b, columns n: t[n] += q[row of m at a, column of n at b] * w[a, b]      weights packed in this order
-        r[m] = f(t)
-      y = r, transposed back
 """
 
 from __future__ import annotations
@@ -36,15 +23,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
-from tilewright.plan.facts.windows import OwnWeights, Windows
-from tilewright.plan.tile.loops import extent, inside, loop_of, parts
+from tilewright.plan.facts.windows import Windows
+from tilewright.plan.tile.loops import extent, loop_of, parts
 from tilewright.plan.tile.packing import pack
-from tilewright.plan.window.family import Tile, WindowTemplate, copied_cycles, even_sizes, kernel_seconds
+from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds
 from tilewright.plan.window.steps import (
-    Layout,
     final_block,
     hold,
-    image_alone,
     padded_rows,
     place,
     rows_inside,
@@ -52,11 +37,9 @@ from tilewright.plan.window.steps import (
     window_loops,
     write_out,
 )
-from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
-from tilewright.types.scopes import Scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +65,16 @@ class SharedVectors(WindowTemplate[SharedChoice]):
     choice = SharedChoice
 
     def fits(self, w: Windows) -> bool:
-        return _may_share(w) and not w.dilated
+        places = w.own is not None and w.columns.term is not None and not w.dynamic
+        return places and w.epilogue.same_places and w.out.dtype.bits == 32
 
     def choices(self, shape: Windows, target: Target) -> Iterator[SharedChoice]:
         room = 1 << (shape.columns.size - 1).bit_length()
         channels, by = target.lanes(shape.out.dtype) // room, shape.columns.stride
         fill = channels > 1 and shape.channels % channels == 0 and shape.columns.size >= SHORTEST_LANES
-        if not fill or not target.has_masks or max(shape.rows.stride, by) > 2:
+        if not fill or max(shape.rows.stride, by) > 2:
             return
-        in_pairs = by == 2 and min(shape.rows.kernel, shape.columns.kernel) > 1 and room > 2
+        in_pairs = by == 2 and min(shape.rows.kernel, shape.columns.kernel) > 1
         for rows in even_sizes(shape.rows.size, target.vector_registers // 2 - 2 * channels):
             yield SharedChoice(rows, channels, room, 2 if in_pairs else room)
 
@@ -112,11 +96,15 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         return kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: SharedChoice) -> Schedule:
-        w, c = shape, choice
+        w, c, own = shape, choice, shape.own
+        assert own is not None
         pad = padded_rows(s, w)
         if w.padded and c.rows >= w.rows.size:
             trim_rows(s, w)
-        last, stored, own, (outer, each) = _begin(s, w, c.channels)
+        last = final_block(s, w)
+        stored = str(s.cache_write(last))
+        pack(s, own.contraction, own.contraction.broadcast, own.axis, c.channels)
+        outer, each = s.split(loop_of(s, stored, own.axis), c.channels)
         row, column = loop_of(s, stored, -2), loop_of(s, stored, -1)
         tile, row = s.split(row, c.rows, tail="shift")
         around = [v for v in s.get_loops(stored) if v not in (outer, each, tile, row, column)]
@@ -136,86 +124,6 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s
-
-
-@dataclass(frozen=True, slots=True)
-class TransposedChoice:
-    """A vector is `lanes` channels."""
-
-    lanes: int
-
-
-class Transposed(WindowTemplate[TransposedChoice]):
-    """Depthwise convolutions whose channels fill vectors; a vector of padded channels fits the first cache."""
-
-    name = "windows, channels transposed"
-    choice = TransposedChoice
-
-    def fits(self, w: Windows) -> bool:
-        return _may_share(w) and min(w.columns.size, w.columns.reach(w.columns.size)) >= SHORTEST_LANES
-
-    def choices(self, shape: Windows, target: Target) -> Iterator[TransposedChoice]:
-        lanes, sides = target.lanes(shape.out.dtype), (shape.rows, shape.columns)
-        room = lanes * shape.out.dtype.bytes * sides[0].reach(sides[0].size) * sides[1].reach(sides[1].size)
-        sums = shape.columns.size + shape.columns.kernel
-        if shape.channels % lanes == 0 and room <= target.caches[0].bytes and sums < target.vector_registers:
-            yield TransposedChoice(lanes)
-
-    def price(self, choice: TransposedChoice, shape: Windows, target: Target) -> float:
-        """A vector of the image or the result is assembled from four lanes of each channel's row; eight shuffles
-        transpose four vectors."""
-        w, columns = shape, shape.columns.reach(shape.columns.size)
-        vectors = w.images * w.channels / choice.lanes
-        tile = Tile(
-            count=w.rows.size * vectors,
-            terms=w.columns.size * w.terms,
-            loads=w.rows.kernel * columns,
-            aligned=True,
-            weights=w.terms,
-            stores=w.columns.size,
-            epilogues=w.columns.size,
-        )
-        moved = w.rows.reach(w.rows.size) * columns + 2 * w.rows.size * w.columns.size
-        copies = copied_cycles(moved, SHORTEST_LANES / 2 + choice.lanes / SHORTEST_LANES - 1, 0, target)
-        return kernel_seconds(w, tile, target, further=copies * vectors)
-
-    def apply(self, s: Schedule, shape: Windows, choice: TransposedChoice) -> Schedule:
-        pad = padded_rows(s, shape)
-        last, back, own, (outer, lane) = _begin(s, shape, choice.lanes)
-        axis = own.axis
-        row, column = loop_of(s, back, -2), loop_of(s, back, -1)
-        around = [outer, *(v for v in s.get_loops(back) if v not in (outer, lane, row, column))]
-        s.reorder(*around, row, column, lane)
-        s.compute_at(last, around[-1])
-        place(s, last, _innermost(axis), Scope.STACK)
-        row, column, each = (loop_of(s, last, d) for d in (-2, -1, axis))
-        s.reorder(row, column, each)
-        s.compute_at(shape.block, row)
-        _sum_rows_of_columns(s, shape, axis)
-        s.unroll(column)
-        s.vectorize(each)
-        _in_squares(s, loop_of(s, back, -1))
-        s.vectorize(lane)
-        s.compute_at(pad, around[-1])
-        _copy_transposed(s, shape, pad, own.dimension)
-        s.parallel(outer)
-        return s
-
-
-def _may_share(w: Windows) -> bool:
-    """Whether channels can be next to each other in a vector: each has weights of its own."""
-    places = w.own is not None and w.columns.term is not None and not w.dynamic
-    return places and w.epilogue.same_places and w.out.dtype.bits == 32
-
-
-def _begin(s: Schedule, w: Windows, width: int) -> tuple[str, str, OwnWeights, tuple[Var, Var]]:
-    """The blocks that make the results of a tile and that store them; the weights, packed by so many channels; and the
-    loops over vectors of channels and over the channels of one."""
-    assert w.own is not None  # _may_share
-    last = final_block(s, w)
-    stored = str(s.cache_write(last))
-    pack(s, w.own.contraction, w.own.contraction.broadcast, w.own.axis, width)
-    return last, stored, w.own, s.split(loop_of(s, stored, w.own.axis), width)
 
 
 def _sum_in_pairs(s: Schedule, w: Windows, c: SharedChoice, axis: int) -> Var:
@@ -267,40 +175,3 @@ def _vectorize_lanes(s: Schedule, block: str, c: SharedChoice) -> None:
     """A row of all channels is a vector."""
     *_, part, each, column = s.get_loops(block)
     s.vectorize(s.fuse(s.fuse(part, each) if c.in_pairs else each, column))
-
-
-def _innermost(axis: int) -> Layout:
-    """The layout with channels, along a dimension, behind all others."""
-    return lambda d: [*d[:axis], *d[axis + 1 :], d[axis]]
-
-
-def _sum_rows_of_columns(s: Schedule, w: Windows, axis: int) -> None:
-    """Keeps a row of sums in registers, and loads a row of the weights and a row of the image once for it."""
-    single, rows, columns = window_loops(s, w)
-    lane, column = loop_of(s, w.block, axis), loop_of(s, w.block, -1)
-    s.reorder(*single, *rows, *columns, column, lane)
-    place(s, w.block, _innermost(axis))
-    s.vectorize(lane)
-    for loop in (column, *columns):
-        s.unroll(loop)
-
-
-def _in_squares(s: Schedule, column: Var) -> None:
-    """Unrolls four columns at a time, if there are as many: with vectors along channels they are transposed in
-    registers."""
-    if extent(s, column) >= SHORTEST_LANES:
-        s.unroll(s.split(column, SHORTEST_LANES, tail="shift")[1])
-
-
-def _copy_transposed(s: Schedule, w: Windows, pad: str, axis: int) -> None:
-    """Copies the channels' rows with their padding; the image itself in squares that are transposed."""
-    place(s, pad, _innermost(axis), Scope.STACK)
-    row, column, lane = (loop_of(s, pad, d) for d in (-2, -1, axis))
-    s.reorder(row, column, lane)
-    s.vectorize(lane)
-    if w.padded:
-        s.guard(pad)
-        found = find_block(s.func, pad)
-        rows, columns = (inside(found, found.spatial[d].var, 1) for d in (-2, -1))
-        column = image_alone(s, row, rows, columns)
-    _in_squares(s, column)

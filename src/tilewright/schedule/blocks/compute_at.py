@@ -3,20 +3,19 @@ completes the inputs of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence, Set
 
 from tilewright.analysis.accesses import Access, accesses, mentions
-from tilewright.analysis.dependences import carried
+from tilewright.analysis.dependences import meeting
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.regions import ranges_of, region
-from tilewright.core.walk import substitute
-from tilewright.expr.linear import affine_in, expression, plus, polynomial, times
-from tilewright.expr.nodes import Expr, Lt, Var, const
+from tilewright.analysis.regions import ranges_of, settled
+from tilewright.expr.linear import Polynomial, plus, polynomial, times
+from tilewright.expr.nodes import Expr, Lt, Var
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import summed_loops, variables_of
-from tilewright.loops.edit import loads_of, loops_around, path_to, replace, statements
-from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, While, seq
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
+from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.compact import touched_box
 from tilewright.schedule.buffers.local import LANES
 from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
@@ -28,13 +27,13 @@ from tilewright.schedule.facts.domain import (
     nest_over,
     own_accesses,
     single_axis,
-    touched,
     unclipped,
 )
 from tilewright.schedule.facts.elements import touches, unwritten
-from tilewright.schedule.facts.known import NOTHING, exchanged
+from tilewright.schedule.facts.known import NOTHING, exchanged, tighten
 from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
 from tilewright.schedule.find import find_block, find_loop
+from tilewright.schedule.legality import access_text
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]
@@ -124,23 +123,26 @@ def _moved(part: Range, offset: Expr) -> Range:
 
 def _require_no_race(function: Function, made: Function, found: Place, buffer: Buffer, what: str) -> None:
     """Iterations that may run at the same time do not compute the same points."""
-    for loop in found.around_loop():
-        if loop.kind in TOGETHER:
-            fresh, name = find_loop(made, loop.var), loop.var.name
-            if any(d.first.buffer is buffer for d in carried(fresh, loops_around(made.body, fresh))):
-                why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
-                fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
-                raise refusal(function, what, loop, why=why, fix=fix)
+    for loop in [s for s in found.around_loop() if s.kind in TOGETHER]:
+        if _meeting(made, found.block.name, loop.var, {buffer}) is not None:
+            name = loop.var.name
+            why = f"iterations of {name}, which may run at the same time, compute the same of {buffer.name}"
+            fix = f'compute_at before {name} is made {loop.kind.value}, then compact("{buffer.name}")'
+            raise refusal(function, what, loop, why=why, fix=fix)
 
 
-@dataclass(frozen=True, slots=True)
-class _Completed:
-    """The final elements of a buffer after one iteration of `loops`: `box`. After all iterations: `whole`. `loops` are
-    some of the target loop and those around it, outermost first."""
-
-    loops: tuple[For, ...]
-    box: Box
-    whole: Box
+def _meeting(made: Function, name: str, over: Var, buffers: Set[Buffer]) -> Access | None:
+    """An access of a block to one of these buffers where another iteration of a loop stores; None where there is
+    none."""
+    block, loop = find_block(made, name), find_loop(made, over)
+    outer, own = loops_around(made.body, loop), set(statements(block))
+    known, inside = ranges_of([*outer, loop]), [a for a in accesses(loop.body) if a.buffer in buffers]
+    stores = {(a.buffer, a.indices, a.loops): settled(a, known) for a in inside if a.is_store}.values()
+    for access in [a for a in inside if a.statement in own]:
+        mine = settled(access, known)
+        if any(s.buffer is mine.buffer and meeting(loop, outer, s, mine) is not None for s in stores):
+            return access
+    return None
 
 
 def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
@@ -153,142 +155,117 @@ def reverse_compute_at(function: Function, block: str, loop: Var) -> Step:
     Legal if every point runs exactly once, after all its inputs are complete: loops that sum up its inputs must be
     inside the loop, and nothing in between may touch what the block touches.
     """
-    consumer, target = find_block(function, block), find_loop(function, loop)
-    name = target.var.name
-    what = f"cannot compute {block} at the end of loop {name}"
+    target = find_loop(function, loop)
+    what = f"cannot compute {block} at the end of loop {target.var.name}"
+    return computed_after(function, find_block(function, block), target, what)
+
+
+def computed_after(
+    function: Function, consumer: Block, target: For, what: str, closed: Collection[LoopKind] = LANES
+) -> Step:
+    """The step that moves a block to the end of a loop, which stands in no loop of a kind that is `closed`."""
+    block, name = consumer.name, target.var.name
     found = place(function, consumer, target, what)
     if not found.is_after:
         why = f"{block} comes before loop {name}"
         raise refusal(function, what, consumer, why=why, fix=f'compute_at("{block}", {name})')
     memory = Memory(function)
-    require_reached(function, path_to(found.other, target), f"loop {name}", what, closed=LANES)
+    require_reached(function, path_to(found.other, target), f"loop {name}", what, closed=closed)
     require_apart(function, found, memory, what)
     read = memory.loaded(consumer) & memory.stored(found.other)
-    order = [a.buffer for a in own_accesses(found.domain) if not a.is_store and a.buffer in read]
-    complete = {b: _completed(function, found, b, what) for b in dict.fromkeys([*order, *read])}
-    part = _tile(function, found, complete, what)
-    made = nest_over(found.domain, part, found.around_loop())
-    other = replace(found.other, target, target.replace(body=seq(target.body, made)))
-    tiles = "; ".join(f"{b.name}[{', '.join(str(r) for r in c.box)}]" for b, c in complete.items())
+    for buffer in read:
+        require_plain(function, buffer, what)
+    stores = [a for a in accesses(target.body) if a.is_store and a.buffer in read]
+    order = [a.buffer for a in own_accesses(found.domain) if a.buffer in {s.buffer for s in stores}]
+    boxes = {b: touched_box(target, b, [s for s in stores if s.buffer is b]) for b in dict.fromkeys(order)}
+    moved = nest_over(found.domain, _tile(function, found, boxes, what), found.around_loop())
+    other = replace(found.other, target, target.replace(body=seq(target.body, moved)))
+    made = moved_into(function, found, other, what)
+    _require_final(function, made, found, read, what)
+    completed = "; ".join(f"{b.name}[{', '.join(map(str, box))}]" for b, box in boxes.items())
     evidence = (
-        f"an iteration of {name} completes {tiles}, which no later one touches",
+        f"an iteration of {name} completes {completed}, which no later one touches",
         f"the iterations of {', '.join(s.var.name for s in found.around_loop())} run each point of {block} once",
     )
-    return Step(moved_into(function, found, other, what), None, evidence)
+    return Step(made, None, evidence)
 
 
-def _completed(function: Function, found: Place, buffer: Buffer, what: str) -> _Completed:
-    """The elements of a buffer that are final after one iteration of the loop."""
-    require_plain(function, buffer, what)
-    around, order = found.around_loop(), list(statements(found.other))
-    done: list[_Completed] = []
-    for access in accesses(found.other):
-        if access.buffer is not buffer or not access.is_store:
-            continue
-        loops = tuple(loop for loop in around if loop in access.loops)
-        if loops[-1:] != (found.loop,) and order.index(access.statement) > order.index(found.loop):
-            why = f"{buffer.name} is stored after loop {found.loop.var.name} once more"
-            raise refusal(function, what, access.statement, why=why)
-        _require_inner_sum(function, found, access, loops, what)
-        inner = [loop for loop in access.loops if loop not in loops]
-        box = touched(access.indices, buffer.shape, inner).ranges
-        if not any(c.loops == loops and _holds(c.box, box) for c in done):
-            done.append(_Completed(loops, box, _whole(function, buffer, box, loops, found, what)))
-        stored = access.statement
-    innermost = max(len(c.loops) for c in done)
-    last = [c for c in done if len(c.loops) == innermost]
-    result = next((c for c in last if all(_holds(c.box, other.box) for other in last)), None)
-    if result is None or not all(_holds(c.box, result.box) for c in done if c not in last):
-        raise refusal(function, what, stored, why=f"several statements store {buffer.name}, each another part of it")
-    return result
-
-
-def _holds(outer: Box, inner: Box) -> bool:
-    return all(NOTHING.within(a, b) for a, b in zip(inner, outer, strict=True))
-
-
-def _require_inner_sum(function: Function, found: Place, access: Access, loops: Sequence[For], what: str) -> None:
-    """Requires that the loops which sum up what an access stores are inside the loop."""
-    for block in [s for s in path_to(found.other, access.statement) if isinstance(s, Block)]:
-        n = next((n for n, loop in enumerate(loops) if loop.var in summed_loops(block)), None)
-        if n is not None:
-            name = loops[n].var.name
-            why = f"{access.buffer.name} is complete only after the last iteration of {name}, "
-            fix = f"reorder the loops of {block.name} so that {name} is not the outermost"
-            if n:
-                fix = f'take a loop outside {name}: reverse_compute_at("{found.block.name}", {loops[n - 1].var.name})'
-            raise refusal(function, what, loops[n], why=f"{why}which {block.name} sums over", fix=fix)
-
-
-def _whole(function: Function, buffer: Buffer, box: Box, loops: Sequence[For], found: Place, what: str) -> Box:
-    """What all iterations of the loops complete, if each completes a part of its own."""
-    straight, clips = unclipped(loops)
+def _tile(function: Function, found: Place, boxes: Mapping[Buffer, Box], what: str) -> Part:
+    """The part of the block's domain that reads what one iteration stores, a box of each buffer. The parts of all
+    iterations are the domain, each point once."""
+    domain, around = found.domain, found.around_loop()
+    (straight, clips), known = unclipped(around), known_in(tuple(around))
+    part: dict[Var, Range] = {}
     used: set[Var] = set()
-    made: list[Range] = []
-    for part in box:
-        own = [loop for loop in straight if mentions(part.begin, {loop.var})]
-        moving = {loop.var for loop in own}
-        total = None if used & moving else covered(polynomial(part.begin), part.extent, own)
-        if total is not None:
-            total = _clipped(total, part, [c for c in clips if mentions(c, moving)], straight)
-        if total is None:
-            names = ", ".join(loop.var.name for loop in own) or "the loops"
-            why = f"the parts {part} of {buffer.name} that iterations of {names} store may overlap, or leave gaps"
-            raise refusal(function, what, found.loop, why=why)
-        used |= moving
-        made.append(total)
-    _require_moving(function, loops, used, f"stores the same part of {buffer.name} again", what)
-    return tuple(made)
+    for access in [a for a in own_accesses(domain) if not a.is_store and a.buffer in boxes]:
+        for index, stored in zip(access.indices, boxes[access.buffer], strict=True):
+            axis, own = _axis_of(index, domain, access), [s for s in straight if mentions(stored.begin, {s.var})]
+            if axis is None or axis[0] in part or not own:
+                continue
+            part[axis[0]] = values = _moved(stored, axis[1])
+            moving = {loop.var for loop in own}
+            whole = None if used & moving else covered(polynomial(values.begin), values.extent, own)
+            whole = whole and _clipped(whole, values, [c for c in clips if mentions(c, moving)], straight)
+            used |= moving
+            if whole is None:
+                names = ", ".join(loop.var.name for loop in own)
+                parts = f"the parts {values} of {axis[0].name} that iterations of {names} complete"
+                why = f"{parts} may overlap, or leave gaps"
+                raise refusal(function, what, found.loop, why=why)
+            if not known.within(domain.box[axis[0]], whole):
+                runs = f"{found.block.name} runs for {axis[0].name} in {domain.box[axis[0]]}"
+                why = f"{runs}, the loop completes what it reads in {whole}"
+                raise refusal(function, what, found.block, why=why)
+    idle = next((n for n, loop in enumerate(around) if loop.var not in used and not is_single(loop)), None)
+    if idle is not None:
+        raise _idle(function, found, around[: idle + 1], boxes, what)
+    return part
 
 
-def _require_moving(function: Function, loops: Sequence[For], used: set[Var], again: str, what: str) -> None:
-    """Each of the loops that has several iterations is one of those used."""
-    for loop in loops:
-        if loop.var not in used and not is_single(loop):
-            why, fix = f"each iteration of {loop.var.name} {again}", f"take a loop outside {loop.var.name}"
-            raise refusal(function, what, loop, why=why, fix=fix)
+def _idle(function: Function, found: Place, loops: Sequence[For], boxes: Mapping[Buffer, Box], what: str) -> UserError:
+    """The error `what` where the iterations of the last of some loops do not complete parts of their own."""
+    *_, loop = loops
+    name, block = loop.var.name, found.block.name
+    stored = {b: b.body.buffer for b in blocks(loop) if isinstance(b.body, Store) and loop.var in summed_loops(b)}
+    summing = next(((b, buffer) for b, buffer in stored.items() if buffer in boxes), None)
+    if summing is None:
+        why, fix = f"each iteration of {name} would run {block} on the same points", f"take a loop outside {name}"
+        return refusal(function, what, loop, why=why, fix=fix)
+    producer, buffer = summing
+    why = f"{buffer.name} is complete only after the last iteration of {name}, which {producer.name} sums over"
+    fix = f"reorder the loops of {producer.name} so that {name} is not the outermost"
+    if len(loops) > 1:
+        fix = f'take a loop outside {name}: reverse_compute_at("{block}", {loops[-2].var.name})'
+    return refusal(function, what, loop, why=why, fix=fix)
+
+
+def _require_final(function: Function, made: Function, found: Place, read: set[Buffer], what: str) -> None:
+    """Nothing stores what the moved block reads once it has read it."""
+    whole = list(statements(found.other))
+    for s in whole[whole.index(found.loop) + len(list(statements(found.loop))) :]:
+        if isinstance(s, Store) and s.buffer in read:
+            why = f"{s.buffer.name} is stored after loop {found.loop.var.name} once more"
+            raise refusal(function, what, s, why=why)
+    for loop in found.around_loop():
+        load = None if is_single(loop) else _meeting(made, found.block.name, loop.var, read)
+        if load is not None:
+            why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
+            fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"
+            raise refusal(function, what, load.statement, why=why, fix=fix)
 
 
 def _clipped(total: Range, part: Range, clips: Sequence[Expr], loops: Sequence[For]) -> Range | None:
     """What parts cover of which only those run that the conditions let; they must say that a part begins below some
     place, which is then where the whole ends."""
     begin, moving = Var("begin"), {loop.var for loop in loops}
+    gaps: dict[Expr, Polynomial | None] = {}
     for cond in clips:
         assert isinstance(cond, Lt)
         gap = times(plus(polynomial(cond.b), polynomial(cond.a), -1), polynomial(part.extent))
         told = exchanged(gap, [(part.begin, begin)], moving)
-        parts = None if told is None else affine_in(told, begin)
-        if parts is None or parts[0] != {(): -1}:
-            return None
-        end = simplify(expression(parts[1]))
-        if not NOTHING.within(Range(end, const(0)), total):
-            return None
-        total = Range(total.begin, simplify(end - total.begin))
-    return total
-
-
-def _tile(function: Function, found: Place, complete: Mapping[Buffer, _Completed], what: str) -> Part:
-    """The part of the block's domain whose inputs one iteration completes."""
-    domain, around, block = found.domain, found.around_loop(), found.block
-    reading = [(a, complete[a.buffer]) for a in own_accesses(domain) if not a.is_store and a.buffer in complete]
-    part: dict[Var, Range] = {}
-    total: dict[Var, Range] = {}
-    for access, done in reading:
-        for index, box, whole in zip(access.indices, done.box, done.whole, strict=True):
-            axis = _axis_of(index, domain, access) if done.loops[-1:] == (found.loop,) else None
-            if axis is not None and axis[0] not in part:
-                part[axis[0]], total[axis[0]] = _moved(box, axis[1]), _moved(whole, axis[1])
-    moving = {v for r in part.values() for v in variables_of(r.begin)}
-    _require_moving(function, around, moving, f"would run {block.name} on the same points", what)
-    known = known_in(tuple(around))
-    for var, whole in total.items():
-        if not known.within(domain.box[var], whole):
-            why = f"{block.name} runs for {var.name} in {domain.box[var]}, the loop completes what it reads in {whole}"
-            raise refusal(function, what, block, why=why)
-    part = {v: r for v, r in part.items() if any(mentions(r.begin, {loop.var}) for loop in around)}
-    for access, done in reading:
-        _require_complete(function, found, access, done, {**domain.box, **part}, what)
-    return part
+        gaps[cond] = None if told is None else plus(told, {(): 1}, -1)
+    made, left = tighten({begin: total}, gaps, NOTHING)
+    return None if left else made[begin]
 
 
 def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | None:
@@ -296,19 +273,3 @@ def _axis_of(index: Expr, domain: Domain, access: Access) -> tuple[Var, Expr] | 
     found = single_axis(index, domain.box)
     moving = {a.var for a in domain.block.reduce} | {loop.var for loop in access.loops}
     return None if found is None or mentions(found[1], moving) or loads_of(found[1]) else found
-
-
-def _require_complete(
-    function: Function, found: Place, access: Access, done: _Completed, points: Part, what: str
-) -> None:
-    """What the points of one iteration read is complete at its end."""
-    bindings = {a.var: a.binding for a in found.domain.block.reduce}
-    indices = [substitute(i, bindings) for i in access.indices]
-    ranges = {**points, **ranges_of(unclipped([*found.domain.reduce, *access.loops])[0])}
-    known = known_in(tuple(found.around_loop()))
-    for read, complete in zip(region(indices, access.buffer.shape, ranges).ranges, done.box, strict=True):
-        if not known.within(read, complete):
-            completes = f"an iteration of {found.loop.var.name} completes {complete} of that dimension"
-            why = f"{found.block.name} reads {access.buffer.name} in {read}, {completes}"
-            fix = f"take a loop further out, or move what stores {access.buffer.name} with compute_at"
-            raise refusal(function, what, access.statement, why=why, fix=fix)

@@ -1,22 +1,32 @@
-"""inline, reverse_inline: a buffer between a producer and its readers disappears.
-
-block e(vi = i): e[vi] = exp(x[vi])
-block y(vi = i): y[vi] = e[vi] * 2.0
-
-inline("e")            =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        y's nest: each reader computes it itself
-reverse_inline("y")    =>      block e(vi = i): y[vi] = exp(x[vi]) * 2.0        e's nest: computed where e was
-"""
+"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from functools import lru_cache
+from math import prod
 
 from tilewright.analysis.intervals import Range
-from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Expr, const
-from tilewright.loops.edit import allocations, loaded_buffers, loads, map_loads, path_to, replace, statements
-from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
+from tilewright.analysis.regions import reads
+from tilewright.core.walk import preorder, substitute
+from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
+from tilewright.loops.decompose import variables_of
+from tilewright.loops.edit import (
+    allocations,
+    blocks,
+    loaded_buffers,
+    loads,
+    loops_around,
+    map_loads,
+    path_to,
+    statements,
+    substitute_buffers,
+)
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.report.errors import UserError
+from tilewright.schedule.blocks.compute_at import computed_after, computed_at
+from tilewright.schedule.buffers.compact import compacted
 from tilewright.schedule.facts.definition import (
     filled_by,
     inverse,
@@ -25,41 +35,33 @@ from tilewright.schedule.facts.definition import (
     require_pointwise,
     require_reached,
     require_unchanged,
-    single_store,
 )
-from tilewright.schedule.facts.domain import Domain, values_of
+from tilewright.schedule.facts.domain import Domain, is_single, values_of
 from tilewright.schedule.facts.elements import touches, unwritten
 from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import (
-    Memory,
-    Place,
-    domain_in,
-    moved_into,
-    own_loads,
-    place,
-    require_apart,
-    without,
-    word_of,
-)
-from tilewright.schedule.find import allocation_of, find_block, writers_of
+from tilewright.schedule.facts.place import Memory, domain_in, own_loads, without, word_of
+from tilewright.schedule.find import allocation_of, find_block, nests, stored_buffers, writers_of
 from tilewright.schedule.step import Step, refusal
+from tilewright.types.scopes import MOST_BYTES, Scope
 
 
 def inline(function: Function, block: str) -> Step:
     """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
 
+    for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
+              =>      for j: block y(vj = j): y[vj] = exp(x[vj]) * 2.0
+
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.
     """
-    made, readers = inlined(function, find_block(function, block))
+    made, readers = inlined(function, find_block(function, block), f"cannot inline {block}")
     places = f"{readers} statement{'s' * (readers != 1)}"
     return Step(made, None, (f"{places} compute it instead, from what {block} read",))
 
 
-def inlined(function: Function, block: Block) -> tuple[Function, int]:
+def inlined(function: Function, block: Block, what: str) -> tuple[Function, int]:
     """The function without a block and its buffer, where loads are the expression that defines the element; and how
     many statements load."""
-    what = f"cannot inline {block.name}"
     require_pointwise(function, block, what, f'compute_at("{block.name}", …)')
     buffer = filled_by(function, block, what, "only local buffers disappear; move what reads it: reverse_inline").buffer
     nest = nest_of(function, block)
@@ -92,10 +94,10 @@ def _require_readable(function: Function, block: Block, domain: Domain, readers:
     buffer = domain.store.buffer
     order = {s: n for n, s in enumerate(statements(function.body))}
     for s in readers:
-        if isinstance(s, Prefetch):
-            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
         if order[s] < order[block]:
             raise refusal(function, what, s, why=f"{buffer.name} is read before {block.name} stores it")
+        if isinstance(s, Prefetch):
+            raise refusal(function, what, s, why=f"{buffer.name} is prefetched here")
         if any(i.lanes != 1 for load in own_loads(s) if load.buffer is buffer for i in load.indices):
             raise refusal(function, what, s, why="a vector is read at once", fix="inline before it is a vector")
     missing = None if _fills(domain) else unwritten(touches(function.body, buffer))
@@ -127,86 +129,126 @@ def _require_lasting(
 
 
 def reverse_inline(function: Function, block: str) -> Step:
-    """The producer applies the block's expression to its result, and stores directly to the block's buffer. The block,
-    its loops and the producer's buffer disappear.
+    """The block's expression is applied where its producer computes what it reads, in the producer's loops. The
+    producer and its buffer disappear.
 
-    Legal where the block alone reads the producer's buffer, each element once, and the producer does not accumulate.
+    for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
+              =>      for i: block y(vj = i): y[vj] = exp(x[vi]) * 2.0
+
+    Legal where reverse_compute_at moves the block into the innermost of these loops, and inline the producer into it.
     """
     consumer = find_block(function, block)
     what = f"cannot inline {block} into its producer"
-    store = single_store(function, consumer, what)
-    require_pointwise(function, consumer, what, f'reverse_compute_at("{block}", …)')
-    read = loaded_buffers(consumer) - {store.buffer}
+    read = [b for b in allocations(function.body) if b in loaded_buffers(consumer) - stored_buffers(consumer)]
     faults: list[UserError] = []
-    for buffer in (b for b in allocations(function.body) if b in read and writers_of(function, b)):
+    for producer in [writers[0] for b in read if (writers := writers_of(function, b))]:
+        around = loops_around(function.body, producer)
         try:
-            return _merged(function, consumer, buffer, what)
+            moved = computed_after(function, consumer, around[-1], what, (LoopKind.INSTRUCTION,)) if around else None
+            made, _ = inlined(moved.function if moved else function, producer, what)
+            return Step(made, None, (*(moved.evidence if moved else ()), f"{block} computes {producer.name} itself"))
         except UserError as error:
             faults.append(error)
     nothing = refusal(function, what, consumer, why=f"{block} reads no local buffer that a block fills", part=block)
     raise [*faults, nothing][0]
 
 
-def _merged(function: Function, consumer: Block, buffer: Buffer, what: str) -> Step:
-    """The step that takes out one buffer between a producer and the consumer."""
-    producer = _producer(function, consumer, buffer, what)
-    found = place(function, consumer, producer, what)
-    if not found.is_after:
-        raise refusal(function, what, consumer, why=f"{consumer.name} comes before what it reads is stored")
-    path = path_to(found.other, producer)[:-1]
-    require_reached(function, path, f"block {producer.name}", what, closed=(LoopKind.INSTRUCTION,))
-    memory = Memory(function)
-    require_apart(function, found, memory, what)
-    changed = (memory.loaded(consumer) & memory.stored(found.other)) - {buffer}
-    if changed:
-        why = f"{min(b.name for b in changed)}, which {consumer.name} reads, is stored there, too"
-        raise refusal(function, what, found.other, why=why)
-    other = replace(found.other, producer, _merge(function, found, producer, buffer, what))
-    made = moved_into(function, found, other, what)
-    alloc = allocation_of(made, buffer)
-    assert alloc is not None
-    evidence = (
-        f"{consumer.name} alone reads {buffer.name}, and each element of it once",
-        f"nothing between {producer.name} and {consumer.name} touches what {consumer.name} reads or stores",
-    )
-    return Step(made.replace(body=without(made.body, alloc)), None, evidence)
+@lru_cache(maxsize=1 << 4)
+def inline_all(function: Function, *, once: bool = False) -> Step:
+    """Inlines every local buffer that is defined point by point into its readers. Buffers that cost more to compute
+    than to load stay if several nests read them. With `once`, they stay also if a nest reads an element of them several
+    times, such as a value per row at each point of the row.
+
+    block e(vi = i): e[vi] = x[vi] + 1.0; block y(vi = i): y[vi] = e[vi] * 2.0
+              =>      block y(vi = i): y[vi] = (x[vi] + 1.0) * 2.0
+
+    Each is inlined as by inline, which proves what it needs; what it refuses stays. Answers are kept: several templates
+    for a kernel begin with this step.
+    """
+    made = function
+    for buffer in _local_buffers(function):
+        block = _producer(made, buffer)
+        if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
+            continue
+        several = sum(buffer in loaded_buffers(nest) for nest in nests(made)) > 1
+        if not (several or (once and _is_read_again(made, buffer))) or not _is_expensive(block.body.value):
+            with suppress(UserError):
+                made, _ = inlined(made, block, f"cannot inline {block.name}")
+    return Step(made, None, () if made is function else ("inline allows each of them",))
 
 
-def _producer(function: Function, consumer: Block, buffer: Buffer, what: str) -> Block:
-    """The block that fills the buffer, which the consumer alone reads."""
-    producer = writers_of(function, buffer)[0]
-    require_pointwise(function, producer, what, f'reverse_compute_at("{consumer.name}", …)')
-    inside = {*statements(consumer), *statements(producer)}
-    other = next((s for s in readers_of(function, buffer) if s not in inside), None)
-    if other is not None:
-        raise refusal(function, what, other, why=f"{buffer.name} is read here, too")
-    filled_by(function, producer, what, f"{buffer.name} must stay")
-    return producer
+def _local_buffers(function: Function) -> list[Buffer]:
+    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
-def _merge(function: Function, found: Place, producer: Block, buffer: Buffer, what: str) -> Block:
-    """The producer's block with the consumer's expression in it."""
-    consumer, reading = found.block, found.domain
-    writing = domain_in(function, found.other, producer, what)
-    source, sink = writing.store, reading.store
-    (load, *others) = [e for e in loads(sink) if e.buffer is buffer]
-    if others:
-        why = f"{consumer.name} reads several elements of {buffer.name} for one of its own"
-        raise refusal(function, what, consumer.body, why=why, fix=f'inline("{producer.name}") instead')
-    for dim, (mine, theirs) in enumerate(zip(load.indices, source.indices, strict=True)):
-        one, two = values_of(mine, reading), values_of(theirs, writing)
-        if one is None or two is None or not (NOTHING.within(one, two) and NOTHING.within(two, one)):
-            names = f"{consumer.name} and {producer.name}"
-            why = f"in dimension {dim} of {buffer.name}, {names} run for {one} and {two}"
-            raise refusal(function, what, consumer, why=why)
-    axes = inverse(load.indices, reading.box)(source.indices)
-    untold = next((axis for axis in reading.box if axis not in axes), None)
-    if untold is not None:
-        why = f"{consumer.name} reads the same element of {buffer.name} for each {untold.name}"
-        raise refusal(function, what, consumer, why=why, fix=f'inline("{producer.name}") instead')
-    if reading.conditions or writing.conditions:
-        at = consumer if reading.conditions else producer
-        raise refusal(function, what, at, why=f"the condition of {at.name} is no range of its axes")
-    values = {load: source.value, **axes}
-    indices = tuple(substitute(i, values) for i in sink.indices)
-    return producer.replace(body=Store(sink.buffer, indices, substitute(sink.value, values)))
+def _producer(function: Function, buffer: Buffer) -> Block | None:
+    """The only block, which does one store, of the only nest that fills a buffer."""
+    writers = [n for n in nests(function) if buffer in stored_buffers(n)]
+    inside = blocks(writers[0]) if len(writers) == 1 else []
+    return inside[0] if len(inside) == 1 and isinstance(inside[0].body, Store) else None
+
+
+def _is_expensive(value: Expr) -> bool:
+    """Whether an expression calls a function or divides."""
+    return any(isinstance(e, Div) or (isinstance(e, Call) and e.fn.name not in ("neg", "abs")) for e in preorder(value))
+
+
+def _is_read_again(function: Function, buffer: Buffer) -> bool:
+    """Whether a block reads an element of a buffer in several iterations of a loop around it."""
+    found = _loads_of(function.body, buffer)
+    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
+    return any(not is_single(loop) for loops in idle for loop in loops)
+
+
+def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
+    """The loads of a buffer, with the blocks that they are in."""
+    return [(block, load) for block in blocks(root) for load in loads(block) if load.buffer is buffer]
+
+
+def _moving(block: Block, load: Load) -> set[Var]:
+    """The variables that the place of a load in a block depends on, without the block's axes."""
+    bound = {a.var: a.binding for a in block.axes}
+    return {v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))}
+
+
+def pull_producers(function: Function) -> Step:
+    """Each local buffer is computed in the innermost loop that all its readers share and that it varies with, where
+    that is legal: not further in, where it would be computed again and again. There it is as small as it can be, and in
+    a register or on the stack where it is small enough for that.
+
+    alloc t: f32[n, 1]; for i: block t(vi = i): t[vi, 0] = …; for i, j: block y(vi = i, vj = j): y[vi, vj] = t[vi, 0]
+              =>      for i: alloc t: f32[1, 1] in register; block t: t[0, 0] = …; for j: block y: y[i, vj] = t[0, 0]
+
+    Each is moved by compute_at and shrunk by compact, which prove what they need; what they refuse stays as it is.
+    """
+    made = function
+    for buffer in reversed(_local_buffers(function)):
+        readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
+        producer = _producer(made, buffer) if len(readers) == 1 else None
+        loop = _place_for(readers[0], buffer) if producer is not None else None
+        if producer is not None and loop is not None:
+            with suppress(UserError):
+                made = _pulled(made, producer, buffer, loop)
+    return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
+
+
+def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
+    """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
+    reads every element of a box."""
+    found = _loads_of(nest, buffer)
+    used = set[Var]().union(*(_moving(block, load) for block, load in found))
+    paths = [loops_around(nest, block) for block, _ in found]
+    shared = [loop for loop in paths[0] if all(loop in path for path in paths)] if paths else []
+    loop = next((loop for loop in reversed(shared) if loop.var in used), None)
+    box = reads(loop.body).get(buffer) if loop is not None else None
+    return loop if box is not None and box.exact else None
+
+
+def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
+    """The function with the buffer computed in the loop, and as small as it can be."""
+    step, small = compacted(computed_at(function, producer, loop).function, buffer)
+    extents = [int(e.value) for e in small.shape if isinstance(e, Const)]
+    if len(extents) < len(small.shape) or prod(extents) * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
+        return step.function
+    placed = small.replace(scope=Scope.REGISTER if prod(extents) == 1 else Scope.STACK)
+    return function.replace(body=substitute_buffers(step.function.body, {small: placed}))

@@ -1,32 +1,40 @@
-"""pad: a block runs at points beyond the end, too, if the results there are ignored.
+"""pad, pad_sum, trim_sum: a block runs at points beyond the end, too, or at fewer points, where that changes no result.
 
-A condition `c` of the block may be dropped if it is a condition on the stored element. Then each element is written
-either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block that writes
-them back to where they are may read them; the condition of every other reader must imply `c`.
+A condition `c` of the block may be dropped if it is a condition on the stored element (pad). Then each element is
+written either where `c` holds or where it fails, never both; elements of the second kind are *beyond*. Only a block
+that writes them back to where they are may read them; the condition of every other reader must imply `c`.
+
+A condition on the terms of a sum may be dropped, or added, where these terms are zero (pad_sum, trim_sum). Zero times a
+number is a zero of one sign or the other, unless the number is infinite or NaN, and to add one to a sum that began with
+zero changes nothing: such a sum is never -0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
-from tilewright.core.walk import transform
+from tilewright.core.walk import substitute, transform
+from tilewright.expr import dtypes
 from tilewright.expr.build import conjunction, conjuncts, minimum
-from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial, substitute
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.linear import Polynomial, expression, joined, plus, polynomial
+from tilewright.expr.linear import substitute as substituted
+from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Select, Var
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import variables_of
+from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.elements import conditions_of, point, touches
+from tilewright.schedule.buffers.layout import filling_of
+from tilewright.schedule.facts.accumulations import accumulation
+from tilewright.schedule.facts.elements import Touch, conditions_of, point, touches
 from tilewright.schedule.facts.iterations import bounds_of
 from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.find import allocation_of, find_block
+from tilewright.schedule.find import allocation_of, find_block, find_loop
 from tilewright.schedule.step import Step, refusal, rewritten
 
 
@@ -40,8 +48,7 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     """
     place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
     about, stores = place.conditions(loop), _stores(place)
-    readers = {s.buffer: _readers(function, s.buffer) for s in stores}
-    reasons = {c: _reason_to_keep(place, stores, readers, c) for c in about}
+    reasons = {c: _reason_to_keep(place, stores, c) for c in about}
     dropped = [c for c, reason in reasons.items() if reason is None]
     if not dropped:
         fix = "let it store to a local buffer, whose readers have the same where"
@@ -49,6 +56,62 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     names = ", ".join(dict.fromkeys(s.buffer.name for s in stores))
     evidence = [f"where {c} does not hold, what it stores to {names} is read by nobody" for c in dropped]
     return place.run_beyond(dropped, evidence)
+
+
+def pad_sum(function: Function, block: str, loop: Var) -> Step:
+    """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
+    are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
+    factors must be zero, since zero times infinity is NaN.
+
+    p[k, l] was filled with select(k*2 + l < 77, …, 0):
+    block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
+              =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
+    """
+    place = PlaceBeyond(function, find_block(function, block), f"cannot add up beyond the end in block {block}")
+    dropped = place.conditions(find_loop(function, loop).var)
+    product = _product(place)
+    names = [_zero_where(place, product, c) for c in dropped]
+    evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
+    return place.run_beyond(dropped, evidence)
+
+
+def trim_sum(function: Function, block: str, loop: Var) -> Step:
+    """The block runs only where its terms are not zero, as far as that is a condition on `loop`, which it sums over.
+    Legal if each term is a product of two factors: one is loaded from a local buffer that is filled with zeros where
+    the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
+    must begin with zero.
+
+    q[i] was filled with select(i < 8, …, 0):
+    block sum(reduce va = a): t[] += q[vi + va] * w[va]
+              =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
+    """
+    found, over = find_block(function, block), find_loop(function, loop).var
+    place = PlaceBeyond(function, found, f"cannot leave out terms of block {block}")
+    if over not in summed_loops(found):
+        raise place.refused(f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
+    product = _product(place)
+    init = found.init.value if isinstance(found.init, Store) else None
+    if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
+        fix = "do it before decompose_reduction" if init is None else None
+        raise place.refused("its sums do not begin with zero", fix=fix)
+    told = conjuncts(found.where)
+    made: list[Expr] = []
+    evidence: list[str] = []
+    for factor, other in ((product.a, product.b), (product.b, product.a)):
+        _, inside = _zeros_of(function, factor) or ("", [])
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c) or c, {over})]
+        if conditions and not _is_finite(function, other):
+            why = f"{other} may be infinite or NaN, and zero times that is NaN"
+            raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
+        made += conditions
+        evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
+    if made and all(c in told for c in made):
+        raise place.refused("it runs only where they are not zero already", found.where or "")
+    if not made:
+        why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
+        raise place.refused(why, fix="unite the nests that fill it first")
+    trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
+    return rewritten(function, found, trimmed, None, *evidence)
 
 
 class PlaceBeyond:
@@ -102,7 +165,7 @@ class PlaceBeyond:
     def _holds_first(self, need: Polynomial, beyond: set[Var]) -> bool:
         """Whether need >= 0 is proved at the first iteration of these loops."""
         first: dict[Expr, Polynomial] = {v: polynomial(r.begin) for v, r in self.known.ranges.items() if v in beyond}
-        return self.known.never_negative(substitute(need, first))
+        return self.known.never_negative(substituted(need, first))
 
     def _beyond_at_once(self, dropped: list[Expr], kept: list[Expr]) -> set[Var]:
         """The loops some of whose iterations are beyond. Whenever the block runs there, it also runs at the first
@@ -166,11 +229,7 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     return list({(a.buffer, a.indices): a for a in stores}.values())
 
 
-Readers = Mapping[Buffer, Sequence["_Reader"]]
-"""The loads of each buffer that the block stores to."""
-
-
-def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], readers: Readers, cond: Expr) -> str | None:
+def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], cond: Expr) -> str | None:
     """Why a condition cannot be dropped; None where it can."""
     need = bound(resolved(place.block, cond))
     if need is None or loads_of(cond):
@@ -178,7 +237,7 @@ def _reason_to_keep(place: PlaceBeyond, stores: Sequence[Access], readers: Reade
     beyond = place.loops_beyond(need)
     if beyond is None:
         return f"nothing says that {cond} holds anywhere"
-    reasons = (_leaves(place, store, beyond) or _seen(place, store, readers, need, cond) for store in stores)
+    reasons = (_leaves(place, store, beyond) or _seen(place, store, need, cond) for store in stores)
     return next((reason for reason in reasons if reason is not None), None)
 
 
@@ -191,51 +250,37 @@ def _leaves(place: PlaceBeyond, store: Access, beyond: set[Var]) -> str | None:
     return None
 
 
-def _seen(place: PlaceBeyond, store: Access, readers: Readers, need: Polynomial, cond: Expr) -> str | None:
+def _seen(place: PlaceBeyond, store: Access, need: Polynomial, cond: Expr) -> str | None:
     """Why somebody may read what is stored where the condition does not hold."""
     function, buffer = place.function, store.buffer
-    if not Memory(function).is_plain(buffer):
-        return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     alloc = allocation_of(function, buffer)
-    shared = len(loops_around(function.body, alloc)) if alloc is not None else 0
+    if alloc is None or not Memory(function).is_plain(buffer):
+        return f"{buffer.name} has readers that are not known: a view, a call or the caller"
     names = list(zip(map(place.known.simplified, store.indices), point(len(store.indices)), strict=True))
-    of_element = exchanged(need, [*names, *names], {loop.var for loop in place.loops[shared:]})
+    inner = place.loops[len(loops_around(function.body, alloc)) :]
+    of_element = exchanged(need, [*names, *names], {loop.var for loop in inner})
     if of_element is None:
         return f"whether {cond} holds does not show in the element of {buffer.name} that is stored"
-    reader = next((r for r in readers[buffer] if not r.excludes(of_element)), None)
-    return None if reader is None else f"{reader.name} may read {buffer.name} where {cond} does not hold"
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A load of what the block stores: in which block, of which element, under which bounds (each at least zero)."""
-
-    name: str
-    element: Mapping[Expr, Polynomial]
-    bounds: tuple[Polynomial, ...]
-    known: Known
-
-    def excludes(self, need: Polynomial) -> bool:
-        """Whether it never loads an element for which `need`, over the element's indices, is negative."""
-        wanted = joined(substitute(need, self.element))
-        spare = [plus(wanted, b, -1) for b in (*self.bounds, {})]
-        return not all(spare) or any(map(self.known.never_negative, spare))
-
-
-def _readers(function: Function, buffer: Buffer) -> list[_Reader]:
-    """The loads of a buffer, without those of blocks that write what they load back to where it is."""
-    found: list[_Reader] = []
     for touch in touches(function.body, buffer):
         home = next((s for s in reversed(touch.path) if isinstance(s, Block)), None)
         if touch.access.is_store or (home is not None and _keeps_in_place(home, buffer)):
             continue
-        known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
-        elements = zip(point(len(indices)), indices, strict=True)
-        element: dict[Expr, Polynomial] = {e: polynomial(known.simplified(i)) for e, i in elements}
-        bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
-        name = f"block {home.name}" if home is not None else "a statement"
-        found.append(_Reader(name, element, tuple(joined(b) for b in bounds if b is not None), known))
-    return found
+        if not _excludes(touch, of_element):
+            reader = f"block {home.name}" if home is not None else "a statement"
+            return f"{reader} may read {buffer.name} where {cond} does not hold"
+    return None
+
+
+def _excludes(touch: Touch, need: Polynomial) -> bool:
+    """Whether a load is never of an element for which `need`, over the element's indices, is negative."""
+    known, indices = Known(ranges_of(touch.access.loops)), touch.access.indices
+    element: dict[Expr, Polynomial] = {
+        d: polynomial(known.simplified(i)) for d, i in zip(point(len(indices)), indices, strict=True)
+    }
+    wanted = joined(substituted(need, element))
+    bounds = [bound(known.simplified(c)) for c in conditions_of(touch) if c is not None]
+    spare = [wanted, *(plus(wanted, joined(b), -1) for b in bounds if b is not None)]
+    return not all(spare) or any(map(known.never_negative, spare))
 
 
 def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
@@ -243,10 +288,77 @@ def _keeps_in_place(block: Block, buffer: Buffer) -> bool:
     for s in block.inside():
         if not isinstance(s, Store):
             return False
-        allowed = {s.indices} if s.buffer is buffer else set()
-        places = [*s.indices, *(i for load in loads(s.value) for i in load.indices)]
-        if any(load.buffer is buffer and load.indices not in allowed for load in loads(s.value)):
+        inside = [place for load in loads(s) for place in load.indices]
+        if any(load.buffer is buffer for place in (*s.indices, *inside) for load in loads_of(place)):
             return False
-        if any(load.buffer is buffer for i in places for load in loads_of(i)):
+        if any(load.buffer is buffer and (s.buffer, s.indices) != (buffer, load.indices) for load in loads(s)):
             return False
     return block.where is None or not any(load.buffer is buffer for load in loads_of(block.where))
+
+
+def _product(place: PlaceBeyond) -> Mul:
+    """The products that the block adds up."""
+    found = accumulation(place.block.replace(where=None, init=None))
+    if found is None or found.op is not Add or not isinstance(found.term, Mul):
+        raise place.refused("it does not add up products")
+    return found.term
+
+
+def _zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | None:
+    """The local buffer that a factor is loaded from and that holds zeros where one of some conditions fails, which are
+    in the variables that the factor is written in; None where that is not known."""
+    factor = _unconverted(factor)
+    filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
+    if filling is None or not isinstance(factor, Load):
+        return None
+    value = _unconverted(filling.store.value)
+    if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
+        return None
+    places: dict[Expr, Node] = dict(zip(filling.store.indices, factor.indices, strict=True))
+    return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
+
+
+def _unconverted(value: Expr) -> Expr:
+    while isinstance(value, Cast):
+        value = value.a
+    return value
+
+
+def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
+    """The names of the factors that are zero wherever the condition does not hold."""
+    block, function, is_float = place.block, place.function, product.dtype.is_float
+    over_loops = resolved(block, cond)
+    need = bound(over_loops)
+    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
+        raise place.refused(f"{cond} is no condition on the terms alone", cond)
+    zero = []
+    for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
+        inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
+        spare = [plus(joined(need), joined(polynomial(place.known.simplified(expression(p)))), -1) for p in inside]
+        if buffer not in function.params and any(map(place.known.never_negative, spare)):
+            zero.append(buffer.name)
+    if len(zero) == 2 or (zero and not is_float):
+        return " and ".join(zero)
+    wanted = "both factors" if is_float else "a factor"
+    fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
+    raise place.refused(f"what it adds where {cond} does not hold is not known to be zero", cond, fix)
+
+
+def _is_finite(function: Function, value: Expr) -> bool:
+    """Whether a value is a finite number: an integer, or loaded from a buffer of finite numbers, directly or through a
+    copy that is padded with finite ones. Conversions to narrower floats may overflow; those to wider ones do not.
+    Floats at least as wide as f32 hold every integer, if rounded."""
+    if not value.dtype.is_float:
+        return True
+    match value:
+        case Const(number):
+            return math.isfinite(number)
+        case Select(_, a, b):
+            return _is_finite(function, a) and _is_finite(function, b)
+        case Cast(a):
+            fits = not a.dtype.is_float or a.dtype.bits <= value.dtype.bits
+            return value.dtype.bits >= dtypes.f32.bits and fits and _is_finite(function, a)
+        case Load(buffer):
+            filling = None if buffer.finite else filling_of(function, buffer)
+            return buffer.finite or (filling is not None and _is_finite(function, filling.store.value))
+    return False

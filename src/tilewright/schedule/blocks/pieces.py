@@ -7,7 +7,7 @@ Buffers that several pieces touch are arguments of each, and are kept in memory 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from itertools import combinations
 
 from tilewright.analysis.accesses import accesses
@@ -20,20 +20,36 @@ from tilewright.types.scopes import Scope
 
 
 def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list[Function]:
-    """The functions of pieces, which are given by the blocks of their nests: what others read or make is an argument.
-    UserError unless each nest is in one piece, as a whole."""
-    return _functions(function, pieces)[0]
-
-
-def _functions(function: Function, pieces: Sequence[Sequence[str]]) -> tuple[list[Function], dict[Buffer, Buffer]]:
-    """The functions, and the arguments that stand in them for local buffers which several pieces touch."""
+    """The functions of pieces, which are given by the blocks of their nests: what others read or make is an argument,
+    those last that the piece stores to. UserError unless each nest is in one piece, as a whole, and the pieces keep the
+    order of the program's nests wherever one of them stores what another one touches."""
     parts = _nests_of(function, pieces)
-    local = [s.buffer for s in nests(function) if isinstance(s, Alloc)]
     touched = [dict.fromkeys(a.buffer for s in part for a in accesses(s)) for part in parts]
+    stored = [frozenset[Buffer]().union(*map(stored_buffers, part)) for part in parts]
+    order = {s: n for n, s in enumerate(nests(function))}
+    for m, n in combinations(range(len(parts)), 2):
+        meet = (stored[n] & touched[m].keys()) | (touched[n].keys() & stored[m])
+        if meet and max(map(order.__getitem__, parts[m])) > min(map(order.__getitem__, parts[n])):
+            name = min(b.name for b in meet)
+            raise UserError(
+                f"cannot schedule {function.name} in pieces",
+                why=f"piece {n} runs after piece {m}, and before it in the program, and both touch {name}",
+                fix="give the pieces in the order of the program, or take them as one",
+            )
+    local = _local_buffers(function)
     shared = {b: b.replace(scope=Scope.ARGUMENT) for b in local if sum(b in found for found in touched) > 1}
-    own = set(local) - set(shared)
-    made = [_function(function, part, list(found), own, shared) for part, found in zip(parts, touched, strict=True)]
-    return made, shared
+    made: list[Function] = []
+    for part, found, changed in zip(parts, touched, stored, strict=True):
+        own = [b for b in found if b in local and b not in shared]
+        given = sorted((b for b in found if b not in own), key=changed.__contains__)
+        body = substitute_buffers(seq(*map(Alloc, own), *part), shared)
+        params, outputs = tuple(shared.get(b, b) for b in given), sum(b in changed for b in given)
+        made.append(function.replace(params=params, body=body, outputs=outputs))
+    return made
+
+
+def _local_buffers(function: Function) -> list[Buffer]:
+    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
 def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[Stmt]]:
@@ -49,42 +65,11 @@ def _nests_of(function: Function, pieces: Sequence[Sequence[str]]) -> list[list[
     return found
 
 
-def _function(
-    function: Function,
-    part: Sequence[Stmt],
-    touched: Sequence[Buffer],
-    own: Set[Buffer],
-    shared: Mapping[Buffer, Buffer],
-) -> Function:
-    """The function of a piece: what other pieces read or make are arguments, those last that it stores to."""
-    stored = {b for s in part for b in stored_buffers(s)}
-    given = sorted((b for b in touched if b not in own), key=stored.__contains__)
-    body = substitute_buffers(seq(*(Alloc(b) for b in touched if b in own), *part), shared)
-    params = tuple(shared.get(b, b) for b in given)
-    return function.replace(params=params, body=body, outputs=sum(b in stored for b in given))
-
-
-def require_order(function: Function, parts: Sequence[Function]) -> None:
-    """UserError unless pieces run in an order in which each reads what the program has it read: whatever one of them
-    stores and another one touches, they touch in the order of the program's nests."""
-    first = {name: n for n, s in enumerate(nests(function)) for name in (b.name for b in blocks(s))}
-    places = [[first[b.name] for b in blocks(part.body)] for part in parts]
-    stored = [{b.name for b in stored_buffers(part.body)} for part in parts]
-    touched = [{a.buffer.name for a in accesses(part.body)} for part in parts]
-    for m, n in combinations(range(len(parts)), 2):
-        meet = (stored[n] & touched[m]) | (touched[n] & stored[m])
-        if meet and max(places[m]) > min(places[n]):
-            raise UserError(
-                f"cannot schedule {function.name} in pieces",
-                why=f"piece {n} runs after piece {m}, and before it in the program, and both touch {min(meet)}",
-                fix="give the pieces in the order of the program, or take them as one",
-            )
-
-
-def step_of_pieces(function: Function, pieces: Sequence[Sequence[str]], made: Sequence[Function]) -> Step:
+def step_of_pieces(function: Function, made: Sequence[Function]) -> Step:
     """The step that schedule_pieces is: the function with what became of each piece, in the order of the pieces."""
-    shared = {b.name: b for b in _functions(function, pieces)[1]}
-    back = [{p: shared[p.name] for p in done.params if p.name in shared} for done in made]
-    parts = [substitute_buffers(done.body, buffers) for done, buffers in zip(made, back, strict=True)]
-    body = seq(*map(Alloc, shared.values()), *parts)
+    local = {b.name: b for b in _local_buffers(function)}
+    back = [{p: local[p.name] for p in f.params if p not in function.params} for f in made]
+    shared = [b for b in local.values() if any(b in found.values() for found in back)]
+    parts = [substitute_buffers(f.body, found) for f, found in zip(made, back, strict=True)]
+    body = seq(*map(Alloc, shared), *parts)
     return Step(function.replace(body=body), None, ("each piece was scheduled by steps that were legal",))

@@ -54,8 +54,8 @@ def unite(function: Function, buffer: str) -> Step:
     for i in 0..8: block copy(vi = i): p[vi + 1] = x[vi]
               =>      for i in 0..9: block copy(vi = i): p[vi] = select(1 <= vi, x[max(vi, 1) - 1], 0.0)
 
-    Legal if the pieces are boxes in consecutive nests, all fills store the same value, and nothing reads the buffer, or
-    changes what the pieces read, before the last of them has run.
+    Legal if the pieces are boxes in consecutive nests, one of them stores one value everywhere, and nothing reads the
+    buffer, or changes what the pieces read, before the last of them has run.
     """
     found = find_buffer(function, buffer)
     what = f"cannot unite what fills {buffer}"
@@ -75,9 +75,12 @@ def unite(function: Function, buffer: str) -> Step:
     for p in pieces:
         require_unchanged(function, p.block, Memory(function).loaded(p.nest), between, what)
     name = ([p for p in pieces if not p.is_fill] or pieces)[-1].block.name
-    base, *others = _in_order(function, pieces, what)
+    base = next((p.value for p in pieces if p.is_fill), None)
+    if base is None:
+        raise refusal(function, what, pieces[0].block, why="no piece stores one value for all of its elements")
+    over = [p for n, p in enumerate(pieces) if p.value is not base or not all(_apart(p, q, base) for q in pieces[:n])]
     build = Builder()
-    build.compute(name, found, lambda *at: reduce(lambda rest, p: _chosen(p, found, at, rest), others, base.value))
+    build.compute(name, found, lambda *at: reduce(lambda rest, p: _chosen(p, found, at, rest), over, base))
     nest, last = build.body(), pieces[-1].nest
     body = seq(*(nest if s is last else s for s in parent.body if s is last or s not in nests))
     evidence = (
@@ -123,27 +126,10 @@ def _parent(function: Function, pieces: Sequence[_Piece], buffer: Buffer, what: 
     return parent
 
 
-def _in_order(function: Function, pieces: Sequence[_Piece], what: str) -> list[_Piece]:
-    """The fill that contains all other fills, and the pieces that overwrite it, in order."""
-    base = next((p for p in pieces if p.is_fill), None)
-    if base is None:
-        raise refusal(function, what, pieces[0].block, why="no piece stores one value for all of its elements")
-    for n, piece in enumerate(pieces):
-        if piece.is_fill and piece.value is not base.value:
-            why = f"{piece.block.name} and {base.block.name} store different values"
-            raise refusal(function, what, piece.block, why=why)
-        others = [p for p in pieces[:n] if not p.is_fill] if piece.is_fill else pieces[n + 1 :]
-        over = next((p for p in others if piece is not base and not _apart(p, piece)), None)
-        if over is not None:
-            why = f"{piece.block.name} and {over.block.name} may store the same elements"
-            raise refusal(function, what, piece.block, why=why)
-    return [base, *(p for p in pieces if not p.is_fill)]
-
-
-def _apart(a: _Piece, b: _Piece) -> bool:
-    """Whether two boxes are known to share no element."""
-    both = [*zip(a.box, b.box, strict=True), *zip(b.box, a.box, strict=True)]
-    return any(NOTHING.at_least(s.begin, r.begin + r.extent) for r, s in both)
+def _apart(piece: _Piece, before: _Piece, base: Expr) -> bool:
+    """Whether a piece is known to overwrite nothing of another one but `base`."""
+    both = [*zip(piece.box, before.box, strict=True), *zip(before.box, piece.box, strict=True)]
+    return before.value is base or any(NOTHING.at_least(s.begin, r.begin + r.extent) for r, s in both)
 
 
 def _chosen(piece: _Piece, buffer: Buffer, at: Sequence[Expr], otherwise: Expr) -> Expr:
@@ -211,10 +197,7 @@ def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:
 
 def _follows(p: Polynomial | None, fact: Polynomial | None) -> bool:
     """Whether p is at least zero because `fact` is, and no less than that."""
-    if p is None or fact is None:
-        return False
-    spare = plus(p, fact, -1)
-    return not set(spare) - {()} and spare.get((), 0) >= 0
+    return p is not None and fact is not None and NOTHING.never_negative(plus(p, fact, -1))
 
 
 def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:

@@ -1,9 +1,4 @@
-"""prefetch: fetches data into cache before it is used. It changes no result.
-
-for j in 0..n:                             prefetch("b", j, 1, k)  =>   for j in 0..n:
-  for i in 0..4, k in 0..32:                                              for i in 0..4, k in 0..32:
-    … b[j, k, 0..16] …                                                      prefetch b[j + 1, 0, (i*32 + k) * 4]; …
-"""
+"""prefetch: fetches data into cache before it is used. It changes no result."""
 
 from __future__ import annotations
 
@@ -14,9 +9,11 @@ from itertools import pairwise
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.intervals import Range, interval
-from tilewright.analysis.regions import Region, access_region, cover, ranges_of
+from tilewright.analysis.regions import Region, access_region, cover, ranges_of, span
+from tilewright.analysis.vectors import longest
 from tilewright.core.walk import substitute
-from tilewright.expr.nodes import Const, Expr, Min, Var, const
+from tilewright.expr.build import maximum, minimum
+from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
@@ -39,7 +36,8 @@ def prefetch(
     With `apart`, every `apart`-th element of the touched data is prefetched. The data must be contiguous, at least for
     each access by itself. As many elements as a cache line holds fetch all of it.
 
-    for k in 0..n: … b[k, 0] …       prefetch("b", k, 2)  =>       for k in 0..n: prefetch b[k + 2, 0]; … b[k, 0] …
+    for j in 0..n: for i in 0..4, k in 0..32: … b[j, k, 0..16] …                        prefetch("b", j, 1, k)
+              =>      for j in 0..n: for i in 0..4, k in 0..32: prefetch b[j + 1, 0, (i*32 + k) * 4]; … b[j, k, 0..16] …
     """
     found, target = find_loop(function, loop), find_buffer(function, buffer)
     what = f"cannot prefetch {target.name} in loop {found.var.name}"
@@ -120,16 +118,11 @@ def _touched(function: Function, loop: For, buffer: Buffer) -> list[Region]:
 
 def _inside(box: Region, buffer: Buffer) -> Region:
     """The part of a box inside the buffer, where both are known numbers."""
-    ranges = [_clip(r, extent) for r, extent in zip(box.ranges, buffer.shape, strict=True)]
+    ranges: list[Range] = []
+    for r, extent in zip(box.ranges, buffer.shape, strict=True):
+        fixed = all(isinstance(e, Const) for e in (r.begin, r.extent, extent))
+        ranges.append(span(simplify(maximum(r.begin, 0)), simplify(minimum(r.end, extent))) if fixed else r)
     return Region(tuple(ranges), box.exact)
-
-
-def _clip(r: Range, extent: Expr) -> Range:
-    """The part of a range between 0 and an extent, where all are known numbers."""
-    if not (isinstance(r.begin, Const) and isinstance(r.extent, Const) and isinstance(extent, Const)):
-        return r
-    begin, end = max(int(r.begin.value), 0), min(int(r.begin.value + r.extent.value), int(extent.value))
-    return Range(const(begin), const(max(end - begin, 0)))
 
 
 def _loops_between(function: Function, loop: For, inner: For, what: str) -> list[For]:
@@ -161,11 +154,8 @@ def _parts(
 def _most(loop: For, around: Sequence[For]) -> int | None:
     """The most iterations of a loop, as a number; None where no bound is known."""
     bounds = interval(extent_of(loop), ranges_of(around))
-    if bounds is None:
-        return None
-    sides = (bounds.high.a, bounds.high.b) if isinstance(bounds.high, Min) else (bounds.high,)
-    known = [int(side.value) for side in sides if isinstance(side, Const)]
-    return max(min(known), 1) if known else None
+    most = None if bounds is None else longest(bounds.high)
+    return max(int(most.value), 1) if isinstance(most, Const) else None
 
 
 def _is_one_piece(box: Region, buffer: Buffer) -> bool:

@@ -13,12 +13,10 @@ from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
-from tilewright.expr.build import conjunction
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import (
-    allocations,
     blocks,
     fresh_copy,
     loads,
@@ -45,16 +43,15 @@ from tilewright.loops.nodes import (
     Seq,
     Stmt,
     Store,
-    View,
     seq,
 )
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.accumulations import Summed, accumulation
-from tilewright.schedule.facts.definition import nest_of, require_reached
-from tilewright.schedule.facts.domain import Domain, is_single
+from tilewright.schedule.facts.definition import nest_of, require_reached, single_store
+from tilewright.schedule.facts.domain import Domain, is_single, nest_over
 from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.place import Memory, alone_in, require_plain
-from tilewright.schedule.find import find_block, find_loop, nested, perfect_nest, stored_buffers
+from tilewright.schedule.facts.place import Memory, alone_in, defined_in, require_plain
+from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
@@ -94,22 +91,14 @@ def decompose_reductions(function: Function) -> Step:
     return Step(made, None, () if made is function else ("that is what init means",))
 
 
-def _loops_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
-    """The loops around a block, of which the loop is one."""
-    around = loops_around(function.body, block)
+def _loops_around(function: Function, block: Block, loop: For, what: str, *, summed: bool = False) -> list[For]:
+    """The loops around a block, or those that it sums over, of which the loop is one."""
+    around = [s for s in loops_around(function.body, block) if not summed or s.var in summed_loops(block)]
     if loop not in around:
         names = ", ".join(each.var.name for each in around) or "none"
-        raise refusal(function, what, loop, why=f"{block.name} is not inside it", fix=f"its loops are {names}")
+        why, fix = ("does not sum over it", "take one of") if summed else ("is not inside it", "its loops are")
+        raise refusal(function, what, loop, why=f"{block.name} {why}", fix=f"{fix} {names}")
     return around
-
-
-def _summed_around(function: Function, block: Block, loop: For, what: str) -> list[For]:
-    """The loops around a block that it sums over, of which the loop is one."""
-    summed = [s for s in loops_around(function.body, block) if s.var in summed_loops(block)]
-    if loop not in summed:
-        names = ", ".join(each.var.name for each in summed) or "none"
-        raise refusal(function, what, loop, why=f"{block.name} does not sum over it", fix=f"take one of {names}")
-    return summed
 
 
 def _require_place(function: Function, block: Block, around: Sequence[For], inner: Sequence[For], what: str) -> None:
@@ -140,8 +129,7 @@ def _require_visible(function: Function, block: Block, target: For, inner: Seque
     require_reached(function, path_to(target, block)[:-1], f"block {block.name}", what)
     nest = init_nest(block, inner, block.name)
     own = {loop.var for loop in loops_inside(nest)}
-    inside = [s for s in statements(target) if isinstance(s, For | Let | Alloc | View)]
-    hidden = {s.var if isinstance(s, For | Let) else s.buffer for s in inside} - own
+    hidden = {s.var for s in statements(target) if isinstance(s, For | Let)} - own | defined_in(target)
     missing = next((name for name in names_in(nest) if name in hidden), None)
     if missing is not None:
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
@@ -241,7 +229,8 @@ def sum_in_parts(function: Function, block: str, loop: Var, part: int) -> Step:
                       for ko2: block sum: t[] += t.partial[ko2]
     """
     found, cut = find_block(function, block), find_loop(function, loop)
-    summed = _summed_around(function, found, cut, f"cannot sum block {block} in parts of loop {cut.var.name}")
+    what = f"cannot sum block {block} in parts of loop {cut.var.name}"
+    summed = _loops_around(function, found, cut, what, summed=True)
     parted = split(function, cut.var, part, tail="clip")
     outer = cast(tuple[Var, ...], parted.made)[0]
     made = rfactor(parted.function, block, outer)
@@ -303,29 +292,19 @@ class _Parts:
         return values, axes
 
     def combined(self, function: Function) -> Stmt:
-        """A nest that accumulates the partial results."""
-        block, boxes = self.domain.block, [self.domain.box[a.var] for a in self.source.spatial]
-        names = [a.var.name.removeprefix("v") or a.var.name for a in block.spatial] + [self.loop.var.name]
-        loops = fresh_loops(function, names)
-        *points, turn = [Var("v" + loop.name) for loop in loops]
-        values: dict[Expr, Node] = {a.var: p for a, p in zip(block.spatial, points, strict=True)}
-        starts = zip(points, boxes, loops[:-1], strict=True)
-        axes = [Axis(p, AxisKind.SPATIAL, simplify(part.begin + v)) for p, part, v in starts]
-        axes.append(Axis(turn, AxisKind.REDUCE, loops[-1]))
-        target = tuple(substitute(i, values) for i in self.domain.store.indices)
-        body = self.total.added(self.total.buffer, target, Load(self.buffer, self.place(points, turn)))
-        init = None if block.init is None else substitute_expressions(block.init, dict(values))  # type: ignore[arg-type]
-        made = Block(block.name, tuple(axes), body, init, self._made_where(values, turn))
-        extents = [*(part.extent for part in boxes), extent_of(self.loop)]
-        return nested([For(v, const(0), e, LoopKind.SERIAL, made) for v, e in zip(loops, extents, strict=True)], made)
-
-    def _made_where(self, values: dict[Expr, Node], turn: Var) -> Expr | None:
-        """The conditions on spatial axes and on the loop: where a partial result was made."""
+        """A nest that accumulates the partial results, where these were made."""
+        domain, begin = self.domain, self.loop.begin
+        (var,) = fresh_loops(function, [self.loop.var.name])
+        turn = Axis(Var("v" + var.name), AxisKind.REDUCE, var)
+        part = Load(self.buffer, self.place([a.var for a in domain.block.spatial], turn.var))
+        total = self.total.added(self.total.buffer, domain.store.indices, part)
+        made = domain.block.replace(axes=(*domain.block.spatial, turn), body=total)
         bound: dict[Expr, Node] = {a.var: a.binding for a in self.source.reduce}
-        left = {loop.var for loop in self.domain.reduce} - {self.loop.var}
-        here = {**values, self.loop.var: simplify(self.loop.begin + turn)}
-        told = [substitute(c, bound) for c in self.domain.conditions]
-        return conjunction([simplify(substitute(c, here)) for c in told if not mentions(c, left)])
+        told = [substitute(c, bound) for c in domain.conditions]
+        left = {loop.var for loop in domain.reduce} - {self.loop.var}
+        kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
+        again = For(var, const(0), extent_of(self.loop), LoopKind.SERIAL, made)
+        return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
 
 
 def _accumulation(function: Function, block: Block, what: str) -> Summed:
@@ -336,8 +315,7 @@ def _accumulation(function: Function, block: Block, what: str) -> Summed:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
         fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
         raise refusal(function, what, block, why=why, fix=fix, part=block.name)
-    if block.init is not None and (stored_buffers(block.init) != {total.buffer} or allocations(block.init)):
-        raise refusal(function, what, block.init, why=f"the init of {block.name} stores to other buffers, too")
+    single_store(function, block, what)
     beside = [load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)]
     if total.buffer in beside:
         why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
@@ -356,7 +334,7 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if whole is not None:
         why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
         raise refusal(function, what, whole, why=why, fix="factor before tensorize")
-    outside = next((s for s in _summed_around(function, block, loop, what) if s not in inside), None)
+    outside = next((s for s in _loops_around(function, block, loop, what, summed=True) if s not in inside), None)
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
         raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")

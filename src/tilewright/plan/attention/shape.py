@@ -1,4 +1,5 @@
-"""What an attention is, seen in a loops function: two products, the second of what rows of the first one come to.
+"""What an attention is in a loops function, and in numbers: two products, the second of what rows of the first one come
+to.
 
     s = q · k                 the first product
     s' = f(s)                 what is done to scores point by point
@@ -10,24 +11,72 @@ A kernel is an attention by its shape, not by what it computes in between.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Expr, Var
-from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Block, Function, Load, Store
+from tilewright.expr.work import Work, work_of
+from tilewright.loops.edit import blocks, loads, loops_around
+from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
-from tilewright.plan.price.sizes import known
+from tilewright.plan.facts.kernel import Facts
+from tilewright.plan.price.contraction import Sums
+from tilewright.plan.price.sizes import Sizes, known
+from tilewright.plan.price.transfer import fits
 from tilewright.plan.tile.packing import only_store
+from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`heads` products of `rows` x `depth` by `depth` x `keys`, and of what comes of these by `keys` x `columns`.
+
+    any_rows       whether the rows are dynamic; keys are what they are assumed to be
+    bytes          of an element
+    apart          whether neighbouring keys, or neighbouring columns, lie apart in memory: panels are then transposed
+    work           of each score between the products
+    reads, stores  how often each is read, and how often something of it is stored, in between
+    reductions     of a row
+    """
+
+    heads: int
+    rows: int
+    keys: int
+    depth: int
+    columns: int
+    any_rows: bool
+    bytes: int
+    apart: tuple[bool, bool]
+    work: Work
+    reads: int
+    stores: int
+    reductions: int
+
+    @property
+    def scores(self) -> Sums:
+        """The sums of scores."""
+        return Sums(self.rows, self.keys, self.depth, bits=8 * self.bytes)
+
+    @property
+    def sums(self) -> Sums:
+        """The sums of the second product."""
+        return Sums(self.rows, self.columns, self.keys, bits=8 * self.bytes)
+
+    def level(self, rows: int, target: Target) -> int:
+        """The nearest cache that keeps all panels of a head, the scores of a block of so many rows, and what the second
+        product reads of them."""
+        return fits(self.keys * (self.depth + self.columns + 2 * rows) * self.bytes, target)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attention:
     """An attention in a function: its products, the block that stores scores, those that make of them what the second
     product reads, in order, and the block that stores the result, with its loops over rows and columns. `begun` is the
-    schedule that it was found after, which inlined what only moves elements."""
+    schedule that it was found after, which inlined what only moves elements; `size` is all of it in numbers."""
 
     begun: Schedule
     first: Contraction
@@ -37,6 +86,7 @@ class Attention:
     write: str
     row: Var
     column: Var
+    size: Size
 
     @property
     def dots(self) -> tuple[str, str]:
@@ -44,13 +94,13 @@ class Attention:
         return self.first.block.name, self.second.block.name
 
 
-def find_attention(function: Function, dots: Sequence[str]) -> Attention | None:
-    """The attention of a function, of which these blocks are products; None where it is none."""
-    if len(dots) != 2:
+def recognise(facts: Facts) -> Attention | None:
+    """The attention of a kernel; None where it is none."""
+    if len(facts.products) != 2:
         return None
-    s = Schedule(function)
-    _inline_maps(s, dots)
-    return _find(s, *(_product(s, dot) for dot in dots))
+    s = Schedule(facts.function)
+    _inline_maps(s, facts.products)
+    return _find(s, *(_product(s, dot) for dot in facts.products))
 
 
 def _inline_maps(s: Schedule, dots: Sequence[str]) -> None:
@@ -105,7 +155,10 @@ def _find(s: Schedule, first: Contraction | None, second: Contraction | None) ->
     if len(results) != 1 or s.get_consumers(results[0]):
         return None
     loops = _result_loops(s, second, results[0])
-    return None if loops is None else Attention(s, first, second, scores, tuple(between), results[0], *loops)
+    if loops is None:
+        return None
+    size = _measure(s, first, second, scores, between)
+    return Attention(s, first, second, scores, tuple(between), results[0], *loops, size)
 
 
 def _between(s: Schedule, first: Contraction, second: Contraction) -> list[str] | None:
@@ -139,3 +192,39 @@ def _at_its_points(s: Schedule, found: Contraction) -> str | None:
     read = {ld.indices for ld in loads(block) if ld.buffer is found.out}
     is_map = not block.reduce and isinstance(block.body, Store) and block.body.indices == points
     return readers[0] if len(readers) == 1 and is_map and read == {points} else None
+
+
+def _measure(s: Schedule, first: Contraction, second: Contraction, scores: str, between: Sequence[str]) -> Size:
+    """An attention in numbers. The first product's tiles do what is done to `scores` before they are stored."""
+    value = Sizes().value
+    assert first.rows is not None
+    heads = math.prod(value(first.extents[n]) for n in first.batch)
+    rows, keys = first.extents[first.rows], value(first.extents[first.columns])
+    points = heads * max(value(rows), 1) * max(keys, 1)
+    found = [find_block(s.func, name) for name in (scores, *between)]
+    steps = [block for block in found if _points(s, block) >= points]
+    touched = [block for block in steps if block.name != scores]
+    return Size(
+        heads=heads,
+        rows=value(rows),
+        keys=keys,
+        depth=first.depth,
+        columns=value(second.extents[second.columns]),
+        any_rows=not isinstance(rows, Const),
+        bytes=first.out.dtype.bytes,
+        apart=(_lies_apart(first), _lies_apart(second)),
+        work=sum((work_of(block.body.value) for block in steps if isinstance(block.body, Store)), Work()),
+        reads=len(touched),
+        stores=sum(not block.reduce for block in touched),
+        reductions=sum(bool(block.reduce) for block in found),
+    )
+
+
+def _lies_apart(found: Contraction) -> bool:
+    """Whether neighbouring columns of the vector operand do not lie side by side."""
+    return found.vector.step(found.block.axes[found.columns].var) != 1
+
+
+def _points(s: Schedule, block: Block) -> int:
+    """How often a block runs."""
+    return math.prod(Sizes().value(extent_of(loop)) for loop in loops_around(s.func.body, block))

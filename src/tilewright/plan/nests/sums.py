@@ -1,0 +1,163 @@
+"""What becomes of sums before nests are scheduled.
+
+cache_write            accumulations into an argument run in a local buffer
+sum_in_parts           long sums to one place, for threads to share: the parts are part of the choice
+decompose_reductions   sums begin in blocks of their own
+join_sums              sums that read the same run in one loop
+fuse                   loops over terms that lie in one piece of memory become one
+sum_in_blocks          long sums of floats that are not added up in lanes, so that rounding errors stay small
+
+The parts depend on sizes alone, so that a result is the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from tilewright.analysis.movement import is_one_piece, moving_accesses, step
+from tilewright.expr.nodes import Const, Mul
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import blocks, loads, loops_around, loops_inside
+from tilewright.loops.nodes import For, LoopKind, Stmt, Store
+from tilewright.plan.price.sizes import FEW, USUAL
+from tilewright.report.errors import UserError
+from tilewright.schedule.facts.accumulations import Summed, accumulation, summed_in
+from tilewright.schedule.facts.iterations import has_branches, size_of
+from tilewright.schedule.find import find_block, nests, stored_buffers
+from tilewright.schedule.schedule import Schedule
+from tilewright.types.scopes import Scope
+
+PART = 1 << 14
+"""The fewest terms of a part: a few microseconds, several times what a fork costs."""
+
+MOST_PARTS = 64
+"""The most parts of a sum whose size is known: enough for threads to end at the same time."""
+
+SUM_BLOCK = 32
+"""Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A sum in parts: the block, the loop around it that is cut, by its number, and how many iterations are a part."""
+
+    block: str
+    loop: int
+    terms: int
+
+
+def accumulate_locally(s: Schedule) -> None:
+    """Accumulations straight into an argument get a local buffer."""
+    for nest in nests(s.func):
+        inside = blocks(nest)
+        if len(inside) == 1 and inside[0].reduce and isinstance(inside[0].body, Store):
+            buffer, points = inside[0].body.buffer, tuple(a.var for a in inside[0].spatial)
+            if buffer.scope is Scope.ARGUMENT and stored_buffers(nest) == {buffer} and inside[0].body.indices == points:
+                with suppress(UserError):
+                    s.cache_write(inside[0].name)
+
+
+def choose_parts(s: Schedule) -> tuple[Part, ...]:
+    """The parts of long sums to one place. What cannot be proved to be one has none."""
+    found: list[Part] = []
+    trial = s.copy()
+    for block in blocks(s.func.body):
+        around = loops_around(s.func.body, block) if block.reduce else []
+        summed = [loop for loop in around if loop.var in summed_loops(block)]
+        if summed and all(loop in summed or size_of(loop) == 1 for loop in around):
+            chosen = _cut_at(summed)
+            if chosen is not None:
+                loop, terms = chosen
+                if trial.attempt(trial.sum_in_parts, block.name, loop.var, terms) is not None:
+                    found.append(Part(block.name, around.index(loop), terms))
+    return tuple(found)
+
+
+def _cut_at(loops: list[For]) -> tuple[For, int] | None:
+    """The loop that is cut, and how many of its iterations are a part; None for a sum that is too short."""
+    sizes = [size_of(loop) for loop in loops]
+    first = next((n for n, size in enumerate(sizes) if size is None or size >= FEW), None)
+    if first is None:
+        return None
+    size, each = sizes[first], math.prod(USUAL if s is None else s for s in sizes) // (sizes[first] or USUAL)
+    least = math.ceil(PART / max(each, 1))
+    if size is None:
+        return loops[first], least
+    parts = min(size * each // PART, size, MOST_PARTS)
+    if parts < 2:
+        return None
+    part = math.ceil(size / parts)
+    return loops[first], next((p for p in range(part, min(2 * part, size // 2 + 1)) if size % p == 0), part)
+
+
+def has(size: int | None, least: int) -> bool:
+    """Whether a loop has so many iterations, as far as it is known."""
+    return size is None or size >= least
+
+
+def is_schedulable(nest: For) -> bool:
+    """Whether all that a nest does is points and accumulations."""
+    inside = blocks(nest)
+    stores = all(isinstance(b.body, Store) for b in inside)
+    return stores and not has_branches(nest) and all(accumulation(b) is not None for b in inside if b.reduce)
+
+
+def prepare_sums(s: Schedule, parts: Sequence[Part]) -> None:
+    """The sums of a program with these parts, begun in blocks of their own, and in the loops that they need."""
+    for part in parts:
+        around = loops_around(s.func.body, find_block(s.func, part.block))
+        s.sum_in_parts(part.block, around[part.loop].var, part.terms)
+    s.decompose_reductions()
+    s.join_sums()
+    for number, nest in reversed(list(enumerate(nests(s.func)))):
+        if isinstance(nest, For) and is_schedulable(nest):
+            s.attempt(_prepare_terms, s, number)
+
+
+def _prepare_terms(s: Schedule, number: int) -> None:
+    """The loops over terms of a nest, by its number, become one where they run over one piece of memory, and long sums
+    that are not contiguous are added up in blocks."""
+    while (pair := next(filter(_is_one_sum, loops_inside(nests(s.func)[number])), None)) is not None:
+        assert isinstance(pair.body, For)
+        s.fuse(pair.var, pair.body.var)
+    nest = nests(s.func)[number]
+    if not reduces_contiguously(nest):
+        for loop in reversed(loops_inside(nest)):
+            if has(size_of(loop), 2 * SUM_BLOCK) and any(map(_rounds_often, summed_in(loop))):
+                s.sum_in_blocks(loop.var, SUM_BLOCK)
+
+
+def _is_one_sum(outer: For) -> bool:
+    """Whether a loop and the one inside it count terms of the same sums, and an iteration of the outer one moves as far
+    as all of the inner one."""
+    inner = outer.body
+    if not isinstance(inner, For) or not outer.kind is inner.kind is LoopKind.SERIAL:
+        return False
+    size, sums = size_of(inner), summed_in(inner)
+    if not sums or size is None or inner.begin != Const(0, inner.var.dtype):
+        return False
+    if any(not {outer.var, inner.var} <= summed_loops(s.block) for s in sums):
+        return False
+    return is_one_piece([a for a in moving_accesses(inner) if not a.is_store], outer.var, inner.var, size)
+
+
+def _rounds_often(s: Summed) -> bool:
+    """Whether each addition of a sum rounds, and its terms are no products of two tensors: tiles of a contraction need
+    the registers."""
+    rounds = bool(s.block.reduce) and s.op.__name__ == "Add" and s.buffer.dtype.is_float
+    return rounds and not (isinstance(s.term, Mul) and len({load.buffer for load in loads(s.term)}) > 1)
+
+
+def reduces_contiguously(body: Stmt, lanes: int = 0) -> bool:
+    """Whether every accumulation inside runs over contiguous data, at least so much of it, in its innermost loop."""
+    found = [s for s in loops_inside(body) if any(made.block.reduce for made in summed_in(s))]
+    return bool(found) and all(has(size_of(s), lanes) and _is_contiguous(s) for s in found)
+
+
+def _is_contiguous(loop: For) -> bool:
+    """Whether every load inside moves by one element or stays, and at least one moves."""
+    steps = [step(a, loop.var) for a in moving_accesses(loop) if not a.is_store]
+    return all(s in (0, 1) for s in steps) and 1 in steps
