@@ -42,22 +42,17 @@ from tilewright.loops.nodes import (
     Assert,
     Buffer,
     CallFunction,
-    For,
     Function,
     Let,
     Load,
-    LoopKind,
     Publish,
-    Reserve,
-    Stmt,
     View,
     seq,
 )
-from tilewright.loops.nodes import If as Branch
 from tilewright.lower.kernels.overwrite import write_over_dying
 from tilewright.lower.loops.private_buffers import give_private_buffers
-from tilewright.lower.memory.loop_lives import Step, lives_of
-from tilewright.lower.memory.plan_memory import plan_memory
+from tilewright.lower.memory.lay_steps import with_memory
+from tilewright.lower.memory.loop_lives import Step
 from tilewright.report.errors import InternalError
 from tilewright.types.scopes import Scope
 
@@ -118,7 +113,13 @@ class _Main:
         self.steps += self._publish(symbols)
         self.steps = [s for n in range(len(self.steps) + 1) for s in (*self.checks.get(n, ()), *self.steps[n : n + 1])]
         self.steps = write_over_dying(self.steps, self.root, self.home, self.module)
-        return Function(self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs))
+        return Function(
+            self.graph.name,
+            self.graph.symbols,
+            (*params, *outputs),
+            with_memory(self.steps, self.root, self.home),
+            len(outputs),
+        )
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:
         buffer = Buffer(self.public.get(value, value.name), value.type.dtype, value.type.shape, scope)
@@ -351,63 +352,12 @@ class _Main:
                 place += value.type.rank
         return made
 
-    def _with_memory(self) -> Stmt:
-        """The steps with arena buffers given places: reserved in stages, allocated where they are first used."""
-        bound_at: dict[Var, int] = {}
-        for step in self.steps:
-            if step.binds is not None:
-                bound_at[step.binds] = len(bound_at) + 1
-        layout = plan_memory(lives_of(self.steps, self.root, self.home), bound_at)
-        made: list[Stmt] = [] if _is_zero(layout.totals[0]) else [Reserve(layout.totals[0])]
-        frames = [made]
-        opened: list[Step] = []
-        placed: set[Buffer] = set()
-        stage = 0
-        pending: Expr | None = None
-        for step in self.steps:
-            while len(opened) > len(step.inside):
-                opening = opened.pop()
-                assert opening.opens is not None
-                variable, extent = opening.opens
-                loop = For(variable, const(0), extent, LoopKind.SERIAL, seq(*frames.pop()))
-                _put(frames[-1], loop, opening.guard)
-            if pending is not None and not isinstance(step.statement, Assert):
-                made.append(Reserve(pending))
-                pending = None
-            for buffer in step.touches:
-                root = self.root[buffer]
-                if root in layout.offsets and root not in placed:
-                    placed.add(root)
-                    made.append(Alloc(root, layout.offsets[root]))
-            if step.statement is not None:
-                _put(frames[-1], step.statement, step.guard)
-            if step.opens is not None:
-                opened.append(step)
-                frames.append([])
-            if step.binds is not None:
-                stage += 1
-                pending = layout.totals[stage] if layout.totals[stage] is not layout.totals[stage - 1] else None
-        return seq(*made)
-
 
 def is_sized_late(value: Value, symbols: set[Var]) -> bool:
     """Whether a value's shape has symbols that the call binds, or parts that are computed in floats: those are left to
     compiled code alone, so that nobody computes them otherwise."""
     parts = [part for d in value.type.shape for part in preorder(d) if isinstance(part, Expr)]
     return any(part.dtype.is_float or (isinstance(part, Var) and part not in symbols) for part in parts)
-
-
-def _put(frame: list[Stmt], statement: Stmt, guard: Expr | None) -> None:
-    """Adds a statement that runs where the guard holds, together with the one before it that has the same guard."""
-    before = frame[-1] if frame else None
-    if guard is not None and isinstance(before, Branch) and before.cond is guard:
-        statement = seq(before.then, statement)
-        frame.pop()
-    frame.append(statement if guard is None else Branch(guard, statement))
-
-
-def _is_zero(e: Expr) -> bool:
-    return e is const(0)
 
 
 def _with_place(message: str, node: Node) -> str:
