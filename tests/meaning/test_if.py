@@ -101,7 +101,7 @@ graph main[n](c: bool[], x: f32[n], k: i64[]) -> y:
 
 graph cut[n](x: f32[n], k: i64[]) -> y:
   m = size(k, low=0, high=n, what="rows")
-  require(n >= 3, message="{0} is less than {1}")
+  require(n >= 3, message="{1} is less than {0}")
   part: f32[m] = slice(x, starts=(0,), sizes=(m,), steps=(1,))
   sum: f32[] = reduce(part, axes=(0,), kind=sum)
   y: f32[n] = broadcast(sum, shape=(n,))

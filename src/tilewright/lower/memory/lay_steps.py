@@ -1,4 +1,4 @@
-"""The steps of the main function become its body: loops are closed, guards become branches, buffers get their places."""
+"""The steps of the main function become its body: loops are closed, guards become branches, buffers get places."""
 
 from __future__ import annotations
 
