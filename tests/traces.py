@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function
-from tilewright.schedule.facts.accumulations import summed_in
+from tilewright.schedule.facts.iterations import summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import PRIMITIVES, Schedule
 from tilewright.target.instructions import INSTRUCTIONS

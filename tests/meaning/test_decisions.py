@@ -24,8 +24,8 @@ from tilewright.target import Target
 
 V3 = Target.parse("x86-64-v3")
 ODD_SIZES = """
-graph main[n](x: i8[n // 3, n % 5 + 2], w: i8[n % 5 + 2, n]) -> y:
-  y: i32[n // 3, n] = contract(x, w, spec="ik,kj->ij", dtype=i32)
+graph main[n](x: i8[n // 3 * 2 + 1, n % 5 + 2], w: i8[n % 5 + 2, n]) -> y:
+  y: i32[n // 3 * 2 + 1, n] = contract(x, w, spec="ik,kj->ij", dtype=i32)
 """
 PLAIN_SIZES = """
 graph main[n](x: f32[n, 64], w: f32[64, 96]) -> z:
@@ -93,10 +93,16 @@ def test_a_template_that_refuses_is_written_down_with_its_step_and_the_reason() 
     exe = compile_module(module, V3)
     (decision,) = exe.decisions.values()
     refusal = next(r for r in decision.refusals if r.template == "contraction")
-    assert refusal.step.startswith("s.pad(") and refusal.what == "cannot pad block contract" and "n//3" in refusal.why
+    assert refusal.step.startswith("s.reverse_compute_at(") and "may overlap, or leave gaps" in refusal.why
+    assert refusal.what == "cannot compute y.write at the end of loop ioi"
     assert exe.show(kernel=0, explain=True) == "\n".join(
         [f"# scheduled by {decision.template}", *(f"# {r}" for r in decision.refusals), exe.show(kernel=0)]
     )
+
+
+def test_a_size_that_is_a_quotient_is_proved_to_hold_what_is_tiled() -> None:
+    exe = compile_module(parse_module(ODD_SIZES.replace("n // 3 * 2 + 1", "n // 3")), V3)
+    assert [(d.template, d.refusals) for d in exe.decisions.values()] == [("contraction", ())]
 
 
 def test_nothing_is_written_down_where_nothing_refuses() -> None:

@@ -20,8 +20,7 @@ from tilewright.plan.nests.sums import is_schedulable, reduces_contiguously
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.accumulations import summed_in
-from tilewright.schedule.facts.iterations import is_spatial, size_of
+from tilewright.schedule.facts.iterations import is_spatial, size_of, summed_in
 from tilewright.schedule.find import find_loop, nests, perfect_nest
 from tilewright.schedule.loops.merge import merged_nests
 from tilewright.schedule.schedule import Schedule

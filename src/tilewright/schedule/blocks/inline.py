@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from math import prod
 
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import (
     allocations,
@@ -24,22 +23,27 @@ from tilewright.loops.edit import (
     substitute_buffers,
 )
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
+from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.compute_at import computed_after, computed_at
-from tilewright.schedule.buffers.compact import compacted
-from tilewright.schedule.facts.definition import (
+from tilewright.schedule.buffers.copies import compacted
+from tilewright.schedule.facts.boxes import Domain, touches, unwritten, values_of
+from tilewright.schedule.facts.iterations import is_single
+from tilewright.schedule.facts.known import NOTHING, resolved
+from tilewright.schedule.facts.place import (
+    Memory,
+    domain_in,
     filled_by,
     inverse,
     nest_of,
+    own_loads,
     readers_of,
     require_pointwise,
     require_reached,
     require_unchanged,
+    without,
+    word_of,
 )
-from tilewright.schedule.facts.domain import Domain, is_single, values_of
-from tilewright.schedule.facts.elements import touches, unwritten
-from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory, domain_in, own_loads, without, word_of
 from tilewright.schedule.find import allocation_of, find_block, nests, stored_buffers, writers_of
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -207,8 +211,7 @@ def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
 
 def _moving(block: Block, load: Load) -> set[Var]:
     """The variables that the place of a load in a block depends on, without the block's axes."""
-    bound = {a.var: a.binding for a in block.axes}
-    return {v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))}
+    return {v for i in load.indices for v in variables_of(resolved(block, i))}
 
 
 def pull_producers(function: Function) -> Step:
@@ -247,8 +250,8 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
     """The function with the buffer computed in the loop, and as small as it can be."""
     step, small = compacted(computed_at(function, producer, loop).function, buffer)
-    extents = [int(e.value) for e in small.shape if isinstance(e, Const)]
-    if len(extents) < len(small.shape) or prod(extents) * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
+    size = bytes_of(small)
+    if size is None or size > MOST_BYTES[Scope.STACK]:
         return step.function
-    placed = small.replace(scope=Scope.REGISTER if prod(extents) == 1 else Scope.STACK)
+    placed = small.replace(scope=Scope.REGISTER if size == small.dtype.bytes else Scope.STACK)
     return function.replace(body=substitute_buffers(step.function.body, {small: placed}))

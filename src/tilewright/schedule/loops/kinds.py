@@ -11,10 +11,9 @@ from tilewright.loops.edit import blocks, loops_around, path_to, replace, statem
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import extent_of, require_independent
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 

@@ -24,9 +24,8 @@ from tilewright.loops.edit import (
     substitute_expressions,
 )
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
+from tilewright.schedule.facts.iterations import bounds_of, extent_of, require_independent
 from tilewright.schedule.find import find_loop, nests, stored_buffers
-from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import Step, refusal, rewritten
 
 APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View

@@ -21,11 +21,9 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.known import boundary, settle
+from tilewright.schedule.facts.iterations import KEPT, bounds_of, extent_of, is_single, require_reorder, turned_around
+from tilewright.schedule.facts.known import Known, boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
-from tilewright.schedule.legality import KEPT, require_reorder, turned_around
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
@@ -142,7 +140,7 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
         for moved in variables_of(cut) & summed_loops(block):
             why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
             raise _decompose_first(function, found, block, moved.name, why + "outside of", what)
-    parts = [settle(p, around) for p in (found.replace(end=cut), rest)]
+    parts = [settle(p, Known(around)) for p in (found.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
     evidence = f"each iteration of {found.var.name} runs once, in the same order"

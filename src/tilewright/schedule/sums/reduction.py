@@ -46,11 +46,17 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.loops.sums import names_in
-from tilewright.schedule.facts.accumulations import Summed, accumulation
-from tilewright.schedule.facts.definition import nest_of, require_reached, single_store
-from tilewright.schedule.facts.domain import Domain, is_single, nest_over
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.place import Memory, alone_in, defined_in, require_plain
+from tilewright.schedule.facts.boxes import Domain, nest_over
+from tilewright.schedule.facts.iterations import Summed, accumulation, bounds_of, extent_of, is_single
+from tilewright.schedule.facts.place import (
+    Memory,
+    alone_in,
+    defined_in,
+    nest_of,
+    require_plain,
+    require_reached,
+    single_store,
+)
 from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
