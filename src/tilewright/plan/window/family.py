@@ -121,4 +121,4 @@ def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
 
 def even_sizes(extent: int, most: int) -> list[int]:
     """Sizes of tiles, at most `most`: for each number of tiles, the smallest size with which they cover the extent."""
-    return sorted({-(-extent // n) for n in range(1, extent + 1)} & set(range(1, most + 1)), reverse=True)
+    return [size for size in range(min(most, extent), 0, -1) if size == -(-extent // -(-extent // size))]
