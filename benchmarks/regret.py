@@ -42,7 +42,6 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.decision import record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Candidate, candidates
-from tilewright.plan.template import finish as finish_schedule
 from tilewright.report.errors import UserError
 from tilewright.report.progress import progress
 from tilewright.runtime.executable import Executable
@@ -151,7 +150,7 @@ def _alone(planned: Module, graph: GraphFunction, node: Node, kernel: Function) 
 
 def program_of(kernel: Module, function: Function, candidate: Candidate, target: Target) -> Executable:
     """The program that runs a kernel by a choice. Raises UserError where a step of it is refused."""
-    made = finish_schedule(candidate, Facts(function), target).func
+    made = candidate.schedule(Facts(function), target).func
     passes = pipeline(target)
     module = kernel.with_function(made)
     compiled = finish(module, interface_of(module.graph), passes[_place(passes) + 1 :], target)
@@ -160,7 +159,7 @@ def program_of(kernel: Module, function: Function, candidate: Candidate, target:
 
 def measure_kernel(name: str, function: Function, kernel: Module, target: Target, asked: Asked) -> Measured | None:
     """A kernel by its cheapest choices; None where it has one only, or is for another template."""
-    ranked = sorted(candidates(Facts(function), target), key=lambda c: c.seconds)
+    ranked = candidates(Facts(function), target)
     if len(ranked) < 3 or not re.search(asked.template, ranked[0].template.name):  # `nests` is always one
         return None
     feeds = _feeds(kernel.graph, asked.size)

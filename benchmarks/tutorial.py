@@ -28,7 +28,6 @@ from benchmarks.report import Report, show
 from benchmarks.timing import Samples, race
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.plan.choose import default_schedule
 from tilewright.target import native
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"
@@ -75,7 +74,7 @@ def stages(page: str, size: int) -> list[Stage]:
         schedule = namespace.get("s")
         if schedule is not None and (not found or schedule.func is not found[-1].function):
             found.append(Stage(title, schedule.func))
-    return [*found, Stage("The compiler's own schedule", default_schedule(found[0].function, native()))]
+    return [*found, Stage("The compiler's own schedule", schedule(found[0].function, native())[0].func)]
 
 
 def is_parallel(function: Function) -> bool:

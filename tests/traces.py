@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Const, Var
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import allocations, blocks, loads, loops_around, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function
-from tilewright.schedule.facts.accumulations import summed_in
+from tilewright.schedule.facts.iterations import summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import PRIMITIVES, Schedule
 from tilewright.target.instructions import INSTRUCTIONS
@@ -114,7 +114,6 @@ ARGUMENTS: dict[str, Callable[[Draw, Function], Any]] = {
     "part": _one_of(3, 4, 2),
     "once": _one_of(True, False),
     "front": _one_of(True, False),
-    "locals_first": _one_of(True, False),
 }
 """What is drawn for a parameter of this name."""
 

@@ -22,7 +22,7 @@ from tilewright.cli import peers as peers_module
 from tilewright.cli import run as run_module
 from tilewright.cli.entry import SUMMARIES
 from tilewright.cli.rounds import take_turns
-from tilewright.plan.template import named
+from tilewright.plan.template import registered
 from tilewright.schedule.schedule import Schedule
 
 ROOT = Path(__file__).parents[2]
@@ -232,7 +232,7 @@ def test_show_prints_one_kernel(tmp_path: Path) -> None:
 
 
 def test_show_says_which_template_refused_a_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    template = named("strassen input")
+    template = registered()["strassen input"]
     monkeypatch.setattr(template, "recognise", lambda facts: facts)
     monkeypatch.setattr(template, "choices", lambda shape, target: [None])
     monkeypatch.setattr(template, "price", lambda choice, shape, target: 0.0)

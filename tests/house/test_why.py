@@ -17,10 +17,9 @@ from tilewright.explain.program import PlannedGraph
 from tilewright.explain.ways import Way, choice_text, verdict, ways_of
 from tilewright.explain.why import explainer
 from tilewright.loops.same import same
-from tilewright.plan.choose import SHOWN
 from tilewright.plan.decision import Alternative, Decision
 from tilewright.plan.fusion.templates import TEMPLATES, refusals, take
-from tilewright.plan.template import named
+from tilewright.plan.template import SHOWN, registered
 from tilewright.target.host import current_host
 
 NET = """
@@ -347,7 +346,7 @@ def test_pieces_replay(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuses(*arguments: object) -> None:
         raise tw.UserError("cannot do it", why="a test")
 
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     assert "pieces" in templates_that_replay(compiled(KERNELS["attention"]))
 
 
@@ -462,12 +461,6 @@ def rows(*seconds: float) -> tuple[Alternative, ...]:
             [1 / 3, 1.0],
             "u was asked for; the cheapest of the others, of t, is priced 3.00 times as fast",
         ),
-        (
-            Decision("u", (), rows(1.0), Alternative("u", 3.0, {}, priced=False)),
-            [False, True],
-            [None, None],
-            "u goes before all that are priced, or is for what none of them runs",
-        ),
         (Decision("t", (), rows(1.0), rows(1.0)[0]), [True], [1.0], "t is the cheapest, and nothing else is priced"),
         (Decision("t"), [], [], ""),
     ],
@@ -486,7 +479,7 @@ def test_a_choice_is_shown_by_what_is_different() -> None:
     foreign = Way("u", {"rows": 6}, 2.0, 2.0, False)
     assert choice_text(one, one) == "tile.rows 4, tile.lanes 8, shared true, blocks null"
     assert choice_text(other, one) == "tile.rows 6, blocks 2"
-    assert choice_text(foreign, one) == "rows 6" and choice_text(Way("v", {}, None, None, False), one) == ""
+    assert choice_text(foreign, one) == "rows 6" and choice_text(Way("v", {}, 2.0, None, False), one) == ""
 
 
 def test_a_kernel_without_a_schedule_has_no_ways() -> None:

@@ -7,19 +7,14 @@ from typing import Any
 import tilewright.plan.choose  # noqa: F401  (registers the package's own)
 from tilewright.loops.nodes import Function
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import Candidate, finish, named
+from tilewright.plan.template import Candidate, registered
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
 
 def candidates_of(function: Function, target: Target, template: str = "contraction") -> list[Candidate]:
     """What a template offers for a kernel, the cheapest first; nothing where it does not recognise it."""
-    found, facts = named(template), Facts(function)
-    shape = found.recognise(facts)
-    if shape is None:
-        return []
-    made = [Candidate(found, shape, c, found.price(c, shape, target)) for c in found.choices(shape, target)]
-    return sorted(made, key=lambda c: c.seconds)
+    return sorted(registered()[template].candidates(Facts(function), target), key=lambda c: c.seconds)
 
 
 def choice_for(function: Function, target: Target, template: str = "contraction") -> Any:
@@ -30,11 +25,11 @@ def choice_for(function: Function, target: Target, template: str = "contraction"
 def schedule_for(function: Function, target: Target, choice: Any = None, template: str = "contraction") -> Schedule:
     """A kernel with a choice of a template, the cheapest one where none is given."""
     facts = Facts(function)
-    found = named(template)
+    found = registered()[template]
     shape = found.recognise(facts)
     assert shape is not None
     taken = choice_for(function, target, template) if choice is None else choice
-    return finish(Candidate(found, shape, taken, 0.0), facts, target)
+    return Candidate(found, shape, taken, 0.0).schedule(facts, target)
 
 
 def is_transposed(function: Function, target: Target) -> bool:

@@ -18,8 +18,9 @@ from tilewright.loops.nodes import Function
 from tilewright.plan.attention import recognise as attention
 from tilewright.plan.attention.recognise import attentions
 from tilewright.plan.fusion import planner
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.kernels import KernelCost
-from tilewright.plan.template import named
+from tilewright.plan.template import registered
 from tilewright.report.errors import UserError
 from tilewright.runtime.executable import Executable
 from tilewright.schedule.schedule import Schedule
@@ -228,7 +229,7 @@ def test_no_buffer_holds_all_scores() -> None:
 
 def test_without_the_template_all_scores_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the test above looks at is there to be seen."""
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     compiled = lower(Case(256, 256, heads=4).module(), V3)
     assert max(buffers(compiled.record.after("bufferize").program)) == 4 * 256 * 256
 
@@ -239,7 +240,7 @@ def refuses(*arguments: object) -> Schedule:
 
 @pytest.mark.parametrize("name", ["odd", "grouped heads", "divided afterwards", "any length, causal"])
 def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     case = CASES[name]
     module = case.module()
     exe = compile_module(module, V3)
@@ -250,7 +251,7 @@ def test_a_kernel_that_is_refused_runs_in_pieces_and_says_so(name: str, monkeypa
 
 
 def test_pieces_are_scheduled_like_kernels_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named("attention"), "apply", refuses)
+    monkeypatch.setattr(registered()["attention"], "apply", refuses)
     functions = lower(Case(32, 32).module(), V3).record.after("schedule").program.functions
     (text,) = (str(f) for f in functions.values() if isinstance(f, Function))
     assert text.count("in register") >= 2 and text.count("parallel ") >= 5
@@ -271,27 +272,27 @@ def test_what_is_no_attention_is_left_alone(name: str) -> None:
     old, changed = OUTSIDE[name]
     text = Case(20, 20).text()
     assert old in text
-    assert len(attentions(parse_module(text).graph)) == 1
-    assert not attentions(parse_module(text.replace(old, changed)).graph)
+    assert len(attentions(Dataflow(parse_module(text).graph))) == 1
+    assert not attentions(Dataflow(parse_module(text.replace(old, changed)).graph))
 
 
 def test_few_rows_or_keys_run_as_products_of_their_own() -> None:
-    assert not attentions(Case(7, 32).module().graph)
-    assert not attentions(Case(32, 7).module().graph)
-    assert attentions(Case(8, 8).module().graph)
+    assert not attentions(Dataflow(Case(7, 32).module().graph))
+    assert not attentions(Dataflow(Case(32, 7).module().graph))
+    assert attentions(Dataflow(Case(8, 8).module().graph))
 
 
 def test_scores_of_few_keys_are_left_alone_but_for_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert not attentions(Case(64, attention.LEAST_KEYS - 1).module().graph)
-    assert attentions(Case(64, attention.LEAST_KEYS).module().graph)
-    assert attentions(Case(64, "m").module().graph)
+    assert not attentions(Dataflow(Case(64, attention.LEAST_KEYS - 1).module().graph))
+    assert attentions(Dataflow(Case(64, attention.LEAST_KEYS).module().graph))
+    assert attentions(Dataflow(Case(64, "m").module().graph))
 
 
 def test_what_others_need_stays_outside() -> None:
     """Keys that are a result are turned by a kernel of their own, queries by the attention."""
     text = Case(20, 20).text().replace("-> y:", "-> y, kh:")
-    (nodes,) = attentions(parse_module(text).graph)
+    (nodes,) = attentions(Dataflow(parse_module(text).graph))
     made = {value.name for node in nodes for value in node.outputs}
     assert {"qh", "vh", "turned", "y"} <= made and "kh" not in made
 

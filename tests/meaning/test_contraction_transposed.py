@@ -18,7 +18,7 @@ from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module
 from tilewright.loops.edit import allocations
 from tilewright.loops.nodes import Function
-from tilewright.plan.template import named, register, unregister
+from tilewright.plan.template import register, registered, unregister
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 from tilewright.types.tensor import TensorType
@@ -77,7 +77,7 @@ def module(case: Case) -> Module:
 @pytest.fixture
 def only_transposed() -> Iterator[None]:
     """Contractions run transposed, or nest by nest."""
-    taken = named("contraction")
+    taken = registered()["contraction"]
     unregister("contraction")
     yield
     register(taken)

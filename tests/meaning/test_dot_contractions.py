@@ -30,7 +30,7 @@ from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
 from tilewright.lower.graph.shift_signs import shift_signs
-from tilewright.plan.choose import default_schedule, schedule
+from tilewright.plan.choose import schedule
 from tilewright.plan.decision import choice_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import Choice
@@ -124,7 +124,7 @@ def test_integers_of_all_sizes(types: tuple[str, str]) -> None:
     for m, n, k in SIZES if types == ("u8", "i8") else SIZES[:2]:
         f = matmul(*types, "i32", m, n, k)
         x, w, y = numbers(types[0], (m, k)), numbers(types[1], (k, n), 1), np.zeros((m, n), np.int32)
-        tw.build(default_schedule(f, native()))(x, w, y)
+        tw.build(schedule(f, native())[0].func)(x, w, y)
         np.testing.assert_array_equal(y, product(x, w))
 
 
@@ -134,7 +134,7 @@ def test_integers_on_other_machines(types: tuple[str, str], target: str) -> None
     """In the evaluator, from schedules for machines that are not here."""
     f = matmul(*types, "i32", 17, 20, 9)
     x, w, y = numbers(types[0], (17, 9)), numbers(types[1], (9, 20), 1), np.zeros((17, 20), np.int32)
-    evaluate(default_schedule(f, Target.parse(target)), [x, w, y])
+    evaluate(schedule(f, Target.parse(target))[0].func, [x, w, y])
     np.testing.assert_array_equal(y, product(x, w))
 
 
@@ -142,7 +142,7 @@ def test_integers_on_other_machines(types: tuple[str, str], target: str) -> None
 def test_the_longest_sums_are_exact(types: tuple[str, str]) -> None:
     """Products of the ends of the ranges: -128 * -128, 255 * 127; of i16, sums that wrap around."""
     depth = 4099
-    kernel = tw.build(default_schedule(matmul(*types, "i32", 16, 16, depth), native()))
+    kernel = tw.build(schedule(matmul(*types, "i32", 16, 16, depth), native())[0].func)
     for ends in [("min", "min"), ("max", "max"), ("max", "min")]:
         values = [getattr(DTYPES[t], end) for t, end in zip(types, ends, strict=True)]
         x = np.full((16, depth), values[0], DTYPES[types[0]].numpy)
@@ -153,8 +153,8 @@ def test_the_longest_sums_are_exact(types: tuple[str, str]) -> None:
 
 
 def test_sizes_that_only_the_call_knows() -> None:
-    kernel = tw.build(default_schedule(matmul("u8", "i8", "i32", "m", "n", "d"), native()))
-    rows = tw.build(default_schedule(matmul("i8", "i8", "i32", "m", 45, 77), native()))
+    kernel = tw.build(schedule(matmul("u8", "i8", "i32", "m", "n", "d"), native())[0].func)
+    rows = tw.build(schedule(matmul("i8", "i8", "i32", "m", 45, 77), native())[0].func)
     for m, n, k in [(0, 3, 4), (1, 1, 1), (7, 45, 77), (13, 16, 8), (40, 33, 3), (3, 4, 0)]:
         x, w, y = numbers("u8", (m, k)), numbers("i8", (k, n), 1), np.ones((m, n), np.int32)
         kernel(x, w, y)
@@ -171,7 +171,7 @@ def test_turned_operands_and_an_epilogue(target: str) -> None:
     assert isinstance(f, Function)
     x, w, b = numbers("u8", (13, 19)), numbers("i8", (24, 13), 1), numbers("i16", (24,)).astype(np.int32)
     y = np.zeros((19, 24), np.float32)
-    found = default_schedule(f, Target.parse(target))
+    found = schedule(f, Target.parse(target))[0].func
     assert "instruct" in str(found) or target == ARM
     tw.build(found)(x, w, b, y) if target == "native" else evaluate(found, [x, w, b, y])
     total = x.T.astype(np.int32) @ w.T.astype(np.int32)
@@ -184,7 +184,7 @@ def test_batches_and_several_reduced_axes() -> None:
     x, w, y = numbers("i8", (3, 17, 2, 9)), numbers("u8", (3, 2, 9, 20), 1), np.zeros((3, 17, 20), np.int32)
     s = dots(f, "x86-64-v3")
     assert "instruct" in str(s.func)
-    tw.build(default_schedule(f, native()))(x, w, y)
+    tw.build(schedule(f, native())[0].func)(x, w, y)
     np.testing.assert_array_equal(y, product(x.reshape(3, 17, 18), w.reshape(3, 18, 20)))
 
 
@@ -253,10 +253,10 @@ def test_halves(kind: str) -> None:
         expected = x.astype(np.float64) @ w.astype(np.float64)
         close = 8 * k * 2.0**-24 * (np.abs(x.astype(np.float64)) @ np.abs(w.astype(np.float64)))
         found = np.zeros((m, n), np.float32)
-        tw.build(default_schedule(f, native()))(x, w, found)
+        tw.build(schedule(f, native())[0].func)(x, w, found)
         assert (np.abs(found - expected) <= close).all()
         if m * n * k < 6000:
-            evaluate(default_schedule(f, machine(BFLOAT)), [x, w, found])
+            evaluate(schedule(f, machine(BFLOAT))[0].func, [x, w, found])
             assert (np.abs(found - expected) <= close).all()
 
 
@@ -292,7 +292,7 @@ def test_infinities_beyond_no_end() -> None:
     pairs = [c for c in candidates(Facts(f), machine(BFLOAT)) if c.template.name == "contraction" and c.choice.dot]
     assert pairs
     for each in (pairs[0], pairs[-1]):
-        evaluate(each.schedule(Facts(f)).func, [x, w, y])
+        evaluate(each.schedule(Facts(f), machine(BFLOAT)).func, [x, w, y])
         np.testing.assert_array_equal(y, np.full((16, 16), np.inf))
 
 

@@ -14,7 +14,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
 from tilewright.loops.verify import verify
-from tilewright.plan.choose import scheduled
+from tilewright.plan.choose import schedule
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -75,7 +75,8 @@ CASES = [(1, 4, 16, (6, 7), 3, 1), (2, 2, 21, (7, 6), 3, 2), (1, 8, 40, (5, 16),
 @pytest.mark.parametrize("target", [PAIRS, ARM_PAIRS], ids=str)
 def test_pairs_of_bf16(case: tuple[int, int, int, tuple[int, int], int, int], target: Target) -> None:
     f = convolution(("bf16", "bf16", "f32"), *case)
-    found, decision = scheduled(f, target)
+    s, decision = schedule(f, target)
+    found = s.func
     assert decision.template == "transposed" and not decision.refusals
     assert "dot_bf16" in str(found)
     verify(found)
@@ -94,9 +95,9 @@ def compare(plain: Function, found: Function) -> None:
 
 def test_quads_of_bytes() -> None:
     f = convolution(("u8", "i8", "i32"), 1, 8, 20, (6, 9), 3, 1)
-    found, decision = scheduled(f, QUADS)
-    assert decision.template == "transposed" and "dot_u8i8" in str(found)
-    compare(f, found)
+    s, decision = schedule(f, QUADS)
+    assert decision.template == "transposed" and "dot_u8i8" in str(s.func)
+    compare(f, s.func)
 
 
 REFUSED = [
@@ -112,6 +113,6 @@ REFUSED = [
 def test_others_are_not_for_it(given: tuple[Any, Target]) -> None:
     """They run otherwise, and compute the same."""
     f = convolution(*given[0])
-    found, decision = scheduled(f, given[1])
-    assert decision.template != "transposed" or "instruct" not in str(found)
-    compare(f, found)
+    s, decision = schedule(f, given[1])
+    assert decision.template != "transposed" or "instruct" not in str(s.func)
+    compare(f, s.func)

@@ -162,7 +162,7 @@ def cheapest_of_all(function: GraphFunction) -> float | None:
         or any((v, reader) not in joined for reader in flow.readers_of(v))
     )
     whole = Partition(tuple(memo.entries), tuple(memo.references), (), stored)
-    kernels = Kernels(whole, flow, CostModel(flow, TARGET))
+    kernels = Kernels(whole, CostModel(flow, TARGET))
     return min(kernels.seconds(sum(1 << n for n in cut)) for cut in subsets(open_ones))
 
 
@@ -257,7 +257,7 @@ def test_skipping_assignments_skips_none_that_is_cheaper(steps: list[str], data:
     model = CostModel(flow, TARGET)
     memo = explore(flow)
     for partition in split(memo, within_size(memo, memo.references)):
-        kernels = Kernels(partition, flow, model)
+        kernels = Kernels(partition, model)
         points = [kernels.cut([p]) for p in partition.points]
         if len(points) > MOST_REFERENCES:
             continue

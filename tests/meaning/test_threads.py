@@ -32,7 +32,7 @@ from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.private_buffers import give_private_buffers
 from tilewright.lower.loops.wrap import wrap
-from tilewright.plan.choose import default_schedule
+from tilewright.plan.choose import schedule
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target, native
 
@@ -287,7 +287,7 @@ func f(x: f32[1, 3, {extent}], y: f32[1, {extent}, 3]):
       y[vn, vi, vj] = x[vn, vj, vi]
 """
     for text in (flat, turned):
-        scheduled = default_schedule(parse(text), native())
+        scheduled = schedule(parse(text), native())[0].func
         (loop,) = [f for f in statements(scheduled.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
         assert extent_of(loop) is not const(1)
         x, y = (np.zeros([int(str(e)) for e in b.shape], np.float32) for b in scheduled.params)

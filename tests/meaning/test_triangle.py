@@ -13,7 +13,7 @@ from tilewright.loops.evaluate import evaluate
 from tilewright.loops.nodes import Function
 from tilewright.plan.choose import schedule
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.template import candidates, named
+from tilewright.plan.template import candidates, registered
 from tilewright.target import Target
 
 V3, V4 = Target.parse("x86-64-v3"), Target.parse("x86-64-v4")
@@ -75,7 +75,7 @@ def test_every_choice_computes_the_same() -> None:
     assert len(choices) > 5 and {c.template.name for c in choices} == {"triangle"}
     for candidate in choices:
         y = np.zeros((24, 96), np.float32)
-        evaluate(candidate.schedule(Facts(function)).func, [x, w, y])
+        evaluate(candidate.schedule(Facts(function), V3).func, [x, w, y])
         np.testing.assert_allclose(y, x @ np.triu(w), rtol=1e-4, atol=1e-4)
 
 
@@ -117,11 +117,11 @@ def test_the_price_is_less_than_that_of_the_whole_product() -> None:
     ],
 )
 def test_other_kernels_are_not_taken(function: Function) -> None:
-    assert named("triangle").recognise(Facts(function)) is None
+    assert registered()["triangle"].recognise(Facts(function)) is None
 
 
 def test_sizes_that_no_tile_divides_have_no_choice() -> None:
-    template, facts = named("triangle"), Facts(product(7, 32, 33))
+    template, facts = registered()["triangle"], Facts(product(7, 32, 33))
     shape = template.recognise(facts)
     assert shape is not None and list(template.choices(shape, V3)) == []
     assert schedule(product(7, 32, 33), V3)[1].template == "nests"

@@ -9,13 +9,14 @@ import pytest
 
 from tilewright.expr.nodes import const
 from tilewright.expr.simplify import simplify
-from tilewright.schedule.buffers.index_map import read_map
+from tilewright.schedule.buffers.layout import read_map
 
 MAPS = [
     "i, j -> j, i",
     "i, j -> j // 4, i, j % 4",
     "i, j -> i // 6, j // 8, i % 6, j // 2 % 4, j % 2",
     "i, j -> j // 2 // 2, i, j % 4",
+    "i, j -> j // 8, i, j % 8 // 2, j % 2",
 ]
 
 

@@ -16,7 +16,7 @@ from tilewright.graph.verify import verify
 from tilewright.lower.graph.eliminate_dead import eliminate_dead
 from tilewright.lower.graph.lay_out import lay_out, store_last
 from tilewright.lower.graph.simplify_graph import simplify_graph
-from tilewright.plan.rewrite.islands import Images
+from tilewright.plan.rewrite.layout import Images
 from tilewright.target import Target
 
 BLOCK = """

@@ -10,7 +10,7 @@ from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.verify import verify
 from tilewright.schedule.find import nests
-from tilewright.schedule.loops.merge import merge_neighbours
+from tilewright.schedule.loops.merge import merged_nests
 
 PROGRAM = """
 func f(x: f32[4, 6], a: f32[4, 6], b: f32[4, 6]):
@@ -35,7 +35,7 @@ func f(x: f32[4, 6], a: f32[4, 6], b: f32[4, 6]):
 )
 def test_merges_where_iterations_keep_to_themselves(second: str, merges: bool) -> None:
     function = parse(PROGRAM.replace("SECOND", second))
-    made = function.replace(body=type(function.body)(tuple(merge_neighbours(nests(function)))))
+    made = function.replace(body=type(function.body)(tuple(merged_nests(nests(function)))))
     verify(made)
     assert sum(isinstance(s, For) for s in nests(made)) == (1 if merges else 2)
     x = np.random.default_rng(0).standard_normal((4, 6), np.float32)
@@ -52,4 +52,4 @@ def test_loops_over_other_iterations_stay() -> None:
         "for i in 0..4, j in 0..6:\n    block b", "for i in 0..3, j in 0..6:\n    block b"
     )
     function = parse(text)
-    assert len(merge_neighbours(nests(function))) == 2
+    assert len(merged_nests(nests(function))) == 2

@@ -8,10 +8,10 @@ import pytest
 from primitive_checks import Primitives, PrimitiveTests
 
 import tilewright as tw
-from tilewright.loops.nodes import For, Function
+from tilewright.loops.nodes import For
 from tilewright.loops.parse import parse
 from tilewright.loops.same import same
-from tilewright.plan.choose import scheduled as default
+from tilewright.plan.choose import schedule as default
 from tilewright.plan.decision import choice_of, record_of
 from tilewright.plan.nests.passes import Nest, apply_nests, choose_nest
 from tilewright.plan.nests.sums import prepare_sums
@@ -239,7 +239,7 @@ def merge_loops(s: tw.Schedule) -> None:
     """Nests are neighbours once allocations are out of the way; a loop that is not named stays."""
     _, most, _, shift, twice = s.get_nests()
     s.merge_loops(shift, twice)
-    s.merge_loops(most, shift, locals_first=True)
+    s.merge_loops(most, shift)
 
 
 @case("pieces", PRODUCTS)
@@ -325,21 +325,33 @@ def a_trace_that_does_not_fit(s: tw.Schedule) -> object:
     return s.schedule_pieces([["s"], ["o"]], ["", 's.unroll("j")\ns.vectorize("z")'])
 
 
+def schedule_of(text: str) -> tw.Schedule:
+    return tw.Schedule(parse(text))  # type: ignore[arg-type]
+
+
 class TestNests(PrimitiveTests):
     primitives = NESTS
 
     def test_a_nest_that_no_step_takes_stays_and_is_written_down(self) -> None:
-        before = parse(PREFIX)
-        assert isinstance(before, Function)
-        made, decision = default(before, Target.parse("x86-64-v3"))
-        assert same(made, before)
-        assert [str(r) for r in decision.refusals] == [
-            "nests refused at s.vectorize(ii): cannot vectorize loop ii: the distance is 1: 1 iteration of ii after "
-            "one that stores x[io*8 + ii + 1], another loads x[io*8 + ii]"
-        ]
+        apart, s = (schedule_of(text) for text in (PREFIX.replace("+ x[vi]", "+ x[vi + 1]"), PREFIX))
+        before, (nest,) = s.func, nests(apart.func)
+        assert isinstance(nest, For)
+        apply_nests(s, [choose_nest(nest, Target.parse("x86-64-v3"))])
+        assert same(s.func, before)
+        (refused,) = s.refused
+        assert str(refused).startswith("cannot vectorize loop ii")
+        assert refused.why == (
+            "the distance is 1: 1 iteration of ii after one that stores x[io*8 + ii + 1], another loads x[io*8 + ii]"
+        )
+
+    def test_a_nest_of_iterations_that_depend_on_each_other_is_not_tried(self) -> None:
+        s = schedule_of(PREFIX)
+        made, decision = default(s.func, Target.parse("x86-64-v3"))
+        assert same(made.func, s.func)
+        assert not decision.refusals
 
     def test_steps_with_nothing_to_do_leave_no_trace(self) -> None:
-        s = tw.Schedule(parse(TURNED))  # type: ignore[arg-type]
+        s = schedule_of(TURNED)
         s.inline_all()
         s.pull_producers()
         s.decompose_reductions()

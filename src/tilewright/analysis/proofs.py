@@ -3,8 +3,7 @@
     0 <= i <= n//8 - 1, 0 <= j <= 7     ->      n - 8*i - j - 1 >= 0
 
 The loops' variables are replaced by the ends of their ranges that make the number least, the innermost first. What is
-then left of divisions is replaced by their bounds, e - d + 1 <= d*(e // d) <= e, after the whole was multiplied by the
-divisors.
+then left of divisions is replaced by their bounds, e - d + 1 <= d*(e // d) <= e, after the whole was multiplied by d.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import cast
 
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.expr.linear import LARGEST, Monomial, Polynomial, affine_in, expression, plus, polynomial, times
@@ -89,24 +89,21 @@ def _sides(p: Polynomial, choices: int) -> Iterator[Polynomial]:
 
 
 def _without_divisions(p: Polynomial) -> Polynomial:
-    """A multiple of p, or less than it, in which no division is a term."""
-    divisors = [int(d.value) for d in (_divisor(m) for m in p) if d is not None]
-    scale = math.lcm(*divisors) if divisors else 1
-    if scale == 1 or scale > 1 << 20 or max(map(abs, p.values())) > LARGEST >> 20:
+    """A multiple of p, or less than it, in which no division is a term. One that another one is of is replaced after
+    it, and may have gone by then: so a size that was rounded up covers what it was rounded from."""
+    divisions = [m for m in p if len(m) == 1 and _divisor(m[0]) > 0]
+    if not divisions:
         return p
-    made: Polynomial = {}
-    for monomial, c in p.items():
-        match monomial:
-            case (FloorDiv(a, Const(d)),) if d > 0:
-                dividend = polynomial(a) if c < 0 else plus(polynomial(a), {(): int(d) - 1}, -1)
-                made = plus(made, dividend, c * scale // int(d))
-            case _:
-                made = plus(made, times({monomial: c}, {(): scale}))
-    return made
+    last = max(divisions, key=lambda m: m[0].serial)
+    division, d, c = cast(FloorDiv, last[0]), _divisor(last[0]), p[last]
+    scale = d // math.gcd(c, d)
+    if scale > 1 << 20 or max(map(abs, p.values())) > LARGEST >> 20:
+        return p
+    rest = times({m: k for m, k in p.items() if m != last}, {(): scale})
+    least = polynomial(division.a) if c < 0 else plus(polynomial(division.a), {(): d - 1}, -1)
+    return _without_divisions(plus(rest, least, c * scale // d))
 
 
-def _divisor(monomial: tuple[Expr, ...]) -> Const | None:
-    match monomial:
-        case (FloorDiv(_, Const() as d),) if d.value > 0:
-            return d
-    return None
+def _divisor(atom: Expr) -> int:
+    """What a division divides by; 0 of others."""
+    return int(atom.b.value) if isinstance(atom, FloorDiv) and isinstance(atom.b, Const) else 0

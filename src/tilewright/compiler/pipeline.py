@@ -47,7 +47,7 @@ from tilewright.lower.kernels.own_states import own_states
 from tilewright.lower.kernels.share_out import share_out
 from tilewright.lower.loops.wrap import wrap
 from tilewright.lower.memory.bufferize import bufferize, lift_temporaries
-from tilewright.plan.choose import scheduled
+from tilewright.plan.choose import schedule
 from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import PlanReport, report
 from tilewright.plan.fusion.planner import Plan, choose, unfused
@@ -129,8 +129,8 @@ def schedule_pass(target: Target, chosen: Choices, forced: Mapping[str, Forced])
 
     def alone(kernel: Kernel) -> Kernel:
         (function,) = kernel.functions
-        made, decision = scheduled(own_symbols(function), target, forced.get(function.name))
-        return replace(kernel, functions=(made,), decision=decision)
+        made, decision = schedule(own_symbols(function), target, forced.get(function.name))
+        return replace(kernel, functions=(made.func,), decision=decision)
 
     def rest(module: Module, kernels: Kernels) -> Module:
         for name in forced:

@@ -72,7 +72,7 @@ class PlannedGraph:
     def priced(self, part: Part) -> Kernels:
         """What any assignment of a partition's references costs."""
         if id(part) not in self._priced:
-            self._priced[id(part)] = Kernels(part.partition, self.flow, self.model)
+            self._priced[id(part)] = Kernels(part.partition, self.model)
         return self._priced[id(part)]
 
 

@@ -87,7 +87,7 @@ def _ways(kernel: KernelAnswer) -> Iterator[str]:
         (
             "chosen" if way.taken else "",
             way.template,
-            "no price" if way.seconds is None else duration(way.seconds),
+            duration(way.seconds),
             "" if way.times is None else f"{way.times:.2f}x",
         )
         for way in kernel.ways

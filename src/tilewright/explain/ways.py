@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.plan.decision import Alternative, Decision
+from tilewright.plan.decision import Decision
 from tilewright.store import Json
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A template and a choice of it, as JSON says it. `seconds` is what one core should take, None where the template
-    has a rank and no price; `times` is that by the seconds of the one that was `taken`."""
+    """A template and a choice of it, as JSON says it. `seconds` is what one core should take; `times` is that by the
+    seconds of the one that was `taken`."""
 
     template: str
     choice: Any
-    seconds: float | None
+    seconds: float
     times: float | None
     taken: bool
 
@@ -37,17 +37,9 @@ def ways_of(decision: Decision) -> tuple[Way, ...]:
     own = [(row.template, row.choice) == (taken.template, taken.choice) for row in rows]
     if not any(own):
         rows, own = [*rows, taken], [*own, True]
-    return tuple(_way(row, taken, is_taken) for row, is_taken in zip(rows, own, strict=True))
-
-
-def _way(row: Alternative, taken: Alternative, is_taken: bool) -> Way:
-    comparable = row.priced and taken.priced and taken.seconds > 0
-    return Way(
-        row.template,
-        row.choice,
-        row.seconds if row.priced else None,
-        row.seconds / taken.seconds if comparable else None,
-        is_taken,
+    return tuple(
+        Way(row.template, row.choice, row.seconds, row.seconds / taken.seconds if taken.seconds > 0 else None, is_taken)
+        for row, is_taken in zip(rows, own, strict=True)
     )
 
 
@@ -56,9 +48,7 @@ def verdict(ways: Sequence[Way], forced: bool) -> str:
     taken = next(way for way in ways if way.taken)
     if forced:
         return f"{taken.template} was asked for{_beside(ways, 'the cheapest of the others')}"
-    if taken.seconds is None:
-        return f"{taken.template} goes before all that are priced, or is for what none of them runs"
-    if ways[0] is not taken and ways[0].seconds is not None:
+    if ways[0] is not taken:
         return f"{taken.template} is the cheapest whose steps can be proved{_beside(ways, 'the cheapest of all')}"
     return f"{taken.template} is the cheapest{_beside(ways, 'the next')}"
 

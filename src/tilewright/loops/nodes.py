@@ -210,6 +210,11 @@ class Block(Stmt):
     def reduce(self) -> tuple[Axis, ...]:
         return tuple(a for a in self.axes if a.kind is AxisKind.REDUCE)
 
+    @property
+    def bindings(self) -> dict[Expr, Expr]:
+        """What each axis is bound to."""
+        return {a.var: a.binding for a in self.axes}
+
 
 class Alloc(Stmt):
     """A buffer that lives to the end of the sequence; in the arena at byte `offset` once memory is planned."""

@@ -1,16 +1,22 @@
-"""How large a buffer may be: so that the address of an element, and the number of bytes, are far from 64 bits."""
+"""How large a buffer is, and may be: the address of an element, and the number of bytes, stay far from 64 bits."""
 
 from __future__ import annotations
 
 from tilewright.core.node import Node
 from tilewright.core.walk import postorder
 from tilewright.expr.nodes import Const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.faults import Fault
 from tilewright.loops.nodes import Buffer
 
 MOST_ELEMENTS = 1 << 40
 """The most elements of a buffer by its constant dimensions, and the largest number that a size is computed with."""
+
+
+def bytes_of(buffer: Buffer) -> int | None:
+    """The bytes of a buffer; None of one with a dynamic dimension."""
+    count = product_of(buffer.shape)
+    return int(count.value) * buffer.dtype.bytes if isinstance(count, Const) else None
 
 
 def check_size(at: Node, buffer: Buffer) -> None:

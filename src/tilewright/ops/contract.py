@@ -19,6 +19,7 @@ from tilewright.expr.build import cast
 from tilewright.expr.dtypes import DType
 from tilewright.expr.meaning import convert
 from tilewright.expr.nodes import Expr
+from tilewright.graph.nodes import Node
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer
@@ -124,6 +125,13 @@ class Contract(Op):
             init=0,
             update=lambda total, *point: total + product(*point),
         )
+
+
+def maps_of(node: Node) -> IndexMaps:
+    """The axes of a contraction of a graph, their extents, and the index of every operand."""
+    assert isinstance(node.op, Contract)
+    assert isinstance(node.attrs, ContractAttributes)
+    return node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), node.attrs)
 
 
 def _view(

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tilewright.core import extensions
-from tilewright.plan.decision import Refusal
+from tilewright.plan.decision import Alternative, Decision, Refusal, record_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.nests.passes import schedule_beside
 from tilewright.report.errors import UserError
@@ -33,6 +33,9 @@ TRIES = 12
 """How many choices of a template are tried: a step that one cannot prove may be left out by the next, a prefetch
 say; but a kernel that refuses all of these would take long to refuse the rest."""
 
+SHOWN = 5
+"""How many of the cheapest choices a decision keeps for `why`: as many as a reader compares."""
+
 ShapeT = TypeVar("ShapeT")
 ChoiceT = TypeVar("ChoiceT")
 
@@ -41,14 +44,12 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
     """A way to run kernels of some shape. `choice` is the dataclass of its choices. A template that is `whole` places
     every nest of a kernel; the nests beside the tiles of all others are scheduled after `apply`. One of a
     later `turn` is asked only for kernels that no choice of a template before runs: prices of fallbacks leave out too
-    much of what memory takes to be set against those. The prices
-    of one that is not `priced` are ranks, and no seconds."""
+    much of what memory takes to be set against those."""
 
     name: str
     choice: type[ChoiceT]
     kinds: tuple[str, ...] = ("cpu",)
     whole: bool = False
-    priced: bool = True
     turn: int = 0
 
     @abstractmethod
@@ -72,6 +73,13 @@ class Template(ABC, Generic[ShapeT, ChoiceT]):
     def apply(self, s: Schedule, shape: ShapeT, choice: ChoiceT) -> Schedule:
         """The schedule after the steps that the choice stands for. Raises UserError where a step cannot be proved."""
 
+    def candidates(self, facts: Facts, target: Target) -> Iterator[Candidate]:
+        """Its choices for a kernel, priced; none where it does not recognise the kernel."""
+        shape = self.recognise(facts)
+        if shape is not None:
+            for choice in self.choices(shape, target):
+                yield Candidate(self, shape, choice, self.price(choice, shape, target))
+
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -82,9 +90,18 @@ class Candidate:
     choice: Any
     seconds: float
 
-    def schedule(self, facts: Facts) -> Schedule:
-        """The kernel with this choice applied. Raises UserError where a step cannot be proved."""
-        return self.template.apply(self.template.begin(facts), self.shape, self.choice)
+    def schedule(self, facts: Facts, target: Target) -> Schedule:
+        """The kernel with this choice applied, and the nests beside its tiles scheduled, too. Raises UserError where a
+        step cannot be proved."""
+        made = self.template.apply(self.template.begin(facts), self.shape, self.choice)
+        if not self.template.whole:
+            schedule_beside(made, target)
+        return made
+
+    def decision(self, ranked: Sequence[Candidate], refusals: Iterable[Refusal] = (), forced: bool = False) -> Decision:
+        """That this one was taken, of these, the cheapest first."""
+        taken, *rows = (Alternative(c.template.name, c.seconds, record_of(c.choice)) for c in (self, *ranked[:SHOWN]))
+        return Decision(taken.template, tuple(refusals), tuple(rows), taken, forced)
 
 
 _BY_KIND: dict[str, dict[str, Template[Any, Any]]] = {}
@@ -112,64 +129,39 @@ def unregister(name: str) -> None:
     extensions.remove(f"template {name}")
 
 
-def registered(kind: str) -> tuple[Template[Any, Any], ...]:
-    """The templates for a kind of target, in the order in which they were registered."""
-    return tuple(_BY_KIND.get(kind, {}).values())
+def registered(kind: str = "cpu") -> Mapping[str, Template[Any, Any]]:
+    """The templates for a kind of target by name, in the order in which they were registered."""
+    return _BY_KIND.get(kind, {})
 
 
-def named(name: str, kind: str = "cpu") -> Template[Any, Any]:
-    """The template of a name for a kind of target. Raises KeyError where there is none."""
-    return _BY_KIND[kind][name]
+def candidates(facts: Facts, target: Target, turn: int = 0) -> list[Candidate]:
+    """Every choice of every template of one turn that recognises a kernel, the cheapest first."""
+    asked = [template for template in registered(target.kind).values() if template.turn == turn]
+    return sorted((c for t in asked for c in t.candidates(facts, target)), key=lambda c: c.seconds)
 
 
-def candidates(facts: Facts, target: Target, turn: int = 0) -> Iterator[Candidate]:
-    """Every choice of every template that recognises a kernel, priced: of those of one turn."""
-    for template in registered(target.kind):
-        shape = template.recognise(facts) if template.turn == turn else None
-        if shape is not None:
-            for choice in template.choices(shape, target):
-                yield Candidate(template, shape, choice, template.price(choice, shape, target))
-
-
-def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Candidate, list[Refusal], list[Candidate]]:
-    """The schedule of a kernel, the choice that made it, the refusals on the way, and all that was priced, the cheapest
-    first."""
+def cheapest(facts: Facts, target: Target) -> tuple[Schedule, Decision]:
+    """The schedule of a kernel by the cheapest choice whose steps are all legal, and how it came to it: with the first
+    refusal of each template on the way. UserError where there is none."""
     refusals: list[Refusal] = []
     ranked: list[Candidate] = []
-    for turn in sorted({template.turn for template in registered(target.kind)}):
-        found = sorted(candidates(facts, target, turn), key=lambda c: c.seconds)
+    tried: Counter[str] = Counter()
+    for turn in sorted({template.turn for template in registered(target.kind).values()}):
+        found = candidates(facts, target, turn)
         ranked += found
-        legal = _first_legal(found, facts, target, refusals)
-        if legal is not None:
-            made, taken = legal
-            refusals += [Refusal.of(taken.template.name, error) for error in made.refused]
-            return made, taken, refusals, ranked
+        for candidate in found:
+            name = candidate.template.name
+            if tried[name] == TRIES:
+                continue
+            try:
+                made = candidate.schedule(facts, target)
+            except UserError as error:
+                refusals += [] if tried[name] else [Refusal.of(name, error)]
+                tried[name] += 1
+            else:
+                refusals += [Refusal.of(name, error) for error in made.refused]
+                return made, candidate.decision(ranked, refusals)
     raise UserError(
         f"no template schedules {facts.function.name} for {target.name}",
         why="; ".join(map(str, refusals)) or f"there is none for targets of kind {target.kind}",
     )
-
-
-def _first_legal(
-    ranked: Sequence[Candidate], facts: Facts, target: Target, refusals: list[Refusal]
-) -> tuple[Schedule, Candidate] | None:
-    """The cheapest candidate whose steps are all legal; the refusals are appended, one for each template."""
-    tried: Counter[str] = Counter()
-    for candidate in ranked:
-        name = candidate.template.name
-        if tried[name] < TRIES:
-            try:
-                return finish(candidate, facts, target), candidate
-            except UserError as error:
-                tried[name] += 1
-                if tried[name] == 1:
-                    refusals.append(Refusal.of(name, error))
-    return None
-
-
-def finish(candidate: Candidate, facts: Facts, target: Target) -> Schedule:
-    """The candidate's schedule, with the nests beside its tiles scheduled, too."""
-    made = candidate.schedule(facts)
-    if not candidate.template.whole:
-        schedule_beside(made, target)
-    return made

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
+from tilewright.analysis.accesses import accesses
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Seq, Stmt, Store
@@ -54,8 +55,11 @@ def find_block(function: Function, name: str) -> Block:
 
 
 def find_buffer(function: Function, name: str) -> Buffer:
-    """The parameter or local buffer of this name. Raises UserError where there is none, or several."""
-    return _only("buffer", name, [*function.params, *allocations(function.body)], function)
+    """The buffer of this name, a parameter, a local buffer or another one that is touched. Raises UserError where there
+    is none, or several."""
+    touched = (a.buffer for a in accesses(function.body))
+    known = dict.fromkeys((*function.params, *allocations(function.body), *touched))
+    return _only("buffer", name, list(known), function)
 
 
 def _only(kind: str, name: str, known: Sequence[Named], function: Function) -> Named:

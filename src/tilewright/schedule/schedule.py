@@ -31,9 +31,8 @@ from tilewright.schedule.blocks import inline as inlining
 from tilewright.schedule.blocks import padding
 from tilewright.schedule.blocks import unite as pieces
 from tilewright.schedule.blocks.pieces import piece_functions, step_of_pieces
-from tilewright.schedule.buffers import compact as compaction
-from tilewright.schedule.buffers import copies, index_map, layout
-from tilewright.schedule.legality import require_instructions
+from tilewright.schedule.buffers import copies, layout
+from tilewright.schedule.facts.iterations import require_instructions
 from tilewright.schedule.loops import kinds, merge, rearrange
 from tilewright.schedule.loops import prefetch as prefetching
 from tilewright.schedule.step import Made, Refused, Step
@@ -192,7 +191,7 @@ class Schedule:
     reverse_inline = primitive(inlining.reverse_inline)
     unite = primitive(pieces.unite)
     guard = primitive(pieces.guard)
-    compact = primitive(compaction.compact)
+    compact = primitive(copies.compact)
     set_scope = primitive(layout.set_scope)
     storage_align = primitive(layout.storage_align)
     schedule_pieces = primitive(schedule_pieces)
@@ -225,7 +224,7 @@ class Schedule:
         """An argument of a primitive: loops that are named, which the trace then knows; a map that is given as a
         function as its text."""
         if inspect.isfunction(value):
-            return index_map.written(value)
+            return layout.written(value)
         if is_loop:
             return tuple(map(self._loop, value)) if isinstance(value, list | tuple) else self._loop(value)
         return with_loops(value, _refuse)

@@ -67,7 +67,7 @@ def ways(answer: KernelAnswer) -> list[Markup]:
         element(
             "tr",
             element("td", f"{way.template}, chosen" if way.taken else way.template),
-            element("td", "no price" if way.seconds is None else duration(way.seconds)),
+            element("td", duration(way.seconds)),
             element("td", "" if way.times is None else f"{way.times:.2f}×"),
             element("td", choice_text(way, taken)),
         )

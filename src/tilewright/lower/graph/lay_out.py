@@ -8,8 +8,8 @@
     z: f32[1, 196, 480] = relu(i)
     y: f32[1, 480, 196] = transpose(z, perm=(0, 2, 1))                        where a reader needs the former layout
 
-plan/rewrite/layout.py chooses the images; plan/rewrite/islands.py finds the values that share their layout. Operators
-and elements stay the same; only the order of axes changes.
+plan/rewrite/layout.py finds the values that share their layout, and chooses the images. Operators and elements stay the
+same; only the order of axes changes.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.index_maps import Spec
 from tilewright.ops.movement import PadAttributes, ShapeAttributes
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.rewrite.islands import Images, Island, is_last, order
-from tilewright.plan.rewrite.layout import choose_islands
+from tilewright.plan.rewrite.layout import Images, Island, choose_islands, is_last, order
 from tilewright.target import Target
 
 
@@ -81,7 +80,7 @@ class _Layouts(Edit):
 
     def _as_it_was(self, value: Value) -> None:
         """Makes a value with channels innermost readable in its former layout, too."""
-        maker = self.images.makers.get(value)
+        maker = self.images.flow.makers.get(value)
         if value not in self.last or maker is None or self.producer(value) is not None:
             return
         if self.resolve(value) is value:

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
-from tilewright.graph.op import REGISTRY, Pattern, TypeContext
+from tilewright.graph.op import REGISTRY, Pattern
 from tilewright.lower.graph.graph_rules import Graph
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE, ZERO
-from tilewright.ops.contract import Contract, ContractAttributes
+from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.index_maps import Affine, IndexMaps, Spec
 from tilewright.ops.movement import PadAttributes
 from tilewright.ops.reduce import ReduceAttributes
@@ -38,9 +38,7 @@ def merge_positions(module: Module) -> Module:
 def read_contraction(node: Node) -> tuple[ContractAttributes, IndexMaps]:
     """The attributes of a contraction, and its axes with their extents."""
     assert isinstance(node.attrs, ContractAttributes)
-    assert isinstance(node.op, Contract)
-    types = tuple([v.type for v in node.inputs])
-    return node.attrs, node.op.index_maps(TypeContext("contract"), types, node.attrs)
+    return node.attrs, maps_of(node)
 
 
 def _contracted(

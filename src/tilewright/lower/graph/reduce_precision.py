@@ -58,11 +58,11 @@ def _choose(function: GraphFunction, target: Target) -> dict[Node, tuple[int, ..
     """The contractions whose factors are rounded, and which of these."""
     flow = Dataflow(function)
     model = CostModel(flow, target)
-    attended = {node for nodes in attentions(function) for node in nodes}
+    attended = {node for nodes in attentions(flow) for node in nodes}
     chosen: dict[Node, tuple[int, ...]] = {}
     for node in function.nodes:
         if isinstance(node.attrs, ContractAttributes) and node not in attended and not _is_of_tiles(node, flow):
-            places = choose_rounded(node, flow, model, target)
+            places = choose_rounded(node, model)
             if places:
                 chosen[node] = places
     return chosen

@@ -15,10 +15,9 @@ from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, const
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.op import TypeContext
-from tilewright.ops.contract import Contract, ContractAttributes
+from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.movement import PadAttributes, PadMode
-from tilewright.plan.rewrite.precision import pairs_of
+from tilewright.plan.price.contraction import pairs_of
 from tilewright.target import Target
 
 
@@ -48,8 +47,7 @@ def _with_room(edit: Edit, node: Node, alone: dict[Value, Node], target: Target)
     output one node reads, by that output."""
     attrs = node.attrs
     assert isinstance(attrs, ContractAttributes)
-    assert isinstance(node.op, Contract)
-    maps = node.op.index_maps(TypeContext("contract"), tuple([v.type for v in node.inputs]), attrs)
+    maps = maps_of(node)
     if all(v.type.dtype is dtypes.bf16 for v in node.inputs) and pairs_of(target) is not None:
         return None
     for n, (value, indices) in enumerate(zip(node.inputs, maps.spec.operands, strict=True)):

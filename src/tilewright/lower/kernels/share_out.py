@@ -38,6 +38,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.plan.price.sizes import FEW, Sizes
 from tilewright.schedule.facts.iterations import extent_of, is_spatial
+from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.loops.rearrange import fused
 
 SHARE = 60_000
@@ -98,7 +99,7 @@ def _share(loop: For) -> Stmt:
     grain = max(math.ceil(1 / work), 1) if work > 0 else 1
     if extent is const(1):
         return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_statement(loop.body))
-    if isinstance(extent, Const) and extent.value < 2 * grain:
+    if NOTHING.at_least(const(2 * grain - 1), extent):
         return loop.replace(kind=LoopKind.SERIAL, grain=1)
     return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
 

@@ -55,8 +55,9 @@ class Pieces(Template[Schedule, PiecesChoice]):
         parts = _parts(shape)
         found = []
         for names, piece in zip(parts, piece_functions(shape.func, parts), strict=True):
-            made, taken, _, _ = cheapest(Facts(piece), target)
-            found.append(Piece(tuple(names), taken.template.name, str(made.trace), taken.seconds))
+            made, decision = cheapest(Facts(piece), target)
+            assert decision.taken is not None
+            found.append(Piece(tuple(names), decision.template, str(made.trace), decision.taken.seconds))
         yield PiecesChoice(tuple(found))
 
     def price(self, choice: PiecesChoice, shape: Schedule, target: Target) -> float:

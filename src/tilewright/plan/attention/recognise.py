@@ -17,7 +17,7 @@ from itertools import takewhile
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr
-from tilewright.graph.nodes import GraphFunction, Node, Value
+from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.ops.contract import ContractAttributes
 from tilewright.ops.reduce import ReduceAttributes
@@ -28,20 +28,20 @@ LEAST_KEYS = 48
 """All scores of fewer keys than this stay in cache, and rows side by side are faster for them than rows in lanes."""
 
 
-def attentions(function: GraphFunction) -> list[tuple[Node, ...]]:
+def attentions(flow: Dataflow) -> list[tuple[Node, ...]]:
     """The nodes of each attention of a graph, in program order. The last node of each is the only one whose value is
     needed outside."""
-    if not any(node.op.name == "exp" for node in function.nodes):
+    nodes = flow.function.nodes
+    if not any(node.op.name == "exp" for node in nodes):
         return []
-    flow = Dataflow(function)
     taken: set[Node] = set()
     found: list[tuple[Node, ...]] = []
-    for node in function.nodes:
+    for node in nodes:
         if node not in taken and _is_product(node) and _is_at_least(node.outputs[0].type.shape[-1], LEAST_KEYS):
-            nodes = _nodes(flow, node)
-            if nodes and not taken & set(nodes):
-                taken.update(nodes)
-                found.append(nodes)
+            own = _nodes(flow, node)
+            if own and not taken & set(own):
+                taken.update(own)
+                found.append(own)
     return found
 
 

@@ -9,7 +9,7 @@ The image is the buffer that both spatial axes index; all other axes of the resu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
@@ -19,10 +19,9 @@ from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.facts.contraction import Contraction, Operand, factors_of
+from tilewright.plan.facts.contraction import Contraction, factors_of
 from tilewright.plan.price.sizes import USUAL, known
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import accumulation, extent_of
 from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 
@@ -73,21 +72,12 @@ class Epilogue:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnWeights:
-    """Weights of each channel by itself, where columns are innermost: a factor of the products of a contraction.
-    Channels are the `axis` of its block, and the `dimension` of the image."""
-
-    contraction: Contraction
-    axis: int
-    dimension: int
-
-
-@dataclass(frozen=True, slots=True)
 class Windows:
     """A reduction over windows: its block, its result and source, and the last block that its result reaches (itself
     if that is the kernel's result). Sizes: `images` times `channels` planes of `rows` x `columns` results. A term takes
     `instructions` instructions: two for a maximum of floats, which propagates NaN. `finite` says that no weight is
-    infinite; `own` are the weights, where columns are innermost and each channel has its own."""
+    infinite. Where columns are innermost and each channel, the block's axis `channel`, has weights of its own, `own` is
+    the contraction whose broadcast operand these are."""
 
     block: str
     out: Buffer
@@ -97,12 +87,17 @@ class Windows:
     columns: Side
     images: int
     channels: int
-    channels_last: bool
+    channel: int | None
     products: bool
     instructions: int
     finite: bool
     epilogue: Epilogue
-    own: OwnWeights | None = field(default=None, compare=False)
+    own: Contraction | None = field(default=None, compare=False)
+
+    @property
+    def channels_last(self) -> bool:
+        """Whether channels are innermost."""
+        return self.channel is not None and self.channel > self.columns.axis
 
     @property
     def padded(self) -> bool:
@@ -126,64 +121,51 @@ class Windows:
 
 
 def find_windows(function: Function, found: Contraction | None) -> Windows | None:
-    """The only reduction of a function, everything inlined, as sums of products with weights over windows. `found` is
-    the function's contraction, if it is one."""
-    return (None if found is None else _in_planes(function, found)) or _channels_last(function)
-
-
-def _in_planes(function: Function, found: Contraction) -> Windows | None:
-    """Products whose image has columns innermost."""
-    block, vector, axes = found.block, found.vector, found.block.axes
-    row = len(block.spatial) - 2
-    if found.rows is not None or row < 1 or len(vector.load.indices) < 2 or found.broadcast.moves(axes[row].var):
+    """The only reduction of a function, everything inlined, as sums of products of an image and of weights that rows
+    and columns of the result do not index. `found` is the function's contraction, if it is one."""
+    block, extents = _reduction(function)
+    factors = factors_of(block.body) if block is not None and isinstance(block.body, Store) else None
+    if block is None or block.init is None or factors is None or len(extents) < len(block.axes):
         return None
-    if vector.buffer.dtype is not found.out.dtype or not _is_wide_float(found.out):
-        return None
-    outer = [n for n in found.batch if n != row]
-    if all(known(found.extents[n]) == 1 for n in outer):
-        return None
-    both = {n: vector.dimension(axes[n].var) for n in outer if found.broadcast.dimension(axes[n].var) is not None}
-    owned = [OwnWeights(found, axis, dimension) for axis, dimension in both.items() if dimension is not None]
-    own = max(owned, key=lambda o: known(found.extents[o.axis]), default=None)
-    extents = {a.var: e for a, e in zip(axes, found.extents, strict=True)}
-    return _windows(function, block, vector.load, extents, None if own is None else own.axis, own)
+    spatial = [a.var for a in block.spatial]
+    moving = [v for v in spatial if known(extents[v]) != 1]
+    for image, weights in (factors, factors[::-1]):
+        last = weights.moves(spatial[-1])  # channels last
+        *others, row, column = spatial[:-1] if last else spatial
+        if weights.moves(row) or weights.moves(column) or not all(map(image.moves, moving)):
+            continue
+        if not last:
+            both = [v for v in others if image.dimension(v) is not None and weights.dimension(v) is not None]
+            own = max(both, key=lambda v: known(extents[v]), default=None)
+            several = found is not None and any(v in moving for v in others)
+            return _windows(function, block, image.load, extents, own, found if both else None) if several else None
+        contiguous = all(f.load.indices[-1] is spatial[-1] and f.dimension(spatial[-1]) is not None for f in factors)
+        alone = not any(v in moving and weights.moves(v) for v in others)
+        if contiguous and alone and image.buffer.dtype is weights.buffer.dtype and _is_copied(function, image.buffer):
+            return _windows(function, block, image.load, extents, spatial[-1])
+    return None
 
 
 def find_pool(function: Function) -> Windows | None:
     """The only reduction of a function as one over windows without weights: columns are innermost, and rows, columns or
     images may be dynamic. Values with several readers are not inlined."""
-    reducing = [b for b in blocks(function.body) if b.reduce]
-    summed = accumulation(reducing[0].replace(init=None)) if len(reducing) == 1 else None
+    block, extents = _reduction(function)
+    summed = None if block is None else accumulation(block.replace(init=None))
     read = [] if summed is None else list(loads(summed.term))
-    if summed is None or len(read) != 1 or len(reducing[0].spatial) < 3 or len(read[0].indices) < 2:
-        return None
-    (block,), (load,), out = reducing, read, summed.buffer
-    if out.dtype.is_bool or load.buffer.dtype.is_bool or summed.target != tuple(a.var for a in block.spatial):
-        return None
-    return _windows(function, block, load, _extents_of(function, block), None)
+    return _windows(function, block, read[0], extents) if block is not None and len(read) == 1 else None
 
 
-def _channels_last(function: Function) -> Windows | None:
-    """Products whose image and weights have channels innermost."""
+def _reduction(function: Function) -> tuple[Block | None, Extents]:
+    """The only block that reduces, where it stores each result of at least three axes at its own point, and the extents
+    of the axes that are bound to loops."""
     reducing = [b for b in blocks(function.body) if b.reduce]
     block = reducing[0] if len(reducing) == 1 else None
-    store = None if block is None else block.body
-    if block is None or not isinstance(store, Store) or block.init is None or block.where is not None:
-        return None
-    extents, spatial, factors = _extents_of(function, block), tuple(a.var for a in block.spatial), factors_of(store)
-    if factors is None or store.indices != spatial or len(spatial) < 3 or len(extents) < len(block.axes):
-        return None
-    if not _is_wide_float(store.buffer) or any(f.buffer.dtype is not store.buffer.dtype for f in factors):
-        return None
-    source = _image(factors, spatial, extents)
-    if source is None or not _is_copied(function, source.buffer):
-        return None
-    index = source.load.indices
-    sliding = [n for n, v in enumerate(spatial[:-1]) if known(extents[v]) != 1 and source.dimension(v) is None]
-    if len(sliding) != 2:
-        return None
-    places = [(n, next(d for d, i in enumerate(index) if spatial[n] in variables_of(i))) for n in sliding]
-    return _windows(function, block, source.load, extents, len(spatial) - 1, places=places)
+    if block is None or not isinstance(block.body, Store) or len(block.spatial) < 3 or block.where is not None:
+        return None, {}
+    if block.body.indices != tuple(a.var for a in block.spatial):
+        return None, {}
+    loops = {loop.var: loop for loop in loops_around(function.body, block)}
+    return block, {a.var: extent_of(loops[a.binding]) for a in block.axes if a.binding in loops}
 
 
 def _windows(
@@ -191,27 +173,30 @@ def _windows(
     block: Block,
     load: Load,
     extents: Extents,
-    channel: int | None,
-    own: OwnWeights | None = None,
-    places: Sequence[tuple[int, int]] | None = None,
+    channel: Var | None = None,
+    own: Contraction | None = None,
 ) -> Windows | None:
-    """The record of a block whose windows slide along the axes and dimensions at these `places`, or the two innermost.
-    None if another axis indexes them, if there are more terms than positions of the window, or if there is a single row
-    or column."""
+    """The record of a block whose windows slide along the two innermost axes and dimensions or, where `channel` is the
+    innermost, along the two before it. None if another axis indexes them, if there are more terms than positions of the
+    window, if there is a single row or column, or for types that no template adds up."""
     assert isinstance(block.body, Store)
-    axes, rank = len(block.spatial), len(load.indices)
-    places = ((axes - 2, rank - 2), (axes - 1, rank - 1)) if places is None else places
-    out, image = block.body.buffer, tuple(axis for axis, _ in places)
-    rows, columns = (_side(block, load, axis, dimension, extents) for axis, dimension in places)
+    out, spatial = block.body.buffer, [a.var for a in block.spatial]
+    inner = 1 if channel is spatial[-1] else 0
+    image = len(spatial) - 2 - inner, len(spatial) - 1 - inner
+    weights = [ld.buffer for ld in loads(block) if ld.buffer not in (out, load.buffer)]
+    wide = load.buffer.dtype is out.dtype and out.dtype.is_float and out.dtype.bits >= 32
+    if len(load.indices) < 2 + inner or (weights and not wide) or out.dtype.is_bool or load.buffer.dtype.is_bool:
+        return None
+    rows, columns = (_side(block, load, axis, axis - len(spatial) + len(load.indices), extents) for axis in image)
     last = last_block(function, block, out)
     if rows is None or columns is None or last is None or min(rows.size, columns.size) < 2:
         return None
-    counts = {n: known(extents[a.var]) for n, a in enumerate(block.axes) if a.var in extents}
-    if 0 in counts.values() or rows.kernel * columns.kernel != prod(counts[n] for n in range(axes, len(block.axes))):
+    counts = [known(extents[a.var]) if a.var in extents else 1 for a in block.axes]
+    if 0 in counts or rows.kernel * columns.kernel != prod(counts[len(spatial) :]):
         return None
-    planes = prod(count for n, count in counts.items() if n < axes and n not in image)
-    channels = 1 if channel is None else counts[channel]
-    weights = [ld.buffer for ld in loads(block) if ld.buffer not in (out, load.buffer)]
+    planes = prod(count for n, count in enumerate(counts[: len(spatial)]) if n not in image)
+    place = None if channel is None else spatial.index(channel)
+    channels = 1 if place is None else counts[place]
     return Windows(
         block=block.name,
         out=out,
@@ -221,7 +206,7 @@ def _windows(
         columns=columns,
         images=planes // channels,
         channels=channels,
-        channels_last=channel == axes - 1,
+        channel=place,
         products=bool(weights),
         instructions=2 if out.dtype.is_float and isinstance(block.body.value, Max | Min) else 1,
         finite=bool(weights) and all(buffer.finite for buffer in weights),
@@ -248,28 +233,6 @@ def _side(block: Block, load: Load, axis: int, dimension: int, extents: Extents)
     if not found or dilation < 1 or not isinstance(kernel := extents.get(block.axes[found[0]].var), Const):
         return None
     return Side(axis, dimension, size, stride, known(kernel), dilation, found[0], dynamic)
-
-
-def _extents_of(function: Function, block: Block) -> Extents:
-    """The extents of the axes that are bound to loops."""
-    loops = {loop.var: loop for loop in loops_around(function.body, block)}
-    return {a.var: extent_of(loops[a.binding]) for a in block.axes if a.binding in loops}
-
-
-def _is_wide_float(buffer: Buffer) -> bool:
-    return buffer.dtype.is_float and buffer.dtype.bits >= 32
-
-
-def _image(factors: tuple[Operand, Operand], spatial: tuple[Var, ...], extents: Extents) -> Operand | None:
-    """The factor that is the image: all axes of the result index it, and of these only channels index the weights;
-    channels are contiguous in both."""
-    *others, channel = spatial
-    moving = [v for v in others if known(extents[v]) != 1]
-    for source, weights in (factors, factors[::-1]):
-        alone = all(source.moves(v) and not weights.moves(v) for v in moving)
-        if alone and all(f.load.indices[-1] is channel and f.dimension(channel) is not None for f in factors):
-            return source
-    return None
 
 
 def _is_copied(function: Function, source: Buffer) -> bool:

@@ -25,7 +25,7 @@ from functools import cache
 from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.plan.fusion.dataflow import Dataflow, Reference, is_free
+from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition
 from tilewright.plan.fusion.templates import Entries, take
 from tilewright.plan.price.kernels import CostModel, KernelCost
@@ -76,14 +76,14 @@ class Kernel:
 class Kernels:
     """The kernels of one partition; each is checked and priced once."""
 
-    def __init__(self, partition: Partition, flow: Dataflow, model: CostModel) -> None:
-        self.partition, self.flow, self.model = partition, flow, model
+    def __init__(self, partition: Partition, model: CostModel, *, combines: bool = True) -> None:
+        self.partition, self.flow, self.model = partition, model.flow, model
         self._bits = {r: 1 << n for n, r in enumerate(partition.references)}
         self._into: dict[Node, list[tuple[Reference, Node, Cut]]] = {node: [] for node in partition.nodes}
         self._storing: dict[Node, Cut] = {}
         """For each node whose value is not stored in every plan: the references that store it if they are cut."""
         for r, bit in self._bits.items():
-            maker = flow.makers[r.value]
+            maker = self.flow.makers[r.value]
             self._into[r.reader].append((r, maker, bit))
             self._storing[maker] = self._storing.get(maker, 0) | bit
         self._forced = [node for node in partition.nodes if not partition.stored.isdisjoint(node.outputs)]
@@ -95,8 +95,8 @@ class Kernels:
             self._reach[node] = 0
             for _, maker, bit in self._into[node]:
                 self._reach[node] |= bit | self._reach[maker]
-        counts = Counter(flow.alike[node] for node in partition.nodes if node in flow.alike)
-        self.may_combine = any(count > 1 for count in counts.values())
+        counts = Counter(self.flow.alike[node] for node in partition.nodes if node in self.flow.alike)
+        self.may_combine = combines and any(count > 1 for count in counts.values())
         """Whether there are reductions that one kernel may hold together."""
         self._most_sums = chains(model.target)
         """So many sums hide the latency of an addition: more only take registers."""

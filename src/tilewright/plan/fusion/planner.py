@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 
 from tilewright.graph.edit import in_order
@@ -80,32 +80,33 @@ class Plan:
 
 def choose(function: GraphFunction, target: Target) -> Plan:
     """The plan of a graph function for a target."""
-    whole = _whole(function, target)
-    flow = Dataflow(function, Plan((), tuple(whole)).aside)
-    parts = (*whole, *_by_templates(flow, CostModel(flow, target)))
-    ordered = sorted((k for part in parts for k in part.kernels), key=lambda k: flow.place[k.root])
-    return Plan(tuple(in_order(ordered, Kernel.reads, lambda k: k.outputs)), parts)
+    model = CostModel(Dataflow(function), target)
+    whole = _whole(model)
+    if whole:
+        model = CostModel(Dataflow(function, Plan((), tuple(whole)).aside), target)
+    parts = (*whole, *_by_templates(model, partitions(explore(model.flow))))
+    return Plan(tuple(in_order(_kernels(parts, model), Kernel.reads, lambda k: k.outputs)), parts)
 
 
 def unfused(function: GraphFunction, target: Target) -> Plan:
     """The plan with a kernel for each operator; maps without inputs are still recomputed where they are used."""
-    flow = Dataflow(function)
-    model, memo = CostModel(flow, target), explore(flow)
-    free = within_size(memo, [r for r in memo.references if is_free(flow.makers[r.value])])
-    kernels: list[Kernel] = []
-    for partition in split(memo, free):
-        made = Kernels(partition, flow, model).under(0, combined=False)
-        assert made is not None, "an operator alone is always a kernel"
-        kernels += made
-    return Plan(tuple(sorted(kernels, key=lambda k: flow.place[k.root])))
+    model = CostModel(Dataflow(function), target)
+    memo = explore(model.flow)
+    free = within_size(memo, [r for r in memo.references if is_free(model.flow.makers[r.value])])
+    return Plan(tuple(_kernels(_by_templates(model, split(memo, free), combines=False), model)))
 
 
-def _by_templates(flow: Dataflow, model: CostModel) -> list[Part]:
-    """The parts that the templates of the memo table find in a graph function, without the nodes set aside."""
+def _kernels(parts: Iterable[Part], model: CostModel) -> list[Kernel]:
+    """The kernels of these parts, in program order."""
+    return sorted((k for part in parts for k in part.kernels), key=lambda k: model.flow.place[k.root])
+
+
+def _by_templates(model: CostModel, found: Iterable[Partition], *, combines: bool = True) -> list[Part]:
+    """These partitions with the cheapest assignment of each; without reductions combined, if so asked."""
     solved: dict[Hashable, Selection] = {}
     parts: list[Part] = []
-    for partition in partitions(explore(flow)):
-        kernels, key = Kernels(partition, flow, model), _shape(partition, flow)
+    for partition in found:
+        kernels, key = Kernels(partition, model, combines=combines), _shape(partition, model.flow)
         if key not in solved:
             solved[key] = select(kernels)
         made = kernels.under(solved[key].cut)
@@ -114,63 +115,54 @@ def _by_templates(flow: Dataflow, model: CostModel) -> list[Part]:
     return parts
 
 
-def _whole(function: GraphFunction, target: Target) -> list[Part]:
+def _whole(model: CostModel) -> list[Part]:
     """The kernels that are recognised as a whole, unless a plan of the same nodes by templates is cheaper. Those that
     are alike are priced once."""
-    flow = Dataflow(function)
-    model = CostModel(flow, target)
     solved: dict[Hashable, Selection] = {}
     parts: list[Part] = []
-    for nodes in attentions(function):
-        kernel = whole_kernel(nodes, flow, model)
+    for nodes in attentions(model.flow):
+        kernel = whole_kernel(nodes, model)
         partition = Partition(nodes, (), (), frozenset(kernel.outputs))
-        key = _shape(partition, flow)
+        key = _shape(partition, model.flow)
         if key not in solved:
+            ends = {"params": kernel.reads(), "results": kernel.outputs}
             names = tuple(v.name for v in kernel.outputs)
-            ends = {"params": kernel.reads(), "results": kernel.outputs, "result_names": names}
-            pieces = Dataflow(function.replace(nodes=kernel.nodes, **ends))
-            found = _by_templates(pieces, CostModel(pieces, target))
-            seconds = kernel.cost.seconds
+            alone = model.flow.function.replace(nodes=kernel.nodes, result_names=names, **ends)
+            pieces = CostModel(Dataflow(alone), model.target)
+            found = _by_templates(pieces, partitions(explore(pieces.flow)))
             prices = {
                 UNFUSED: sum(model.kernel((n,), frozenset()).seconds for n in nodes if makes_kernels(n)),
                 PIECES: sum(part.selection.seconds for part in found),
-                WHOLE: seconds,
+                WHOLE: kernel.cost.seconds,
             }
-            solved[key] = Selection(0, seconds, prices, 1 + sum(part.selection.priced for part in found))
+            priced = 1 + sum(part.selection.priced for part in found)
+            solved[key] = Selection(0, kernel.cost.seconds, prices, priced)
         if solved[key].seconds <= min(solved[key].alternatives.values()):
             parts.append(Part(partition, solved[key], (kernel,)))
     return parts
 
 
-def whole_kernel(nodes: tuple[Node, ...], flow: Dataflow, model: CostModel) -> Kernel:
+def whole_kernel(nodes: tuple[Node, ...], model: CostModel) -> Kernel:
     """The kernel of these nodes and the maps without inputs that they read."""
-    read = {flow.makers[v] for n in nodes for v in n.inputs if v in flow.makers}
-    held = tuple(sorted({*nodes, *filter(is_free, read)}, key=lambda n: flow.place[n]))
-    inside = frozenset(Reference(v, n) for n in held for v in n.inputs if flow.makers.get(v) in held)
+    makers, place = model.flow.makers, model.flow.place
+    read = {makers[v] for n in nodes for v in n.inputs if v in makers}
+    held = tuple(sorted({*nodes, *filter(is_free, read)}, key=place.__getitem__))
+    inside = frozenset(Reference(v, n) for n in held for v in n.inputs if makers.get(v) in held)
     return Kernel(held, inside, ATTENTION, model.kernel(held, inside))
 
 
 def _shape(partition: Partition, flow: Dataflow) -> Hashable:
     """A key that two partitions share if one plan fits both: the same operators on values of the same types, joined in
     the same way."""
-    numbers: dict[Value, int] = {}
-
-    def known(value: Value) -> Hashable:
-        first = value not in numbers
-        number = numbers.setdefault(value, len(numbers))
-        return (number, value.type, value in flow.constants, value in partition.stored) if first else number
-
-    taken = set(partition.references)
+    values = dict.fromkeys(v for node in partition.nodes for v in (*node.inputs, *node.outputs))
+    number, taken = {v: n for n, v in enumerate(values)}, set(partition.references)
     depths = sorted({flow.depths[v] for node in partition.nodes for v in node.outputs})
-    return tuple(
-        (
-            node.op.name,
-            node.attrs,
-            tuple((known(v), Reference(v, node) in taken) for v in node.inputs),
-            tuple((known(v), depths.index(flow.depths[v])) for v in node.outputs),
-        )
-        for node in partition.nodes
-    )
+    rows: list[Hashable] = [(v.type, v in flow.constants, v in partition.stored) for v in values]
+    for node in partition.nodes:
+        inputs = tuple([(number[v], Reference(v, node) in taken) for v in node.inputs])
+        outputs = tuple([(number[v], depths.index(flow.depths[v])) for v in node.outputs])
+        rows.append((node.op.name, node.attrs, inputs, outputs))
+    return tuple(rows)
 
 
 def select(kernels: Kernels) -> Selection:

@@ -20,10 +20,9 @@ from tilewright.plan.nests.sums import is_schedulable, reduces_contiguously
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.accumulations import summed_in
-from tilewright.schedule.facts.iterations import is_spatial, size_of
+from tilewright.schedule.facts.iterations import is_spatial, size_of, summed_in
 from tilewright.schedule.find import find_loop, nests, perfect_nest
-from tilewright.schedule.loops.merge import merge_neighbours
+from tilewright.schedule.loops.merge import merged_nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
@@ -124,12 +123,12 @@ def schedule_beside(s: Schedule, target: Target) -> None:
     """The nests beside a tiled one: vectors of points, in its outermost loop where each iteration keeps to itself, with
     no more of a buffer than an iteration needs."""
     beside = [nest for nest in nests(s.func) if not isinstance(nest, Alloc)]
-    if not any(map(_is_plain, beside)) and len(merge_neighbours(beside)) == len(beside):
+    if not any(map(_is_plain, beside)) and len(merged_nests(beside)) == len(beside):
         return
     found = [nest for nest in beside if isinstance(nest, For)]
     loops = apply_nests(s, [choose_nest(nest, target) if _is_plain(nest) else Nest() for nest in found])
     before = s.func
-    s.merge_loops(*loops, locals_first=True)
+    s.merge_loops(*loops)
     if s.func is not before:
         for name in [nest.buffer.name for nest in nests(s.func) if isinstance(nest, Alloc)]:
             with suppress(UserError):

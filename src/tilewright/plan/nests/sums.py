@@ -24,8 +24,7 @@ from tilewright.loops.edit import blocks, loads, loops_around, loops_inside
 from tilewright.loops.nodes import For, LoopKind, Stmt, Store
 from tilewright.plan.price.sizes import FEW, USUAL
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.accumulations import Summed, accumulation, summed_in
-from tilewright.schedule.facts.iterations import has_branches, size_of
+from tilewright.schedule.facts.iterations import Summed, accumulation, has_branches, size_of, summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope

@@ -30,8 +30,7 @@ from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
 from tilewright.plan.price.points import chains
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.iterations import is_spatial, size_of
+from tilewright.schedule.facts.iterations import accumulation, is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target

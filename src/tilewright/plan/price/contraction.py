@@ -298,6 +298,12 @@ def choose_dot(element: DType, vector: DType, sums: DType, target: Target) -> Do
     return fastest
 
 
+def pairs_of(target: Target) -> Dot | None:
+    """The machine's products of bf16 pairs; None where it has none."""
+    dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
+    return dot if dot is not None and dot.instruction else None
+
+
 @lru_cache(maxsize=1 << 8)
 def dot_cycles(dot: Dot, target: Target) -> float:
     """Cycles of a product in the best tile of many, of vectors that come from the third cache."""

@@ -10,17 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from tilewright.expr import dtypes
+from tilewright.expr.dtypes import bf16, f32
 from tilewright.graph.nodes import Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.index_maps import Spec, parse
+from tilewright.ops.contract import ContractAttributes, maps_of
 from tilewright.ops.window import WindowReduceAttributes
 from tilewright.plan.fusion.dataflow import Dataflow, Reference
-from tilewright.plan.price.contraction import Sums, choose_dot, least_cycles
+from tilewright.plan.price.contraction import Sums, least_cycles, pairs_of
 from tilewright.plan.price.points import vector_cycles
 from tilewright.plan.price.transfer import kept, memory, read_seconds, reread_seconds
 from tilewright.store import Json
@@ -46,11 +45,22 @@ class KernelCost:
         return {**parts, "compute_s": self.compute, "predicted_s": self.seconds}
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A contraction of two operands as products of f32: rows index one of them, columns, which lie along the lanes, the
+    operand `vector`, and the batch both. `depth` is the extent of the reduction axis whose terms an instruction may add
+    up, the last that indexes a dimension of each operand by itself; 0 if there is none."""
+
+    vector: int
+    sums: Sums
+    depth: int
+
+
 class CostModel:
     """Prices of kernels of one graph function on one machine."""
 
     def __init__(self, flow: Dataflow, target: Target) -> None:
-        self._flow, self.target = flow, target
+        self.flow, self.target = flow, target
         self._weights_stay = kept(sum(flow.bytes(v) for v in flow.constants), target.caches[-1])
         self.transfer = cache(self._transfer)
         self.compute = cache(self._compute)
@@ -70,7 +80,7 @@ class CostModel:
         for node in nodes:
             for v in dict.fromkeys(node.inputs):
                 if Reference(v, node) not in inside:
-                    part = min(points[node] / max(self._flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
+                    part = min(points[node] / max(self.flow.elements(v), 1), 1.0) if node.op.reads_part else 1.0
                     read[v] = max(read.get(v, 0.0), self.transfer(v) * part)
         written = sum(self.transfer(v) for node in (*beside, nodes[-1]) for v in node.outputs)
         return KernelCost(self.start, sum(read.values()), written, compute)
@@ -89,19 +99,16 @@ class CostModel:
                 most = max(
                     own if isinstance(reader.attrs, ContractAttributes) else points[reader] for reader in readers
                 )
-                points[node] = min(own, most) if self._is_steady(node) else most
+                shape = node.outputs[0].type.shape
+                is_steady = not shape or self.flow.extent(shape[-1]) == 1  # each row of readers sees one value
+                points[node] = min(own, most) if is_steady else most
         return points
-
-    def _is_steady(self, node: Node) -> bool:
-        """Whether each row of readers sees one value."""
-        shape = node.outputs[0].type.shape
-        return not shape or self._flow.extent(shape[-1]) == 1
 
     def _transfer(self, value: Value) -> float:
         """Seconds to bring a value in from where it lies, or to put it there."""
-        size = self._flow.bytes(value)
+        size = self.flow.bytes(value)
         near = reread_seconds(size, size, self.target)
-        if value not in self._flow.constants:
+        if value not in self.flow.constants:
             return near
         far = read_seconds(size, memory(self.target), self.target)
         return self._weights_stay * near + (1 - self._weights_stay) * far
@@ -111,56 +118,46 @@ class CostModel:
         bits = max(32, *(v.type.dtype.bits for v in (*node.inputs, *node.outputs)))
         lanes = max(self.target.vector_bits // bits, 1)
         if isinstance(node.attrs, ContractAttributes):
-            return self._products(node, node.attrs, bits, lanes) / self.target.core.hertz
+            return self._products(node, bits, lanes) / self.target.core.hertz
         work = node.op.work(tuple([v.type for v in node.inputs]), node.attrs)
         return self._points(node) * vector_cycles(work, self.target, lanes) / lanes / self.target.core.hertz
 
     def _count_points(self, node: Node) -> int:
         """How often a node's expression is computed: once for each result, or each term of one."""
         if isinstance(node.attrs, WindowReduceAttributes):
-            return self._flow.elements(node.outputs[0]) * math.prod(node.attrs.window)
+            return self.flow.elements(node.outputs[0]) * math.prod(node.attrs.window)
         if node.op.pattern is Pattern.REDUCE and not isinstance(node.attrs, ContractAttributes):
-            return self._flow.elements(node.inputs[0])
-        return max((self._flow.elements(v) for v in node.outputs), default=0)
+            return self.flow.elements(node.inputs[0])
+        return max((self.flow.elements(v) for v in node.outputs), default=0)
 
-    def _products(self, node: Node, attrs: ContractAttributes, bits: int, lanes: int) -> float:
-        """Cycles of a sum of products, by the tile that its extents get."""
-        spec, core = parse(attrs.spec), self.target.core
-        extents = self._extents(spec, node, attrs)
-        if len(spec.operands) != 2 or not spec.reduce:
-            return math.prod(extents[a] for a in spec.axes) * core.fma_cycles / lanes
-        one, other = moved = [{a for i in operand for a, _ in i.terms} for operand in spec.operands]
-        last = spec.output[-1] if spec.output else None
-        if last in one and last not in other:
-            one, other = other, one
-        terms, points, columns, rows = (
-            math.prod(extents[a] for a in axes)
-            for axes in (
-                spec.reduce,
-                spec.output,
-                [a for a in spec.output if a in other - one],
-                [a for a in spec.output if a in one - other],
-            )
-        )
-        batch = points // max(rows * columns, 1)
-        if (rows == 1 and batch > columns) or last in moved[0] & moved[1]:  # both factors are loaded for each sum
-            return batch * rows * columns * terms / lanes * max(core.fma_cycles, 2 * core.load_cycles)
-        sums = Sums(rows, columns, terms, batch, bits=bits, instruction=self._instruction(node))
-        return least_cycles(sums, self.target)
+    def _products(self, node: Node, bits: int, lanes: int) -> float:
+        """Cycles of a sum of products, by the tile that its extents get; or with all factors loaded for each term."""
+        core, found = self.target.core, self.product(node)
+        if found is None or (found.sums.rows == 1 and found.sums.batch > found.sums.columns):
+            terms = math.prod(map(self.flow.extent, maps_of(node).extents))
+            return terms / lanes * max(core.fma_cycles, len(node.inputs) * core.load_cycles)
+        pairs = pairs_of(self.target) if all(v.type.dtype is bf16 for v in node.inputs) else None
+        instruction = pairs.instruction if pairs is not None and node.outputs[0].type.dtype is f32 else ""
+        return least_cycles(replace(found.sums, bits=bits, instruction=instruction), self.target)
 
-    def _instruction(self, node: Node) -> str:
-        """The instruction that adds up products of two tensors of bf16, where the machine has one."""
-        (out,) = node.outputs
-        narrow = all(v.type.dtype is dtypes.bf16 for v in node.inputs)
-        dot = choose_dot(dtypes.bf16, dtypes.bf16, out.type.dtype, self.target) if narrow else None
-        return dot.instruction if dot is not None else ""
-
-    def _extents(self, spec: Spec, node: Node, attrs: ContractAttributes) -> dict[str, int]:
-        """The extent of each axis."""
-        found = dict(zip(spec.output, (self._flow.extent(e) for e in node.outputs[0].type.shape), strict=True))
-        found.update((axis, self._flow.extent(e)) for axis, e in attrs.sizes)
-        for indices, value in zip(spec.operands, node.inputs, strict=True):
-            for index, extent in zip(indices, value.type.shape, strict=True):
-                if index.axis is not None and index.axis not in found:
-                    found[index.axis] = self._flow.extent(extent)
-        return found
+    def product(self, node: Node) -> Product | None:
+        """A contraction as a product; None unless it sums over products of two operands, and the last axis of its
+        result indexes one of them alone."""
+        maps, extent = maps_of(node), self.flow.extent
+        spec = maps.spec
+        axes = [{a for index in operand for a, _ in index.terms} for operand in spec.operands]
+        along = [n for n, own in enumerate(axes) if spec.output and spec.output[-1] in own]
+        if len(axes) != 2 or len(along) != 1 or not spec.reduce:
+            return None
+        rows = columns = batch = 1
+        for axis, size in zip(spec.output, map(extent, maps.shape), strict=True):
+            if axis not in axes[along[0]]:
+                rows *= size
+            elif axis not in axes[1 - along[0]]:
+                columns *= size
+            else:
+                batch *= size
+        alone = [{index.axis for index in operand} for operand in spec.operands]
+        summed = [maps.extent(a) for a in spec.reduce if a in alone[0] & alone[1]]
+        sums = Sums(rows, columns, math.prod(map(extent, maps.reduce_extents)), batch)
+        return Product(along[0], sums, extent(summed[-1]) if summed else 0)

@@ -2,22 +2,176 @@
 
 Vectors along the positions of an image of 7x7 or 14x14 are partly empty. With channels along the lanes instead, a
 kernel transposes what it reads and writes. If channels are innermost in memory, neither is needed; but where an island
-ends, a kernel of its own transposes the image, unless the program transposes it there anyway.
+ends, a kernel of its own transposes the image, unless the program transposes it there anyway. An island is one
+decision: images that share an axis of channels, from operator to operator.
+
+    h: f32[1, 480, 196] = contract(x, w, spec="n c p, o c -> n o p")      an island begins: channels are axis 1
+    a: f32[1, 480, 196] = add(h, b)                                       element-wise operators hand it on,
+    i: f32[1, 480, 14, 14] = reshape(a)                                   so do views of the other axes,
+    p: f32[1, 480, 16, 16] = pad(i, …)                                    paddings and reductions of them,
+    d: f32[1, 480, 14, 14] = contract(p, v, spec="n c i+k j+l, c k l -> n c i j")          windows of each channel
+    y: f32[1, 80, 196] = contract(reshape(d), u, spec="n c p, o c -> n o p")               and it ends
+
+A product with weights sums over the channels of its operand and makes those of its result. So it joins two islands,
+whose layouts are chosen independently: its specification names axes in any order.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
 
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr
-from tilewright.graph.nodes import Node, Value
-from tilewright.ops.movement import TransposeAttributes
+from tilewright.expr.simplify import product_of
+from tilewright.graph.nodes import GraphFunction, Node, Value
+from tilewright.graph.op import Pattern
+from tilewright.graph.symbolic import Constant
+from tilewright.ops.checks import ONE, ZERO
+from tilewright.ops.contract import ContractAttributes, maps_of
+from tilewright.ops.index_maps import IndexMaps
+from tilewright.ops.movement import PadAttributes, TransposeAttributes
+from tilewright.ops.reduce import ReduceAttributes
+from tilewright.ops.symbolic import Full
+from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
-from tilewright.plan.rewrite.islands import Images, Island, is_last, order
 from tilewright.target import Target
+
+Place = tuple[Value, int]
+"""A value, and its axis of channels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """A contraction of an image with weights: which operand is the image, its axis of channels and that of the result.
+    If `depthwise`, each channel has weights of its own, and both axes are the same."""
+
+    maps: IndexMaps
+    image: int
+    read: int
+    made: int
+    depthwise: bool
+
+
+@dataclass(eq=False, slots=True)
+class Island:
+    """The axis of channels of each value, and where the island ends: at nodes that require a layout of a value."""
+
+    axes: dict[Value, int] = field(default_factory=dict)
+    borders: list[tuple[Node, Value]] = field(default_factory=list)
+
+
+class Images:
+    """What a graph function computes of images: who makes and who reads what, and the contractions with weights."""
+
+    def __init__(self, function: GraphFunction) -> None:
+        self.flow = Dataflow(function)
+        self.constant: set[Value] = set()
+        self.contractions: dict[Node, Channels] = {}
+        for node in function.nodes:
+            if isinstance(node.attrs, Constant | Full) or (node.inputs and self.constant.issuperset(node.inputs)):
+                self.constant.update(node.outputs)
+            found = read_channels(node, self.constant) if isinstance(node.attrs, ContractAttributes) else None
+            if found is not None and (found.depthwise or all(i.axis for i in found.maps.spec.operands[found.image])):
+                self.contractions[node] = found
+
+    def islands(self) -> list[Island]:
+        """The islands around all contractions with weights. Excluded are those whose channels are innermost already,
+        those where a value would have two axes of channels, and those with a dynamic size besides the batch."""
+        found: dict[Value, Island] = {}
+        for node, channels in self.contractions.items():
+            for place in ((node.inputs[channels.image], channels.read), (node.outputs[0], channels.made)):
+                if place[0] not in found and not is_last(*place):
+                    island = self._island(*place)
+                    found.update(dict.fromkeys(island.axes, island))
+        sizes = {i: [e for v in i.axes for e in v.type.shape[1:]] for i in dict.fromkeys(found.values())}
+        return [island for island, own in sizes.items() if own and all(isinstance(e, Const) for e in own)]
+
+    def _island(self, value: Value, axis: int) -> Island:
+        island, waiting = Island({value: axis}), [(value, axis)]
+        while waiting:
+            value, axis = waiting.pop()
+            makers = [self.flow.makers[value]] if value in self.flow.makers else []
+            for node in (*makers, *self.flow.readers_of(value)):
+                places = self.tied(node, value, axis)
+                if places is None:
+                    island.borders.append((node, value))
+                for place in places or ():
+                    if place[0] not in island.axes:
+                        island.axes[place[0]] = place[1]
+                        waiting.append(place)
+                    elif island.axes[place[0]] != place[1]:
+                        return Island()
+        return island
+
+    def tied(self, node: Node, value: Value, axis: int) -> list[Place] | None:
+        """The other values of a node that share this one's layout; None where the node requires the value as it is."""
+        places = self._tied(node, value, axis)
+        if places is None:
+            return None
+        return [(v, a) for v, a in places if v is not value and v not in self.constant and not is_last(v, a)]
+
+    def _tied(self, node: Node, value: Value, axis: int) -> list[Place] | None:
+        if len(node.outputs) != 1:
+            return None
+        (out,), attrs = node.outputs, node.attrs
+        if node in self.contractions:
+            channels = self.contractions[node]
+            ends = {node.inputs[channels.image]: channels.read, out: channels.made}
+            return None if ends.get(value) != axis else list(ends.items()) if channels.depthwise else []
+        if node.op.elementwise:
+            whole = [v for v in (*node.inputs, out) if v.type.shape == out.type.shape]
+            return [(v, axis) for v in whole] if value in whole else None
+        if node.op.pattern is Pattern.VIEW:
+            return under_shape(value, axis, out if value is not out else node.inputs[0])
+        if isinstance(attrs, PadAttributes):
+            plain = attrs.low[axis] is ZERO and attrs.high[axis] is ZERO and value is not node.inputs[1]
+            return [(node.inputs[0], axis), (out, axis)] if plain else None
+        if isinstance(attrs, ReduceAttributes):
+            (x,) = node.inputs
+            kept = [n for n in range(x.type.rank) if attrs.keepdims or n not in attrs.axes]
+            read = kept[axis] if value is out else axis
+            return None if read in attrs.axes else [(x, read), (out, kept.index(read))]
+        return None
+
+
+def read_channels(node: Node, constant: Collection[Value]) -> Channels | None:
+    """The channels of a contraction of f32 with weights that sums over one axis of channels and makes one; None for
+    another."""
+    floats = all(v.type.dtype is f32 for v in (*node.inputs, *node.outputs))
+    if not floats or [v in constant for v in node.inputs] not in ([True, False], [False, True]):
+        return None
+    maps, image = maps_of(node), 0 if node.inputs[1] in constant else 1
+    own = {a for index in maps.spec.operands[1 - image] for a, _ in index.terms if maps.extent(a) is not ONE}
+    read = [n for n, index in enumerate(maps.spec.operands[image]) if index.axis in own]
+    made = [n for n, axis in enumerate(maps.spec.output) if axis in own]
+    if len(read) != 1 or len(made) != 1:
+        return None
+    depthwise = maps.spec.operands[image][read[0]].axis == maps.spec.output[made[0]]
+    return Channels(maps, image, read[0], made[0], depthwise)
+
+
+def under_shape(value: Value, axis: int, other: Value) -> list[Place] | None:
+    """The axis of channels of a view of a value: the one with the same extent, outer size and inner size."""
+    shape, viewed = value.type.shape, other.type.shape
+    before, behind = product_of(shape[:axis]), product_of(shape[axis + 1 :])
+    for n, extent in enumerate(viewed):
+        if extent is shape[axis] and product_of(viewed[:n]) is before and product_of(viewed[n + 1 :]) is behind:
+            return [(other, n)]
+    return None
+
+
+def is_last(value: Value, axis: int) -> bool:
+    """Whether channels are innermost: all dimensions after them are 1."""
+    return all(e is ONE for e in value.type.shape[axis + 1 :])
+
+
+def order(rank: int, axis: int) -> tuple[int, ...]:
+    """The order of a value's axes with the axis of channels moved to the end."""
+    return (*[n for n in range(rank) if n != axis], axis)
 
 
 def choose_islands(images: Images, target: Target) -> list[Island]:
@@ -25,7 +179,7 @@ def choose_islands(images: Images, target: Target) -> list[Island]:
     island at a time as long as that pays; the cheaper result is taken."""
     prices = _Prices(images, target)
     found = [prices.improved(start) for start in (frozenset[Island](), frozenset(prices.islands))]
-    chosen = min(found, key=prices.total)
+    chosen = min(found, key=lambda chosen: prices.cycles(chosen, images.contractions, prices.islands))
     return [island for island in prices.islands if island in chosen]
 
 
@@ -38,9 +192,9 @@ class _Prices:
         self.of = {value: island for island in self.islands for value in island.axes}
         self.nodes: dict[Island, list[Node]] = {island: [] for island in self.islands}
         for node, channels in images.contractions.items():
-            around = {self.of.get(v) for v in (node.inputs[channels.image], node.outputs[0])}
-            for island in around - {None}:
-                self.nodes[island].append(node)  # type: ignore[index]
+            for island in {self.of.get(v) for v in (node.inputs[channels.image], node.outputs[0])}:
+                if island is not None:
+                    self.nodes[island].append(node)
         self.ends = {island: self._ends(island) for island in self.islands}
 
     def improved(self, chosen: frozenset[Island]) -> frozenset[Island]:
@@ -48,24 +202,21 @@ class _Prices:
         waiting = list(self.islands)
         while waiting:
             island = waiting.pop()
-            other = chosen ^ {island}
-            if self._around(island, other) < self._around(island, chosen):
+            other, nodes = chosen ^ {island}, self.nodes[island]
+            if self.cycles(other, nodes, [island]) < self.cycles(chosen, nodes, [island]):
                 chosen = other
-                near = {self.of.get(v) for n in self.nodes[island] for v in (*n.inputs, *n.outputs)}
+                near = {self.of.get(v) for n in nodes for v in (*n.inputs, *n.outputs)}
                 waiting += [i for i in self.islands if i in near and i is not island and i not in waiting]
         return chosen
 
-    def total(self, chosen: frozenset[Island]) -> float:
-        nodes = sum(self._contraction(node, chosen) for node in self.images.contractions)
-        return nodes + sum(self.ends[island][island in chosen] for island in self.islands)
-
-    def _around(self, island: Island, chosen: frozenset[Island]) -> float:
-        return sum(self._contraction(n, chosen) for n in self.nodes[island]) + self.ends[island][island in chosen]
+    def cycles(self, chosen: frozenset[Island], nodes: Iterable[Node], islands: Iterable[Island]) -> float:
+        """Cycles of these contractions, and of transposing where these islands end."""
+        return sum(self._contraction(n, chosen) for n in nodes) + sum(self.ends[i][i in chosen] for i in islands)
 
     def _ends(self, island: Island) -> tuple[float, float]:
         """Cycles of transposing where an island ends: in the program's layout, and with channels innermost."""
         ends = {(value, _transposes(node, value, island)) for node, value in island.borders}
-        ends |= {(v, False) for v in island.axes if v in self.images.results or v not in self.images.makers}
+        ends |= {(v, False) for v in island.axes if v in self.images.flow.results or v not in self.images.flow.makers}
         moved = [0.0, 0.0]
         for value, turns in ends:
             moved[not turns] += _transposed(math.prod(map(_number, value.type.shape)), self.target)

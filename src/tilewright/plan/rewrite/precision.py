@@ -12,85 +12,60 @@ do those where the gain is below the margin.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilewright.expr import dtypes
+from tilewright.expr.dtypes import bf16, f32
 from tilewright.expr.nodes import Cast, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
-from tilewright.ops.contract import ContractAttributes
-from tilewright.ops.index_maps import parse
+from tilewright.ops.contract import maps_of
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Dot, Sums, choose_dot, least_seconds
+from tilewright.plan.price.contraction import Dot, least_seconds, pairs_of
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
-from tilewright.plan.price.kernels import CostModel
+from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.margin import pays
 from tilewright.plan.price.points import copy_cycles, vector_cycles
-from tilewright.target import Target
+from tilewright.plan.rewrite.layout import read_channels
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """A contraction of two tensors without windows: the operand along the lanes (`vector`), the extents, and that of
-    the reduction axis whose terms an instruction adds up (`depth`)."""
-
-    vector: int
-    sums: Sums
-    depth: int
-
-
-def pairs_of(target: Target) -> Dot | None:
-    """The machine's products of bf16 pairs; None where it has none."""
-    dot = choose_dot(dtypes.bf16, dtypes.bf16, dtypes.f32, target)
-    return dot if dot is not None and dot.instruction else None
-
-
-def choose_rounded(node: Node, flow: Dataflow, model: CostModel, target: Target) -> tuple[int, ...]:
+def choose_rounded(node: Node, model: CostModel) -> tuple[int, ...]:
     """The operands of a contraction that are to be rounded to bf16."""
-    found, dot = find_product(node, flow), pairs_of(target)
+    found, dot = find_product(node, model), pairs_of(model.target)
     if dot is None:
-        return (found.vector,) if found is not None and _streams_better(node, found, flow, model, target) else ()
+        return (found.vector,) if found is not None and _streams_better(node, found, model) else ()
     if found is not None:
-        return (0, 1) if _multiplies_better(node, found, dot, flow, model, target) else ()
-    convolution = find_windows(node, flow)
+        return (0, 1) if _multiplies_better(node, found, dot, model) else ()
+    convolution, flow = find_windows(node, model.flow), model.flow
     if convolution is None or not fits(convolution, dot):
         return ()
     image = max(flow.elements(v) for v in node.inputs if v not in flow.constants)
-    pairs = dot_seconds(convolution, dot.instruction, target) + rounding_seconds(image, model, target)
-    return (0, 1) if pays(direct_seconds(convolution, target), pairs) else ()
+    pairs = dot_seconds(convolution, dot.instruction, model.target) + rounding_seconds(image, model)
+    return (0, 1) if pays(direct_seconds(convolution, model.target), pairs) else ()
 
 
-def rounding_seconds(elements: int, model: CostModel, target: Target) -> float:
+def rounding_seconds(elements: int, model: CostModel) -> float:
     """The time to round so many f32 to bf16, in a kernel of its own."""
-    cast = work_of(Cast(Var("x", dtypes.f32, None), dtypes.bf16))
-    return model.start + copy_cycles(elements, target.lanes(dtypes.f32), target, cast, aligned=True) / target.core.hertz
+    cast, target = work_of(Cast(Var("x", f32, None), bf16)), model.target
+    return model.start + copy_cycles(elements, target.lanes(f32), target, cast, aligned=True) / target.core.hertz
 
 
 def find_windows(node: Node, flow: Dataflow) -> Sizes | None:
-    """A contraction of f32 tensors as a convolution; None if its filters are no constant, or if it is depthwise."""
-    attrs, out = node.attrs, node.outputs[0].type
-    assert isinstance(attrs, ContractAttributes)
-    spec = parse(attrs.spec)
-    if len(node.inputs) != 2 or {out.dtype, *(v.type.dtype for v in node.inputs)} != {dtypes.f32} or not spec.output:
+    """A contraction of f32 tensors as a convolution, its rows those of all images; None if its filters are no constant,
+    or if it is depthwise."""
+    found = read_channels(node, flow.constants)
+    if found is None or found.depthwise:
         return None
-    filters = [n for n, v in enumerate(node.inputs) if v in flow.constants]
-    if len(filters) != 1:
+    spec, (out,) = found.maps.spec, node.outputs
+    steps, last = dict(spec.operands[found.image][-1].terms), spec.output[-1]
+    filters = {index.axis for index in spec.operands[1 - found.image]}
+    if last not in steps or not filters.issuperset(spec.reduce):
         return None
-    own = [index.axis for index in spec.operands[filters[0]]]
-    image = spec.operands[1 - filters[0]]
-    alone = [index.axis for index in image if index.axis in spec.reduce and index.axis in own]
-    channels = [axis for axis in spec.output if axis in own]
-    moved = {axis for index in image for axis, _ in index.terms}
-    if None in own or len(set(own)) != len(own) or len(alone) != 1 or len(channels) != 1 or channels[0] in moved:
-        return None
-    if spec.output[-1] not in {axis for axis, _ in image[-1].terms} or not set(spec.reduce) <= set(own):
-        return None
-    sizes = dict(zip(own, map(flow.extent, node.inputs[filters[0]].type.shape), strict=True))
-    points, positions = flow.elements(node.outputs[0]), flow.extent(out.shape[-1])
-    inputs, terms = sizes[alone[0]], math.prod(sizes[axis] for axis in spec.reduce)
-    rows = max(points // (sizes[channels[0]] * positions), 1)
-    stride = next((by for axis, by in image[-1].terms if axis == spec.output[-1]), 1)
-    return Sizes(1, inputs, sizes[channels[0]], rows, positions, stride, terms // inputs)
+    inputs, outputs = (
+        flow.extent(v.type.shape[n]) for v, n in ((node.inputs[found.image], found.read), (out, found.made))
+    )
+    positions, terms = flow.extent(out.type.shape[-1]), math.prod(map(flow.extent, found.maps.reduce_extents))
+    rows = max(flow.elements(out) // (outputs * positions), 1)
+    return Sizes(1, inputs, outputs, rows, positions, steps[last], terms // inputs)
 
 
 def fits(convolution: Sizes, dot: Dot) -> bool:
@@ -98,53 +73,37 @@ def fits(convolution: Sizes, dot: Dot) -> bool:
     return convolution.inputs % dot.depth == 0 and convolution.outputs >= dot.lanes
 
 
-def find_product(node: Node, flow: Dataflow) -> Product | None:
-    """A contraction as a product; None unless its operands are two f32 tensors, each dimension of which is one axis,
-    and its last axis indexes exactly one of them."""
-    attrs, out = node.attrs, node.outputs[0].type
-    assert isinstance(attrs, ContractAttributes)
-    spec = parse(attrs.spec)
-    types = [out.dtype, *(v.type.dtype for v in node.inputs)]
-    if len(types) != 3 or set(types) != {dtypes.f32} or node.inputs[0] is node.inputs[1] or not spec.output:
+def find_product(node: Node, model: CostModel) -> Product | None:
+    """A contraction as a product; None unless its operands are two f32 tensors, each dimension of which is one axis."""
+    found = model.product(node)
+    types = {v.type.dtype for v in (*node.inputs, *node.outputs)}
+    if found is None or not found.depth or types != {f32} or node.inputs[0] is node.inputs[1]:
         return None
-    axes = [[index.axis for index in operand] for operand in spec.operands]
-    if any(None in names or len(set(names)) != len(names) for names in axes):
-        return None
-    inner = [n for n, names in enumerate(axes) if spec.output[-1] in names]
-    together = [axis for axis in spec.reduce if all(axis in names for names in axes)]
-    if len(inner) != 1 or not together:
-        return None
-    extents: dict[str | None, int] = {}
-    for names, value in zip(axes, node.inputs, strict=True):
-        extents.update(zip(names, map(flow.extent, value.type.shape), strict=True))
-    rows = max((extents[a] for a in spec.output if a not in axes[inner[0]]), default=1)
-    columns, points = extents[spec.output[-1]], math.prod(extents[a] for a in spec.output)
-    terms, batch = math.prod(extents[a] for a in spec.reduce), max(points // max(rows * columns, 1), 1)
-    return Product(inner[0], Sums(rows, columns, terms, batch), extents[together[-1]])
+    axes = [[index.axis for index in operand] for operand in maps_of(node).spec.operands]
+    return None if any(None in names or len(set(names)) != len(names) for names in axes) else found
 
 
-def _streams_better(node: Node, found: Product, flow: Dataflow, model: CostModel, target: Target) -> bool:
+def _streams_better(node: Node, found: Product, model: CostModel) -> bool:
     """Whether a constant that is read once for few rows is better stored in half the bytes."""
-    weights = node.inputs[found.vector]
-    if weights not in flow.constants or found.sums.batch > 1:
+    weights, target = node.inputs[found.vector], model.target
+    if weights not in model.flow.constants or found.sums.batch > 1:
         return False
-    plain, lanes, elements = least_seconds(found.sums, target), target.lanes(dtypes.f32), flow.elements(weights)
-    widened = vector_cycles(Work(plain=2), target, lanes) * elements / lanes / target.core.hertz
-    bytes_in = model.transfer(weights)
+    plain, lanes, bytes_in = least_seconds(found.sums, target), target.lanes(f32), model.transfer(weights)
+    each = vector_cycles(Work(plain=2), target, lanes)
+    widened = each * model.flow.elements(weights) / lanes / target.core.hertz
     return pays(max(plain, bytes_in), max(plain + widened, bytes_in / 2))
 
 
-def _multiplies_better(node: Node, found: Product, dot: Dot, flow: Dataflow, model: CostModel, target: Target) -> bool:
+def _multiplies_better(node: Node, found: Product, dot: Dot, model: CostModel) -> bool:
     """Whether the machine's products of pairs save more than rounding the factors takes."""
-    constant = [v in flow.constants for v in node.inputs]
+    flow, target, vector = model.flow, model.target, node.inputs[found.vector]
     if found.sums.columns < dot.lanes // 2 or found.depth < dot.depth:
         return False
-    read = sum(model.transfer(v) for v, known in zip(node.inputs, constant, strict=True) if known)
+    read = sum(model.transfer(v) for v in node.inputs if v in flow.constants)
+    rounding = sum(rounding_seconds(flow.elements(v), model) for v in node.inputs if v not in flow.constants)
     plain = least_seconds(found.sums, target)
     pairs = least_seconds(replace(found.sums, instruction=dot.instruction), target)
-    rounded = [v for v, known in zip(node.inputs, constant, strict=True) if not known]
-    rounding = sum(rounding_seconds(flow.elements(v), model, target) for v in rounded)
-    if not constant[found.vector]:
-        elements, lanes = flow.elements(node.inputs[found.vector]), target.lanes(dtypes.f32)
-        pairs += copy_cycles(elements, lanes, target, Work(shuffles=1), aligned=True) / target.core.hertz
+    if vector not in flow.constants:
+        woven = copy_cycles(flow.elements(vector), target.lanes(f32), target, Work(shuffles=1), aligned=True)
+        pairs += woven / target.core.hertz
     return pays(max(plain, read), max(pairs, read / 2) + rounding)

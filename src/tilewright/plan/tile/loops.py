@@ -14,7 +14,6 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
-from tilewright.loops.nodes import Block
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
 from tilewright.plan.price.sizes import LARGE, known
@@ -47,11 +46,11 @@ def extent(s: Schedule, loop: Var) -> int:
     return known(extent_of(find_loop(s.func, loop)))
 
 
-def inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
-    """The first value of an axis from which on a block's conditions hold, and the first beyond for which they may not.
-    The axis counts by `step`, and what is between is counted by another one."""
+def inside(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
+    """The first value of an axis from which on a condition holds, and the first beyond for which it may not. The axis
+    counts by `step`, and what is between is counted by another one."""
     first, end = 0, LARGE
-    for cond in conjuncts(block.where):
+    for cond in conjuncts(where):
         p = bound(cond)
         found = affine_in(p, axis) if p is not None else None
         if found is None or set(found[0]) != {()}:
@@ -64,16 +63,6 @@ def inside(block: Block, axis: Var, step: int) -> tuple[int, int]:
     return first, end
 
 
-def parts(s: Schedule, loop: Var, places: tuple[int, int]) -> tuple[Var | None, Var, Var | None]:
-    """The loop cut at two places, where they lie inside it: what is before, between and behind them."""
-    before, behind, end = None, None, extent(s, loop)
-    if places[0] > 0:
-        before, loop = s.partition(loop, places[0])
-    if places[1] < end:
-        loop, behind = s.partition(loop, places[1])
-    return before, loop, behind
-
-
 def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
     """The loop cut at those of the places, in order, that lie inside it."""
     made: list[Var] = []
@@ -83,6 +72,11 @@ def cut_at(s: Schedule, loop: Var, places: Sequence[int]) -> list[Var]:
             first, loop = s.partition(loop, place)
             made.append(first)
     return [*made, loop]
+
+
+def between(s: Schedule, loop: Var, places: tuple[int, int]) -> Var:
+    """The loop cut at two places, where they lie inside it. Returns the part between them."""
+    return cut_at(s, loop, places)[int(places[0] > 0)]
 
 
 def in_vectors(s: Schedule, loop: Var, lanes: int) -> tuple[Var, Var]:
@@ -223,7 +217,7 @@ def settle_edges(
 def is_bounded(s: Schedule, block: str, loop: Var) -> bool:
     """Whether a condition of the block is about the loop."""
     found = find_block(s.func, block)
-    return any(loop in variables_of(resolved(found, c) or c) for c in conjuncts(found.where))
+    return any(loop in variables_of(resolved(found, c)) for c in conjuncts(found.where))
 
 
 def has_room(found: Contraction, tile: RegisterTile) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
@@ -52,6 +52,10 @@ class Halves:
         """The bytes of a sum of each block, or of all products."""
         return PRODUCTS * self.pairs * self.columns * f32.bytes
 
+    def vectors(self, lanes: int) -> int:
+        """The vectors of a block, some of them not full."""
+        return self.pairs * -(-self.columns // lanes)
+
 
 class StrassenInput(Template[Halves, LanesChoice]):
     """Kernels with the sums of the first factor: each block is read once."""
@@ -64,10 +68,13 @@ class StrassenInput(Template[Halves, LanesChoice]):
         return Halves.of(facts.function.params[-1]) if "strassen_input" in facts.names else None
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
-        return (LanesChoice(n) for n in _widths(target) if n <= shape.columns)
+        yield LanesChoice(min(target.lanes(f32), 1 << (shape.columns.bit_length() - 1)))
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        return _input_seconds(shape, choice.lanes, target)
+        core, sums = target.core, count_sums(input_terms, 4)
+        each = PRODUCTS * core.store_cycles + 4 * core.load_cycles + sums * core.add_cycles
+        moving = rewrite_seconds(shape.products, shape.products, target)
+        return core.kernel_seconds + max(shape.vectors(choice.lanes) * each / core.hertz, moving)
 
     def apply(self, s: Schedule, shape: Halves, choice: LanesChoice) -> Schedule:
         p, *outer, i, k = s.get_loops("strassen_input")
@@ -75,7 +82,7 @@ class StrassenInput(Template[Halves, LanesChoice]):
         s.reorder(*outer, i, vectors, p, lane)
         s.vectorize(lane)
         s.unroll(p)
-        s.parallel(_as_one(s, [*outer, i]))
+        s.parallel(reduce(s.fuse, [*outer, i]))
         return s
 
 
@@ -93,10 +100,14 @@ class StrassenOutput(Template[Halves, LanesChoice]):
         return Halves.of(next(loads(find_block(facts.function, "strassen_output"))).buffer)
 
     def choices(self, shape: Halves, target: Target) -> Iterator[LanesChoice]:
-        return (LanesChoice(n) for n in _widths(target) if n > 1 and shape.columns % n == 0)
+        lanes = math.gcd(target.lanes(f32), shape.columns)
+        return (LanesChoice(n) for n in (lanes,) if n > 1)
 
     def price(self, choice: LanesChoice, shape: Halves, target: Target) -> float:
-        return _output_seconds(shape, choice.lanes, target)
+        core, sums = target.core, count_sums(output_terms, PRODUCTS)
+        each = PRODUCTS * core.load_cycles + 4 * core.store_cycles + sums * core.add_cycles
+        moving = reread_seconds(shape.products, shape.products, target)
+        return core.kernel_seconds + max(shape.vectors(choice.lanes) * each / core.hertz, moving)
 
     def apply(self, s: Schedule, shape: Halves, choice: LanesChoice) -> Schedule:
         s.inline_all()
@@ -109,43 +120,14 @@ class StrassenOutput(Template[Halves, LanesChoice]):
         s.vectorize(lane)
         for loop in (row, side):
             s.unroll(loop)
-        s.parallel(_as_one(s, [*outer, pairs]))
+        s.parallel(reduce(s.fuse, [*outer, pairs]))
         return s
-
-
-def _as_one(s: Schedule, loops: list[Var]) -> Var:
-    """The loop over all rows."""
-    while len(loops) > 1:
-        loops[-2:] = [s.fuse(*loops[-2:])]
-    return loops[0]
-
-
-def _widths(target: Target) -> list[int]:
-    """The powers of two up to the lanes of f32, the largest first."""
-    return [1 << n for n in reversed(range(target.lanes(f32).bit_length()))]
 
 
 def transform_seconds(before: Halves, behind: Halves, target: Target) -> float:
     """Seconds of both sums around products, in whole vectors."""
-    lanes = target.lanes(f32)
-    return _input_seconds(before, lanes, target) + _output_seconds(behind, lanes, target)
-
-
-def _input_seconds(h: Halves, lanes: int, target: Target) -> float:
-    core, sums = target.core, count_sums(input_terms, 4)
-    each = PRODUCTS * core.store_cycles + 4 * core.load_cycles + sums * core.add_cycles
-    return _seconds(h, lanes, each, rewrite_seconds(h.products, h.products, target), target)
-
-
-def _output_seconds(h: Halves, lanes: int, target: Target) -> float:
-    core, sums = target.core, count_sums(output_terms, PRODUCTS)
-    each = PRODUCTS * core.load_cycles + 4 * core.store_cycles + sums * core.add_cycles
-    return _seconds(h, lanes, each, reread_seconds(h.products, h.products, target), target)
-
-
-def _seconds(h: Halves, lanes: int, each: float, moving: float, target: Target) -> float:
-    """Seconds of a kernel whose vectors take `each` so many cycles, or of moving the sums or products."""
-    return target.core.kernel_seconds + max(h.pairs * -(-h.columns // lanes) * each / target.core.hertz, moving)
+    whole = LanesChoice(target.lanes(f32))
+    return StrassenInput().price(whole, before, target) + StrassenOutput().price(whole, behind, target)
 
 
 @lru_cache(maxsize=16)

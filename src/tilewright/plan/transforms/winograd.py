@@ -23,12 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 
-from tilewright.expr.build import conjuncts
 from tilewright.expr.dtypes import f32
-from tilewright.expr.linear import affine_in, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, Le, Lt, Select, Var
+from tilewright.expr.nodes import Const, Expr, Select
 from tilewright.loops.edit import loads, loops_around
 from tilewright.loops.nodes import Block, Store
 from tilewright.ops.winograd import edge_of, input_terms, output_terms
@@ -38,7 +35,7 @@ from tilewright.plan.price.points import transpose_cycles
 from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
-from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors
+from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, inside
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
 from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block
@@ -47,23 +44,16 @@ from tilewright.target import Target
 from tilewright.types.scopes import MOST_BYTES, Scope
 
 
-class Held(Enum):
-    """What the first stage transforms before the second one begins: a whole channel; a row of tiles of a channel that
-    was padded before; or a row of tiles that is padded by itself."""
-
-    CHANNEL = "channel"
-    ROW = "row of a padded channel"
-    PADDED_ROW = "padded row"
-
-
 @dataclass(frozen=True, slots=True)
 class InputChoice:
-    """Vectors of `lanes`; what is `held` between the stages; and how many channels a group has. A group writes its
-    planes of factors together, a few planes at a time, so that they do not compete for the same cache sets."""
+    """Vectors of `lanes`. The first stage transforms so many channels `together` before the second one begins; 0 for
+    only a row of tiles of one. Those channels write their planes of factors together, a few planes at a time, so that
+    they do not compete for the same cache sets. A whole channel is padded before or, unless `padded_once`, each row of
+    tiles by itself."""
 
     lanes: int
-    held: Held
-    together: int = 1
+    together: int = 0
+    padded_once: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +130,32 @@ class WinogradInput(Template[Tiling, InputChoice]):
         return Tiling(size, stride, known(n), channels, known(rows), known(columns), made, any_channels=dynamic)
 
     def choices(self, shape: Tiling, target: Target) -> Iterator[InputChoice]:
-        return _input_choices(shape, target)
+        """Groups of 1, 2, 4, … channels, as long as they fit the stack and threads can share them evenly; rows."""
+        lanes, room, together = target.lanes(f32), MOST_BYTES[Scope.STACK], 1
+        while together * shape.half <= room and (together == 1 or shape.channels // together >= MANY):
+            yield InputChoice(lanes, together)
+            together *= 2
+            if shape.any_channels:
+                break
+        if shape.padded <= room:
+            yield InputChoice(lanes)
+        yield InputChoice(lanes, padded_once=False)
 
     def price(self, choice: InputChoice, shape: Tiling, target: Target) -> float:
-        return _input_seconds(shape, choice, target)
+        """Vectors of tiles of a row."""
+        t, core, edge, step, together = shape, target.core, shape.edge, shape.step, choice.together
+        load, store, add = core.load_cycles, core.store_cycles, core.add_cycles
+        taken = count_sums(input_terms, edge, t.size, t.stride)
+        padding = step * step * (load + store) * (1 if choice.padded_once else edge / step)
+        rows = step * (edge * (load + store) + taken * add)
+        columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
+        channels = t.images * t.channels
+        cycles = channels * -(-t.rows * t.columns // choice.lanes) * (padding + rows + columns)
+        stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums in sequence
+        cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
+        staged = [(t.half, together * t.half), (t.padded, t.padded if choice.padded_once else 0)]
+        between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
+        return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
 
     def apply(self, s: Schedule, shape: Tiling, choice: InputChoice) -> Schedule:
         _, c, i, j, p, q, *woven = s.get_loops("winograd_input")
@@ -152,13 +164,13 @@ class WinogradInput(Template[Tiling, InputChoice]):
             c, inner = s.split(c, choice.together, tail="clip")
             s.reorder(p, inner, i, jo, q, *woven, ji)
         else:
-            s.reorder(p, *([i] if choice.held is Held.CHANNEL else []), jo, q, *woven, ji)
+            s.reorder(p, *([i] if choice.together else []), jo, q, *woven, ji)
         s.vectorize(ji)
         for loop in (q, *woven):
             s.unroll(loop)
-        s.compute_at("winograd_rows", c if choice.held is Held.CHANNEL else i)
-        channel = s.get_loops("winograd_rows")[-4] if choice.held is Held.CHANNEL else c
-        s.compute_at("winograd_pad", i if choice.held is Held.PADDED_ROW else channel)
+        s.compute_at("winograd_rows", c if choice.together else i)
+        channel = s.get_loops("winograd_rows")[-4] if choice.together else c
+        s.compute_at("winograd_pad", channel if choice.padded_once else i)
         for buffer in ("half", "padded"):
             s.compact(buffer)
             s.set_scope(buffer, "stack")
@@ -171,44 +183,17 @@ class WinogradInput(Template[Tiling, InputChoice]):
         return s
 
 
-def _input_choices(t: Tiling, target: Target) -> Iterator[InputChoice]:
-    """The ways to run an input transform. Groups of 1, 2, 4, … channels, as long as they fit the stack and threads can
-    share them evenly."""
-    lanes, room = target.lanes(f32), MOST_BYTES[Scope.STACK]
-    together = 1
-    while together * t.half <= room and (together == 1 or t.channels // together >= MANY):
-        yield InputChoice(lanes, Held.CHANNEL, together)
-        together *= 2
-        if t.any_channels:
-            break
-    if t.padded <= room:
-        yield InputChoice(lanes, Held.ROW)
-    yield InputChoice(lanes, Held.PADDED_ROW)
-
-
 def _pad(s: Schedule, lanes: int) -> None:
     """Copies the image in vectors; its padding has loops of its own."""
     block = find_block(s.func, "winograd_pad")
+    assert isinstance(block.body, Store)
+    cond = block.body.value.cond if isinstance(block.body.value, Select) else None
+    rows, columns = (inside(cond, axis.var) for axis in block.axes[-2:])
     row, column = s.get_loops("winograd_pad")[-2:]
-    rows, columns = (_edges(block, axis.var) for axis in block.axes[-2:])
     for part in cut_at(s, column, columns):
         if extent(s, part) > 1:
             s.vectorize(in_vectors(s, part, lanes)[1])
     cut_at(s, row, rows)
-
-
-def _edges(block: Block, axis: Var) -> list[int]:
-    """Where the image begins and ends along an axis of the padded copy."""
-    assert isinstance(block.body, Store)
-    if not isinstance(block.body.value, Select):
-        return []
-    places = set()
-    for cond in conjuncts(block.body.value.cond):
-        assert isinstance(cond, Le | Lt)
-        parts = affine_in(plus(polynomial(cond.a), polynomial(cond.b), -1), axis)
-        if parts is not None and parts[0]:
-            places.add(abs(parts[1].get((), 0)))
-    return sorted(places - {0})
 
 
 class WinogradOutput(Template[Tiling, LanesChoice]):
@@ -231,7 +216,13 @@ class WinogradOutput(Template[Tiling, LanesChoice]):
         yield LanesChoice(target.lanes(f32))
 
     def price(self, choice: LanesChoice, shape: Tiling, target: Target) -> float:
-        return _output_seconds(shape, choice.lanes, target)
+        """Vectors of channels: columns first, then rows, then transposed in registers."""
+        t, core, edge, size, lanes = shape, target.core, shape.edge, shape.size, choice.lanes
+        tiles, made = t.images * t.rows * t.columns, count_sums(output_terms, edge, size, t.stride)
+        column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
+        cycles = -(-t.channels // lanes) * tiles * (edge + size) * column
+        cycles += transpose_cycles(tiles * size * size * t.channels, lanes, target)
+        return core.kernel_seconds + max(cycles / core.hertz, reread_seconds(t.products, t.between, target))
 
     def apply(self, s: Schedule, shape: Tiling, choice: LanesChoice) -> Schedule:
         block = _with_epilogue(s)
@@ -283,26 +274,8 @@ def _extents(facts: Facts, block: Block) -> list[Expr]:
 
 def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:
     """Seconds of both transforms around the products, each in its cheapest way."""
-    read = min(_input_seconds(before, c, target) for c in _input_choices(before, target))
-    return read + _output_seconds(behind, target.lanes(f32), target)
-
-
-def _input_seconds(t: Tiling, choice: InputChoice, target: Target) -> float:
-    """Seconds of an input transform in vectors of tiles of a row."""
-    core, edge, step, padded_once = target.core, t.edge, t.step, choice.held is not Held.PADDED_ROW
-    together = choice.together if choice.held is Held.CHANNEL else 0
-    load, store, add = core.load_cycles, core.store_cycles, core.add_cycles
-    taken = count_sums(input_terms, edge, t.size, t.stride)
-    padding = step * step * (load + store) * (1 if padded_once else edge / step)
-    rows = step * (edge * (load + store) + taken * add)
-    columns = edge * (edge * (load + core.shuffle2_cycles + store) + taken * add)
-    channels = t.images * t.channels
-    cycles = channels * -(-t.rows * t.columns // choice.lanes) * (padding + rows + columns)
-    stages = 3 * channels * (1 if together else t.rows)  # each begins and ends with loads and sums that nothing hides
-    cycles += stages * 2 * core.fma_latency + _left_cycles(t, together, target)
-    staged = [(t.half, together * t.half), (t.padded, t.padded if padded_once else 0)]
-    between = channels * sum(_there_and_back(size, held, target) for size, held in staged)
-    return core.kernel_seconds + max(cycles / core.hertz + between, rewrite_seconds(t.products, t.between, target))
+    read = min(WinogradInput().price(c, before, target) for c in WinogradInput().choices(before, target))
+    return read + WinogradOutput().price(LanesChoice(target.lanes(f32)), behind, target)
 
 
 def _left_cycles(t: Tiling, together: int, target: Target) -> float:
@@ -321,14 +294,3 @@ def _there_and_back(size: int, held: int, target: Target) -> float:
     if kept(held, target.caches[0]) == 1:
         return 0.0
     return rewrite_seconds(size, held, target) + reread_seconds(size, held, target)
-
-
-def _output_seconds(t: Tiling, lanes: int, target: Target) -> float:
-    """Seconds of an output transform in vectors of channels: columns first, then rows, then turned in registers."""
-    core, edge, size, number = target.core, t.edge, t.size, t.images * t.rows * t.columns
-    made = count_sums(output_terms, edge, size, t.stride)
-    column = edge * core.load_cycles + made * core.add_cycles + size * core.store_cycles
-    cycles = -(-t.channels // lanes) * number * (edge + size) * column
-    cycles += transpose_cycles(number * size * size * t.channels, lanes, target)
-    read = reread_seconds(t.products, t.between, target)
-    return core.kernel_seconds + max(cycles / core.hertz, read)

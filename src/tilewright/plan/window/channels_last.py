@@ -28,7 +28,7 @@ from math import isqrt
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import extent, inside, loop_of, parts
+from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
 from tilewright.plan.window.columns import WRITTEN_OUT
 from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds, vector_bytes
 from tilewright.plan.window.steps import (
@@ -75,7 +75,7 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
     choice = ChannelsLastChoice
 
     def fits(self, w: Windows) -> bool:
-        return w.channels_last and w.products and not w.dynamic
+        return w.channels_last and w.products and w.terms > 1 and not w.dynamic
 
     def choices(self, shape: Windows, target: Target) -> Iterator[ChannelsLastChoice]:
         w, lanes = shape, _lanes(shape, target)
@@ -236,9 +236,9 @@ def _edges(s: Schedule, w: Windows, c: ChannelsLastChoice, loops: _Loops, pad: s
     """Gives tiles at the edges of the image loops of their own, so that those between read no padding. With masks, each
     edge would be one more copy of the tile's code: there tiles test which of their columns are padding."""
     found = find_block(s.func, pad)
-    first, end = inside(found, found.spatial[w.rows.dimension].var, 1)
+    first, end = inside(found.where, found.spatial[w.rows.dimension].var)
     first, end = -(-first // w.rows.stride), (end - w.rows.reach(1)) // w.rows.stride + 1
     if extent(s, loops.columns) > 1 and w.channels % c.lanes == 0:
         edges_alone(s, loops.columns)
     if c.edges and loops.shared is not loops.rows and extent(s, loops.rows) == w.rows.size and first < end:
-        parts(s, loops.rows, (first, end))
+        cut_at(s, loops.rows, (first, end))

@@ -31,7 +31,7 @@ from functools import reduce
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.sizes import LARGE
-from tilewright.plan.tile.loops import extent, inside, loop_of, loops_of, parts
+from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of, loops_of
 from tilewright.plan.window.steps import (
     edges_alone,
     final_block,
@@ -126,7 +126,7 @@ def apply_columns(s: Schedule, w: Windows, c: ColumnsChoice) -> Schedule:
         hold(s, pad, tiles[-1] if c.held is Held.TILE else window_loops(s, w)[2][0], c.lanes)
         if w.padded:
             s.guard(pad)
-            parts(s, loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+            cut_at(s, loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
     _store(s, last, c)
     if c.epilogue:  # a channel as one row: vectors continue across the ends of the image's rows
         places = s.fuse(loop_of(s, w.last, -2), loop_of(s, w.last, -1))
@@ -238,7 +238,7 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     s.vectorize(loop_of(s, pad, -1))
     s.guard(pad)
     found = find_block(s.func, pad)
-    first, end = inside(found, found.spatial[-1].var, w.columns.stride if planes else 1)
+    first, end = inside(found.where, found.spatial[-1].var, w.columns.stride if planes else 1)
     starts = [min(at, columns - c.copied) for at in range(0, columns, c.copied)]
     full = [n for n, at in enumerate(starts) if first <= at and at + c.copied <= end]
     few = len(full) <= 2  # between those that meet the border: hardly a loop
@@ -278,7 +278,7 @@ def _channel_by_channel(s: Schedule, w: Windows, blocks: Sequence[str]) -> Var:
     for block in blocks:
         loops = s.get_loops(block)
         channels.append(reduce(s.fuse, loops[: loops.index(loop_of(s, block, -2))]))
-    s.merge_loops(*channels, locals_first=True)
+    s.merge_loops(*channels)
     if w.padded:
         s.compact(w.source.name)
     return channels[0]

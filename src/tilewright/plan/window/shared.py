@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.nodes import Var
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.tile.loops import extent, loop_of, parts
+from tilewright.plan.tile.loops import cut_at, extent, loop_of
 from tilewright.plan.tile.packing import pack
 from tilewright.plan.window.family import Tile, WindowTemplate, even_sizes, kernel_seconds
 from tilewright.plan.window.steps import (
@@ -96,15 +96,16 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         return kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: SharedChoice) -> Schedule:
-        w, c, own = shape, choice, shape.own
+        w, c, own, channel = shape, choice, shape.own, shape.channel
         assert own is not None
+        assert channel is not None
         pad = padded_rows(s, w)
         if w.padded and c.rows >= w.rows.size:
             trim_rows(s, w)
         last = final_block(s, w)
         stored = str(s.cache_write(last))
-        pack(s, own.contraction, own.contraction.broadcast, own.axis, c.channels)
-        outer, each = s.split(loop_of(s, stored, own.axis), c.channels)
+        pack(s, own, own.broadcast, channel, c.channels)
+        outer, each = s.split(loop_of(s, stored, channel), c.channels)
         row, column = loop_of(s, stored, -2), loop_of(s, stored, -1)
         tile, row = s.split(row, c.rows, tail="shift")
         around = [v for v in s.get_loops(stored) if v not in (outer, each, tile, row, column)]
@@ -112,15 +113,15 @@ class SharedVectors(WindowTemplate[SharedChoice]):
         for block in (last, w.block):
             s.compute_at(block, tile)
         if c.in_pairs:
-            image = _sum_in_pairs(s, w, c, own.axis)
+            image = _sum_in_pairs(s, w, c, channel)
         else:
             single, rows, columns = window_loops(s, w)
-            _in_lanes(s, w.block, c, own.axis, [*columns, *single, *rows])
-        _in_lanes(s, last, c, own.axis)
+            _in_lanes(s, w.block, c, channel, [*columns, *single, *rows])
+        _in_lanes(s, last, c, channel)
         hold(s, pad, image if c.in_pairs else tile, c.channels * c.room)
         if w.padded:  # which rows are zeros differs from tile to tile
             s.guard(pad)
-            parts(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
+            cut_at(s, image if c.in_pairs else loop_of(s, pad, -2), rows_inside(s, pad, w.rows, -2, c.rows))
         write_out(s, stored, tile, s.split(column, c.room, tail="mask")[1])
         s.parallel(outer)
         return s

@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads
 from tilewright.plan.facts.windows import Side, Windows
-from tilewright.plan.tile.loops import extent, inside, loop_of, parts
+from tilewright.plan.tile.loops import between, cut_at, extent, inside, loop_of
 from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
@@ -109,22 +109,22 @@ def write_out(s: Schedule, block: str, tile: Var, lane: Var, kept: Collection[Va
 def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tuple[int, int]:
     """The rows of a tile that lie inside the image for every tile of so many `rows`."""
     found = find_block(s.func, block)
-    first, end = inside(found, found.spatial[axis].var, 1)
+    first, end = inside(found.where, found.spatial[axis].var)
     return first, max(end - (side.size - rows) * side.stride, first)
 
 
 def image_alone(s: Schedule, row: Var, rows: tuple[int, int], columns: tuple[int, int], place: int = -2) -> Var:
     """The rows, and the columns of these, that lie inside an image get loops of their own; columns are the loop at this
     place from behind. Returns the loop over them."""
-    middle = parts(s, row, rows)[1]
+    middle = between(s, row, rows)
     name = blocks(find_loop(s.func, middle))[-1].name
-    return parts(s, s.get_loops(name)[place], columns)[1]
+    return between(s, s.get_loops(name)[place], columns)
 
 
 def edges_alone(s: Schedule, loop: Var) -> None:
     """The first and the last iteration of a loop by themselves: those between need no masks."""
     count = extent(s, loop)
     if count > 2:
-        parts(s, loop, (1, count - 1))
+        cut_at(s, loop, (1, count - 1))
     else:
         s.unroll(loop)

@@ -16,24 +16,34 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.compact import touched_box
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.definition import filled_by, require_reached, require_unchanged
-from tilewright.schedule.facts.domain import (
+from tilewright.schedule.facts.boxes import (
     Domain,
     covered,
-    is_single,
+    covering,
+    elements,
     known_in,
     nest_over,
     own_accesses,
     single_axis,
+    touches,
     unclipped,
+    unwritten,
 )
-from tilewright.schedule.facts.elements import touches, unwritten
+from tilewright.schedule.facts.iterations import access_text, is_single
 from tilewright.schedule.facts.known import NOTHING, exchanged, tighten
-from tilewright.schedule.facts.place import Memory, Place, moved_into, place, require_apart, require_plain
-from tilewright.schedule.find import find_block, find_loop
-from tilewright.schedule.legality import access_text
+from tilewright.schedule.facts.place import (
+    Memory,
+    Place,
+    filled_by,
+    moved_into,
+    place,
+    require_apart,
+    require_plain,
+    require_reached,
+    require_unchanged,
+)
+from tilewright.schedule.find import find_block, find_loop, stored_buffers
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]
@@ -67,7 +77,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     if found.is_after:
         why = f"{block} comes after loop {name}"
         raise refusal(function, what, producer, why=why, fix=f'reverse_compute_at("{block}", {name})')
-    read = [a for a in accesses(target.body) if a.buffer is buffer and not a.is_store]
+    read = [elements(t) for t in touches(target.body, buffer) if not t.access.is_store]
     if not read:
         raise refusal(function, what, target, why=f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
@@ -76,7 +86,7 @@ def computed_at(function: Function, producer: Block, target: For) -> Step:
     require_unchanged(function, producer, reads, between, what)
     path = path_to(found.other, target)
     require_reached(function, path, f"loop {name}", what, through=(For, Seq, If, While), closed=LANES)
-    box = touched_box(target, buffer, read)
+    box = covering(read)
     nest = nest_over(found.domain, _part(function, found, box, what), found.around_loop())
     fresh = replace(found.other, target, target.replace(body=seq(nest, target.body)))
     made = moved_into(function, found, fresh, what)
@@ -175,9 +185,9 @@ def computed_after(
     read = memory.loaded(consumer) & memory.stored(found.other)
     for buffer in read:
         require_plain(function, buffer, what)
-    stores = [a for a in accesses(target.body) if a.is_store and a.buffer in read]
-    order = [a.buffer for a in own_accesses(found.domain) if a.buffer in {s.buffer for s in stores}]
-    boxes = {b: touched_box(target, b, [s for s in stores if s.buffer is b]) for b in dict.fromkeys(order)}
+    stored = stored_buffers(target.body) & read
+    order = dict.fromkeys(a.buffer for a in own_accesses(found.domain) if a.buffer in stored)
+    boxes = {b: covering([elements(t) for t in touches(target.body, b) if t.access.is_store]) for b in order}
     moved = nest_over(found.domain, _tile(function, found, boxes, what), found.around_loop())
     other = replace(found.other, target, target.replace(body=seq(target.body, moved)))
     made = moved_into(function, found, other, what)

@@ -1,27 +1,15 @@
-"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read.
-
-block e(vi = i): e[vi] = exp(x[vi])
-block y(vi = i): y[vi] = e[vi] * 2.0
-
-inline("e")            =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        y's nest: each reader computes it itself
-reverse_inline("y")    =>      block y(vi = i): y[vi] = exp(x[vi]) * 2.0        e's nest: computed where e was
-
-inline_all             inlines all buffers that are defined point by point
-pull_producers         computes others in the innermost loop that needs no point of them twice; there they shrink to
-                       what one iteration needs, and live in registers or on the stack where they fit
-"""
+"""inline, reverse_inline, inline_all, pull_producers: a local buffer disappears, or is computed where it is read."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from math import prod
 
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import Call, Const, Div, Expr, Var, const
+from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import (
     allocations,
@@ -35,22 +23,27 @@ from tilewright.loops.edit import (
     substitute_buffers,
 )
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
+from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.compute_at import computed_after, computed_at
-from tilewright.schedule.buffers.compact import compacted
-from tilewright.schedule.facts.definition import (
+from tilewright.schedule.buffers.copies import compacted
+from tilewright.schedule.facts.boxes import Domain, touches, unwritten, values_of
+from tilewright.schedule.facts.iterations import is_single
+from tilewright.schedule.facts.known import NOTHING, resolved
+from tilewright.schedule.facts.place import (
+    Memory,
+    domain_in,
     filled_by,
     inverse,
     nest_of,
+    own_loads,
     readers_of,
     require_pointwise,
     require_reached,
     require_unchanged,
+    without,
+    word_of,
 )
-from tilewright.schedule.facts.domain import Domain, is_single, values_of
-from tilewright.schedule.facts.elements import touches, unwritten
-from tilewright.schedule.facts.known import NOTHING
-from tilewright.schedule.facts.place import Memory, domain_in, own_loads, without, word_of
 from tilewright.schedule.find import allocation_of, find_block, nests, stored_buffers, writers_of
 from tilewright.schedule.step import Step, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
@@ -58,6 +51,9 @@ from tilewright.types.scopes import MOST_BYTES, Scope
 
 def inline(function: Function, block: str) -> Step:
     """Each reader of the block's buffer computes the elements that it reads itself; block and buffer disappear.
+
+    for i: block e(vi = i): e[vi] = exp(x[vi]); for j: block y(vj = j): y[vj] = e[vj] * 2.0
+              =>      for j: block y(vj = j): y[vj] = exp(x[vj]) * 2.0
 
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.
@@ -203,11 +199,9 @@ def _is_expensive(value: Expr) -> bool:
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
     """Whether a block reads an element of a buffer in several iterations of a loop around it."""
-    for block, load in _loads_of(function.body, buffer):
-        used = _moving(block, load)
-        if any(loop.var not in used and not is_single(loop) for loop in loops_around(function.body, block)):
-            return True
-    return False
+    found = _loads_of(function.body, buffer)
+    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
+    return any(not is_single(loop) for loops in idle for loop in loops)
 
 
 def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
@@ -217,8 +211,7 @@ def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
 
 def _moving(block: Block, load: Load) -> set[Var]:
     """The variables that the place of a load in a block depends on, without the block's axes."""
-    bound = {a.var: a.binding for a in block.axes}
-    return {v for i in load.indices for axis in variables_of(i) for v in variables_of(bound.get(axis, axis))}
+    return {v for i in load.indices for v in variables_of(resolved(block, i))}
 
 
 def pull_producers(function: Function) -> Step:
@@ -234,10 +227,11 @@ def pull_producers(function: Function) -> Step:
     made = function
     for buffer in reversed(_local_buffers(function)):
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
-        producer = _producer(made, buffer)
-        loop = _place_for(readers[0], buffer) if len(readers) == 1 and producer is not None else None
-        if loop is not None and producer is not None:
-            made = _pulled(made, producer, buffer, loop)
+        producer = _producer(made, buffer) if len(readers) == 1 else None
+        loop = _place_for(readers[0], buffer) if producer is not None else None
+        if producer is not None and loop is not None:
+            with suppress(UserError):
+                made = _pulled(made, producer, buffer, loop)
     return Step(made, None, () if made is function else ("compute_at and compact allow each move",))
 
 
@@ -254,13 +248,10 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
 
 
 def _pulled(function: Function, producer: Block, buffer: Buffer, loop: For) -> Function:
-    """The function with the buffer computed in the loop, and as small as it can be; as it was where that is illegal."""
-    try:
-        step, small = compacted(computed_at(function, producer, loop).function, buffer)
-    except UserError:
-        return function
-    extents = [int(e.value) for e in small.shape if isinstance(e, Const)]
-    if len(extents) < len(small.shape) or prod(extents) * small.dtype.bytes > MOST_BYTES[Scope.STACK]:
+    """The function with the buffer computed in the loop, and as small as it can be."""
+    step, small = compacted(computed_at(function, producer, loop).function, buffer)
+    size = bytes_of(small)
+    if size is None or size > MOST_BYTES[Scope.STACK]:
         return step.function
-    placed = small.replace(scope=Scope.REGISTER if prod(extents) == 1 else Scope.STACK)
+    placed = small.replace(scope=Scope.REGISTER if size == small.dtype.bytes else Scope.STACK)
     return function.replace(body=substitute_buffers(step.function.body, {small: placed}))

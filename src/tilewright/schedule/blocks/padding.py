@@ -29,9 +29,8 @@ from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.layout import filling_of
-from tilewright.schedule.facts.accumulations import accumulation
-from tilewright.schedule.facts.elements import Touch, conditions_of, point, touches
-from tilewright.schedule.facts.iterations import bounds_of
+from tilewright.schedule.facts.boxes import Touch, conditions_of, point, touches
+from tilewright.schedule.facts.iterations import accumulation, bounds_of
 from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import allocation_of, find_block, find_loop
@@ -99,7 +98,7 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
         _, inside = _zeros_of(function, factor) or ("", [])
-        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c) or c, {over})]
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c), {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
             raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
@@ -130,8 +129,8 @@ class PlaceBeyond:
         """The conditions of the block, or those of them that are on a loop."""
         if self.block.where is None:
             raise self.refused("it runs everywhere already: it has no where")
-        found = [(c, resolved(self.block, c)) for c in conjuncts(self.block.where)]
-        about = [c for c, over in found if loop is None or (over is not None and mentions(over, {loop}))]
+        found = conjuncts(self.block.where)
+        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop})]
         if loop is not None and not about:
             raise self.refused(f"no condition of it is about {loop.name}", self.block.where)
         return about
@@ -180,7 +179,7 @@ class PlaceBeyond:
             if bounds_of(loop) & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
-            if mentions(resolved(self.block, cond) or cond, beyond):
+            if mentions(resolved(self.block, cond), beyond):
                 raise self.refused(f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
@@ -188,7 +187,7 @@ class PlaceBeyond:
         """The load with the indices clamped that are not proved to be inside."""
         indices = []
         for index, extent in zip(load.indices, load.buffer.shape, strict=True):
-            over_loops = resolved(self.block, index) or index
+            over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
                 raise self.refused(f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there")
@@ -311,10 +310,11 @@ def _zeros_of(function: Function, factor: Expr) -> tuple[Buffer, list[Expr]] | N
     filling = filling_of(function, factor.buffer) if isinstance(factor, Load) else None
     if filling is None or not isinstance(factor, Load):
         return None
-    value = _unconverted(filling.store.value)
+    store = filling[1].store
+    value = _unconverted(store.value)
     if not isinstance(value, Select) or not isinstance(value.b, Const) or value.b.value != 0:
         return None
-    places: dict[Expr, Node] = dict(zip(filling.store.indices, factor.indices, strict=True))
+    places: dict[Expr, Node] = dict(zip(store.indices, factor.indices, strict=True))
     return factor.buffer, [substitute(part, places) for part in conjuncts(value.cond)]
 
 
@@ -329,7 +329,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     block, function, is_float = place.block, place.function, product.dtype.is_float
     over_loops = resolved(block, cond)
     need = bound(over_loops)
-    if need is None or over_loops is None or mentions(over_loops, spatial_loops(block)):
+    if need is None or mentions(over_loops, spatial_loops(block)):
         raise place.refused(f"{cond} is no condition on the terms alone", cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
@@ -360,5 +360,5 @@ def _is_finite(function: Function, value: Expr) -> bool:
             return value.dtype.bits >= dtypes.f32.bits and fits and _is_finite(function, a)
         case Load(buffer):
             filling = None if buffer.finite else filling_of(function, buffer)
-            return buffer.finite or (filling is not None and _is_finite(function, filling.store.value))
+            return buffer.finite or (filling is not None and _is_finite(function, filling[1].store.value))
     return False

@@ -21,10 +21,9 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.definition import inverse, nest_of, readers_of, require_unchanged
-from tilewright.schedule.facts.domain import is_one, single_axis, values_of
+from tilewright.schedule.facts.boxes import single_axis, values_of
 from tilewright.schedule.facts.known import NOTHING, bound
-from tilewright.schedule.facts.place import Memory, domain_in
+from tilewright.schedule.facts.place import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.types.scopes import Scope
@@ -98,7 +97,7 @@ def _piece(function: Function, block: Block, buffer: Buffer, what: str) -> _Piec
     domain = domain_in(function, nest, block, what)
     if domain.conditions or any(load.buffer is buffer for load in loads(block)):
         raise refusal(function, what, block, why=f"{block.name} stores no plain box of {buffer.name}")
-    single: dict[Expr, Expr] = {v: r.begin for v, r in domain.box.items() if is_one(r.extent)}
+    single: dict[Expr, Expr] = {v: r.begin for v, r in domain.box.items() if r.extent is const(1)}
     indices = [simplify(substitute(i, single)) for i in domain.store.indices]
     box: list[Range] = []
     for index, extent in zip(indices, buffer.shape, strict=True):
@@ -197,10 +196,7 @@ def _chosen_where(block: Block, value: Select) -> tuple[list[Expr], Expr]:
 
 def _follows(p: Polynomial | None, fact: Polynomial | None) -> bool:
     """Whether p is at least zero because `fact` is, and no less than that."""
-    if p is None or fact is None:
-        return False
-    spare = plus(p, fact, -1)
-    return not set(spare) - {()} and spare.get((), 0) >= 0
+    return p is not None and fact is not None and NOTHING.never_negative(plus(p, fact, -1))
 
 
 def _known(value: Expr, conditions: Sequence[Expr]) -> Expr:

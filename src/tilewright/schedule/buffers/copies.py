@@ -1,17 +1,19 @@
-"""cache_read, cache_write, stage: a block or a loop works on a local copy of a buffer, or of a part of it."""
+"""cache_read, cache_write, stage: a block or a loop works on a local copy of a buffer, or of a part of it; compact: a
+local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
-from tilewright.analysis.intervals import interval
-from tilewright.analysis.regions import ranges_of
+from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.intervals import Range, interval
+from tilewright.analysis.vectors import longest
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
-from tilewright.expr.nodes import Const, Expr, Min, Var, const
+from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
@@ -19,6 +21,7 @@ from tilewright.loops.edit import (
     blocks,
     loaded_buffers,
     loads,
+    loads_of,
     loops_around,
     path_to,
     replace,
@@ -34,6 +37,7 @@ from tilewright.loops.nodes import (
     Function,
     Load,
     LoopKind,
+    Prefetch,
     Seq,
     Stmt,
     Store,
@@ -41,6 +45,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule.buffers.local import (
     LANES,
+    allocation,
     box_nest,
     placed,
     rebased,
@@ -48,24 +53,25 @@ from tilewright.schedule.buffers.local import (
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.domain import known_in, unclipped
-from tilewright.schedule.facts.elements import (
+from tilewright.schedule.facts.boxes import (
     Elements,
     Touch,
     contains,
     cover_all,
+    covering,
     elements,
-    in_box,
+    known_in,
     point,
+    ranges_in,
     tightened,
     touches,
     united,
     unwritten,
 )
+from tilewright.schedule.facts.iterations import access_text, require_independent
 from tilewright.schedule.facts.known import NOTHING, Known
-from tilewright.schedule.facts.place import Memory, defined_in, require_plain
+from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
 from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
-from tilewright.schedule.legality import access_text, require_independent
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 
 
@@ -81,12 +87,12 @@ def cache_read(function: Function, block: str, buffer: str, *, scope: str = "are
     """
     reader = find_block(function, block)
     what = f"cannot cache {buffer} for block {block}"
-    source = accessed(function, reader, (load.buffer for load in loads(reader)), buffer, what)
+    source = _touched(function, reader, buffer, loaded_buffers(reader), what)
     place = _top_level(function, reader)
     _require_unwritten(function, place, source, what)
     name = unique_buffer(function, f"{source.name}.cache")
     local = placed(function, Buffer(name, source.dtype, source.shape, source.scope), scope, reader, what)
-    loops, part = fresh_loops(function, dimension_names(reader, source)), Elements(whole(source.shape), (), True)
+    loops, part = fresh_loops(function, _dimension_names(reader, source)), Elements(whole(source.shape), True)
     copy = box_nest(name, loops, part, lambda at: Store(local, at, Load(source, at)), singles=True)
     reading = replace(place, reader, substitute_buffers(reader, {source: local}))
     evidence = f"nothing in the statement that holds {block} writes {source.name}"
@@ -124,8 +130,11 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     """
     writer = find_block(function, block)
     what = f"cannot cache what block {block} writes"
-    buffer = _output(function, writer, what)
-    place = _top_level(function, writer)
+    outputs = stored_buffers(writer) - set(allocations(writer))
+    if len(outputs) != 1:
+        why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
+        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=block)
+    (buffer,), place = outputs, _top_level(function, writer)
     local = placed(function, buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, writer, what)
     if scope == "register":
         require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
@@ -134,19 +143,9 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
     copy = box_nest(name, loops, stored, lambda at: Store(buffer, at, Load(local, at)))
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
-    box = "all" if not stored.conditions and stored.box == whole(buffer.shape) else str(stored)
+    box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
     evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
-
-
-def _output(function: Function, writer: Block, what: str) -> Buffer:
-    """The only buffer that the block stores to."""
-    own = set(allocations(writer))
-    stored = list(dict.fromkeys(s.buffer for s in statements(writer) if isinstance(s, Store) and s.buffer not in own))
-    if len(stored) != 1:
-        why = f"it stores to {', '.join(b.name for b in stored) or 'nothing'}"
-        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=writer.name)
-    return stored[0]
 
 
 def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Elements:
@@ -162,7 +161,7 @@ def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Eleme
         raise refusal(function, what, missing.access.statement, why=why, fix=fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
-    stored = exactly(parts, NOTHING)
+    stored = _exactly(parts, NOTHING)
     if stored is None:
         raise refusal(function, what, stores[0].access.statement, why=_partly(stores, parts))
     return stored
@@ -191,9 +190,7 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
     """
     found = find_loop(function, loop)
     what = f"cannot stage {buffer} in loop {found.var.name}"
-    seen = [load.buffer for load in loads(found.body)]
-    seen += [s.buffer for s in statements(found.body) if isinstance(s, Store)]
-    source = accessed(function, found, seen, buffer, what)
+    source = _touched(function, found, buffer, loaded_buffers(found.body) | stored_buffers(found.body), what)
     around = [*loops_around(function.body, found), found]
     _require_kept(function, around, source, what)
     part = _part(found, source, around)
@@ -222,10 +219,9 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer, wha
         raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(function, loop.body, source, what, "stage first")
     require_elements(function, loop.body, source, what)
-    for block in blocks(loop.body):
+    for block in [b for touch in touches(loop.body, source) if (b := touch.init_of) is not None]:
         outer = next((each for each in around if each.var in summed_loops(block)), None)
-        init = block.init
-        if outer is not None and init is not None and source in stored_buffers(init) | loaded_buffers(init):
+        if outer is not None:
             why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
             fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
             raise refusal(function, what, block, why=why, fix=fix, part=block.name)
@@ -245,7 +241,7 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
     found = touches(loop.body, source)
     parts = [tightened(elements(t), known, outer) for t in found]
     writes = [part for t, part in zip(found, parts, strict=True) if t.access.is_store]
-    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), exactly(writes, known)
+    touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), _exactly(writes, known)
     begins = unwritten(found, around) is None and not (writes and exact is None)
     loaded = None if begins else _inside(touched, source, known)
     stored = (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
@@ -256,15 +252,15 @@ def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     """The elements that are in the buffer; conditions that hold throughout the box are left out."""
     dimensions = zip(point(len(source.shape)), source.shape, strict=True)
     edges = [edge for d, extent in dimensions for edge in (d, simplify(extent - d - 1))]
-    box = in_box(known, part.box)
+    box = known.where(part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
-    return Elements(part.box, tuple(kept), part.exact)
+    return Elements(part.ranges, part.exact, tuple(kept))
 
 
 def _shape(function: Function, around: Sequence[For], part: Elements, what: str) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
-    for r in part.box:
+    for r in part.ranges:
         extent = _bound(r.extent, around, set(function.symbols))
         if extent is None:
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
@@ -275,22 +271,20 @@ def _shape(function: Function, around: Sequence[For], part: Elements, what: str)
 
 def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | None:
     """The greatest extent over the loops around; None where that is not known."""
-    match extent:
-        case Min(Const() as side, _) | Min(_, Const() as side):
-            return side
+    extent = longest(extent)
     if variables_of(extent) - symbols:
-        bounds = interval(extent, ranges_of(unclipped(around)[0]))
+        bounds = interval(extent, ranges_in(around))
         if bounds is None or variables_of(bounds.high) - symbols:
             return None
         extent = simplify(bounds.high)
-    if any(isinstance(e, Load) for e in preorder(extent)):
+    if loads_of(extent):
         return None
-    return extent if NOTHING.never_negative(polynomial(extent)) else simplify(maximum(extent, const(0)))
+    return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
 
 
 def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: _Part) -> Stmt:
     """The body with its accesses made to the local buffer, between the copies."""
-    box, words = part.touched.box, dimension_names(loop.body, source)
+    box, words = part.touched.ranges, _dimension_names(loop.body, source)
     free = iter(fresh_loops(function, [*words, *words]))
     copy = source.replace(name=local.name)
 
@@ -305,33 +299,110 @@ def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: 
     return seq(Alloc(local), *before, rebased(loop.body, source, local, box), *after)
 
 
-def accessed(function: Function, root: Stmt, touched: Iterable[Buffer], name: str, what: str) -> Buffer:
-    """The only one of the buffers that `root` touches that has this name: a parameter, a local buffer or a constant."""
-    known = list(dict.fromkeys(touched))
-    found = [b for b in known if b.name == name]
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        find_buffer(function, name)
-    names = ", ".join(b.name for b in known) or "nothing"
-    verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
-    why = f"it {verb} {names}" if not found else f"it {verb} {len(found)} buffers of this name"
-    raise refusal(function, what, root, why=why, part=part)
+def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer], what: str) -> Buffer:
+    """The buffer of this name, which must be one of those that `root` touches."""
+    found = find_buffer(function, name)
+    if found not in touched:
+        verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
+        names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses(root) if a.buffer in touched)) or "nothing"
+        raise refusal(function, what, root, why=f"it {verb} {names}", part=part)
+    return found
 
 
-def dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
+def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
     """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
     names = [f"d{n}" for n in range(len(buffer.shape))]
     for block in blocks(body):
-        places = [s.indices for s in statements(block) if isinstance(s, Store) and s.buffer is buffer]
-        places += [load.indices for load in loads(block) if load.buffer is buffer]
-        if places:
+        parts = (*statements(block), *loads(block))
+        at = next((p.indices for p in parts if isinstance(p, Store | Load) and p.buffer is buffer), None)
+        if at is not None:
             axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
-            return [axes.get(index, name) for index, name in zip(places[0], names, strict=True)]
+            return [axes.get(index, name) for index, name in zip(at, names, strict=True)]
     return names
 
 
-def exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
+def _exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
     """The elements that stores write together, where that is known: all those of a box under some conditions."""
     candidates = [*united(parts), *(p for p in parts if p.exact)]
     return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
+
+
+def compact(function: Function, buffer: str) -> Step:
+    """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
+    allocated inside that loop. Masked elements count as touched, so the shape is that of a whole tile.
+
+    alloc h: f32[33]                                            for io in 0..6:
+    for io in 0..6:                                               alloc h: f32[6]
+      for ii in 0..6: block h(vi = io*6 + ii): h[vi] = …    =>    for ii in 0..6: block h(vi = io*6 + ii): h[ii] = …
+      for i in 0..6: block y(vi = io*6 + i): y[vi] = h[vi]        for i in 0..6: block y(vi = io*6 + i): y[vi] = h[i]
+
+    Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
+    """
+    return compacted(function, find_buffer(function, buffer))[0]
+
+
+def compacted(function: Function, buffer: Buffer) -> tuple[Step, Buffer]:
+    """The step that makes a buffer smaller, and the buffer it becomes."""
+    what = f"cannot compact {buffer.name}"
+    alloc = allocation(function, buffer, what)
+    loop = _innermost(function, alloc, what)
+    _require_fresh(function, loop, buffer, what)
+    box = _box(loop, buffer, {each.var for each in (*loops_around(function.body, loop), loop)})
+    small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
+    body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
+    changed = replace(function.body, loop, loop.replace(body=body))
+    shape, parts = (", ".join(map(str, each)) for each in (small.shape, box))
+    evidence = (
+        f"an iteration of {loop.var.name} touches {buffer.name}[{parts}] alone: [{shape}]",
+        f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before",
+    )
+    return Step(function.replace(body=without(changed, alloc)), None, evidence), small
+
+
+def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> None:
+    """An iteration of the loop reads from the buffer only what it stored there before."""
+    name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
+    found = touches(loop.body, buffer)
+    missing = unwritten(found, outside)
+    if missing is not None:
+        read = access_text(missing.access).replace("loads", "reads", 1)
+        why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
+        if any(touch.access.is_store for touch in found[: found.index(missing)]):
+            why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
+        raise refusal(function, what, missing.access.statement, why=why)
+    for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
+        again = next((each for each in outside if each.var in summed_loops(block)), None)
+        if again is not None:
+            why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
+            raise refusal(function, what, again, why=why, fix=f"move {again.var.name} inside {name}")
+
+
+def _innermost(function: Function, alloc: Alloc, what: str) -> For:
+    """The innermost loop around all accesses of a buffer that is not around its allocation. Loops whose iterations are
+    lanes have no memory of their own."""
+    buffer, name, outer = alloc.buffer, alloc.buffer.name, loops_around(function.body, alloc)
+    around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
+    if not around:
+        raise refusal(function, what, alloc, why=f"nothing reads or stores {name}", part=name)
+    asked = [s for s in statements(function.body) if isinstance(s, Prefetch) and s.place.buffer is buffer]
+    around += [tuple(loops_around(function.body, s)) for s in asked]
+    shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
+    found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
+    if not found:
+        fix = "bring them together first: compute_at, or reverse_compute_at"
+        raise refusal(function, what, alloc, why=f"no loop holds all that reads and stores {name}", fix=fix, part=name)
+    return found[-1]
+
+
+def _box(loop: For, buffer: Buffer, moving: set[Var]) -> tuple[Range, ...]:
+    """The box of a buffer that one iteration of a loop touches. A dimension for which no smaller range is known, of the
+    same extent while the loops over `moving` run, is taken whole."""
+
+    def is_part(found: Range, full: Range) -> bool:
+        if mentions(found.extent, moving) or any(isinstance(e, Min | Max) for e in preorder(found.extent)):
+            return False
+        return mentions(found.begin, moving) or NOTHING.within(found, full)
+
+    full = whole(buffer.shape)
+    box = covering([elements(t) for t in touches(loop.body, buffer)])
+    return tuple(r if is_part(r, all_of) else all_of for r, all_of in zip(box, full, strict=True))

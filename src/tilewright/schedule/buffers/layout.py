@@ -1,21 +1,35 @@
 """How a local buffer holds its elements: where they lie (transform_layout, storage_align), in which type (widen), in
-which memory (set_scope)."""
+which memory (set_scope).
+
+An index map says where another layout stores the elements of a buffer, `k, j -> j // 16, k, j % 16`.
+
+    map      := NAME, …  ->  piece, …              a name for each dimension of the buffer
+    piece    := NAME | piece // NUMBER | piece % NUMBER
+
+The pieces of a dimension must cut its indices into digits, `j // 64, j // 16 % 4, j % 16`: each piece is (j // step) %
+size, each step is the size times the step before it, the first step is 1, and the last digit has no size. So no two
+elements share a place, and an element's index is the sum of its digits times their steps. Steps and sizes fit 32 bits,
+so that their products fit 64.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
+from tilewright.expr import dtypes
 from tilewright.expr.build import cast, conjunction, minimum, select
 from tilewright.expr.dtypes import DTYPES
-from tilewright.expr.nodes import Cast, Expr, Lt, Mod, const
-from tilewright.expr.simplify import simplify
+from tilewright.expr.nodes import Cast, Const, Expr, FloorDiv, Lt, Mod, Var, const
+from tilewright.expr.parse import parse
+from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.edit import (
     blocks,
-    loads,
+    loaded_buffers,
     loads_of,
     loops_around,
     map_expressions,
@@ -24,19 +38,19 @@ from tilewright.loops.edit import (
     substitute_buffers,
     transform_statements,
 )
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
-from tilewright.schedule.buffers.index_map import IndexMap, read_map, written
+from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
+from tilewright.loops.sizes import bytes_of
+from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import (
     allocation,
     box_nest,
-    elements_in,
     placed,
     require_elements,
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.elements import Elements
-from tilewright.schedule.find import find_buffer
+from tilewright.schedule.facts.boxes import Domain, Elements, domain_of
+from tilewright.schedule.find import find_buffer, perfect_nest
 from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -57,8 +71,7 @@ def set_scope(function: Function, buffer: str, scope: str) -> Step:
         _require_threads(function, alloc, what)
     if made.scope is Scope.REGISTER:
         require_no_prefetch(function, function.body, found, what, 'take scope="stack"')
-    count = elements_in(made.shape) if made.scope in MOST_BYTES else None
-    evidence = (f"{buffer} has {count * made.dtype.bytes} bytes",) if isinstance(count, int) else ()
+    evidence = (f"{buffer} has {bytes_of(made)} bytes",) if made.scope in MOST_BYTES else ()
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, evidence)
 
 
@@ -91,29 +104,22 @@ def storage_align(function: Function, buffer: str, dim: int, factor: int, offset
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
         raise refusal(function, what, alloc, why=why, fix="take a factor from 1 and an offset below it", part=buffer)
-    inner = elements_in(found.shape[dim + 2 :])
-    if isinstance(inner, Expr):
-        why = f"the stride contains {inner}, which is known only when the program runs"
-        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=inner)
-    grown = _grown(found.shape[dim + 1], inner, factor, offset)
-    if grown is None:
-        common = math.gcd(inner, factor)
+    row = product_of(found.shape[dim + 2 :])
+    if not isinstance(row, Const):
+        why = f"the stride contains {row}, which is known only when the program runs"
+        raise refusal(function, what, alloc, why=why, fix=f"take dimension {last - 1}", part=row)
+    inner = int(row.value)
+    common = math.gcd(inner, factor)
+    if offset % common:
         why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
         raise refusal(function, what, alloc, why=why, fix=f"take an offset that {common} divides", part=buffer)
+    extent, period = found.shape[dim + 1], factor // common
+    wanted = offset // common * pow(inner // common, -1, period) % period  # extent * inner is offset modulo factor
+    grown = simplify(extent + Mod(const(wanted) - extent, const(period)))
     made = found.replace(shape=(*found.shape[: dim + 1], grown, *found.shape[dim + 2 :]))
     placed(function, made, made.scope.value, alloc, what)
     stride = f"the stride of dimension {dim} is {simplify(grown * inner)}; no index changes"
     return Step(function.replace(body=substitute_buffers(function.body, {found: made})), None, (stride,))
-
-
-def _grown(extent: Expr, inner: int, factor: int, offset: int) -> Expr | None:
-    """The least extent from this one on whose product with `inner` is `offset` more than a multiple of `factor`."""
-    common = math.gcd(inner, factor)
-    if offset % common:
-        return None
-    period = factor // common
-    wanted = (offset // common) * pow(inner // common, -1, period) % period if period > 1 else 0
-    return simplify(extent + Mod(const(wanted) - extent, const(period)))
 
 
 def widen(function: Function, buffer: str, dtype: str) -> Step:
@@ -164,8 +170,8 @@ def _retyped(body: Stmt, old: Buffer, made: Buffer) -> Stmt:
 def transform_layout(
     function: Function, buffer: str, map: str | Callable[..., object], *, pad: float | None = None
 ) -> Step:
-    """Stores a local buffer in another layout: `map` gives the new indices of each access (index_map.py has its
-    grammar). If one block fills the buffer point by point, its nest runs over the new layout in order, with a loop for
+    """Stores a local buffer in another layout: `map` gives the new indices of each access (its grammar stands
+    above). If one block fills the buffer point by point, its nest runs over the new layout in order, with a loop for
     each dimension: j becomes jo and ji where the map cuts it.
 
     A layout may have elements beyond the end of the buffer. They hold `pad`; without it they are never written. (After
@@ -184,11 +190,11 @@ def transform_layout(
         raise refusal(function, what, alloc, why=f"{pad!r} is no number", part=buffer)
     layout = read_map(map if isinstance(map, str) else written(map), len(found.shape))
     made = found.replace(shape=layout.shape(found.shape))
-    filling = filling_of(function, found)
+    nest, domain = filling_of(function, found) or (None, None)
     body, evidence = function.body, [f"every access of {buffer} is to an element of its own"]
-    if filling is not None:
-        body = replace(body, filling.nest, _fill_in_order(function, filling, layout, made, pad))
-        evidence.append(f"block {filling.block.name} fills {buffer} point by point, in whatever order")
+    if nest is not None and domain is not None:
+        body = replace(body, nest, _fill_in_order(function, nest, domain, layout, made, pad))
+        evidence.append(f"block {domain.block.name} fills {buffer} point by point, in whatever order")
     elif pad is not None and layout.padded(found.shape):
         why = "no single block fills it point by point, so nothing says where its padding would be written"
         raise refusal(function, what, alloc, why=why, fix="fill it with a cache_read, or leave out pad")
@@ -199,43 +205,27 @@ def transform_layout(
     return Step(function.replace(body=substitute_buffers(body, {found: made}, places)), None, tuple(evidence))
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """The one nest that writes a buffer: a serial loop for each dimension around a block that stores at its axes, which
-    are `axes` in the order of the dimensions."""
-
-    nest: For | Block
-    block: Block
-    store: Store
-    axes: tuple[Axis, ...]
-
-
-def filling_of(function: Function, buffer: Buffer) -> Filling | None:
-    """The nest that fills a buffer point by point, each point once and by itself; None where there is none."""
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
     stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
     block = next((b for b in blocks(function.body) if b.body in stores), None)
-    if len(stores) != 1 or block is None or block.init is not None or block.where is not None:
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
         return None
-    (store,) = stores
-    axes = tuple(a for i in store.indices for a in block.axes if a.var is i and a.kind is AxisKind.SPATIAL)
-    extents: dict[Expr, Expr] = {a.binding: e for a, e in zip(axes, buffer.shape, strict=False)}
-    if not len(extents) == len(block.axes) == len(store.indices) or any(ld.buffer is buffer for ld in loads(store)):
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
         return None
-    nest: For | Block = block
-    for loop in reversed(loops_around(function.body, block)[-len(axes) :] if axes else []):
-        extent = extents.pop(loop.var, None)
-        if extent is None or loop.body is not nest or loop.kind is not LoopKind.SERIAL:
-            return None
-        if any(simplify(e) is not const(0) for e in (loop.begin, loop.end - extent)):
-            return None
-        nest = loop
-    return None if extents else Filling(nest, block, store, axes)
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
-def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made: Buffer, pad: float | None) -> Stmt:
+def _fill_in_order(
+    function: Function, nest: Stmt, domain: Domain, layout: IndexMap, made: Buffer, pad: float | None
+) -> Stmt:
     """The nest that fills the layout: a loop for each of its dimensions, in order."""
-    old = filling.store.buffer
-    others = function.replace(body=replace(function.body, filling.nest, Seq(())))
+    old = domain.store.buffer
+    others = function.replace(body=replace(function.body, nest, Seq(())))
     inside: list[Expr] = []
 
     def store(places: tuple[Expr, ...]) -> Stmt:
@@ -244,17 +234,129 @@ def _fill_in_order(function: Function, filling: Filling, layout: IndexMap, made:
             inside.append(Lt(elements[d], old.shape[d]))
             if pad is not None:
                 elements[d] = minimum(elements[d], simplify(old.shape[d] - 1))
-        points: dict[Expr, Node] = {
-            n: e for a, e in zip(filling.axes, elements, strict=True) for n in (a.var, a.binding)
-        }
-        value, within = substitute(filling.store.value, points), conjunction(inside)
+        value = substitute(domain.store.value, dict(zip(domain.store.indices, elements, strict=True)))
+        within = conjunction(inside)
         if within is not None and pad is not None:
             value = select(within, value, const(pad, old.dtype))
         return Store(made, places, value)
 
-    part = Elements(whole(made.shape), (), True)
-    nest = box_nest(filling.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
+    part = Elements(whole(made.shape), True)
+    filled = box_nest(domain.block.name, fresh_loops(others, layout.labels()), part, store, singles=True)
     if pad is not None or not inside:
-        return nest
-    (block,) = blocks(nest)
-    return replace(nest, block, block.replace(where=conjunction(inside)))
+        return filled
+    (block,) = blocks(filled)
+    return replace(filled, block, block.replace(where=conjunction(inside)))
+
+
+@dataclass(frozen=True, slots=True)
+class Digit:
+    """(index of dimension `source` // step) % size; of the last digit of a dimension the size is None."""
+
+    source: int
+    step: int
+    size: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexMap:
+    """`names` are the dimensions of a buffer; `digits`, of which each is a dimension of the layout, cut them."""
+
+    names: tuple[str, ...]
+    digits: tuple[Digit, ...]
+
+    def shape(self, extents: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The extents of the layout."""
+        return tuple(
+            simplify(FloorDiv(extents[d.source] + (d.step - 1), const(d.step))) if d.size is None else const(d.size)
+            for d in self.digits
+        )
+
+    def places(self, indices: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Where the layout holds the element at these indices."""
+        wholes = [indices[d.source] if d.step == 1 else indices[d.source] // d.step for d in self.digits]
+        return tuple(w if d.size is None else w % d.size for w, d in zip(wholes, self.digits, strict=True))
+
+    def elements(self, places: Sequence[Expr]) -> tuple[Expr, ...]:
+        """The indices of the element that the layout holds in this place."""
+        found: list[Expr] = [const(0)] * len(self.names)
+        for digit, place in sorted(zip(self.digits, places, strict=True), key=lambda pair: -pair[0].step):
+            found[digit.source] = found[digit.source] + place * digit.step
+        return tuple(found)
+
+    def padded(self, extents: Sequence[Expr]) -> tuple[int, ...]:
+        """The dimensions of the buffer beyond whose end the layout has places, or may have."""
+        last = [d for d in self.digits if d.size is None and d.step > 1]
+        cut = [d.source for d in last if simplify(Mod(extents[d.source], const(d.step))) is not const(0)]
+        return tuple(sorted(cut))
+
+    def labels(self) -> tuple[str, ...]:
+        """A name for each dimension of the layout: j for j itself, jo and ji for two digits of j, jo, jm, ji for 3."""
+        result = []
+        for digit in self.digits:
+            steps = sorted((d.step for d in self.digits if d.source == digit.source), reverse=True)
+            middle = ["m"] if len(steps) == 3 else [f"m{n}" for n in range(1, len(steps) - 1)]
+            suffixes = ["o", *middle, "i"] if len(steps) > 1 else [""]
+            result.append(self.names[digit.source] + suffixes[steps.index(digit.step)])
+        return tuple(result)
+
+
+def written(layout: Callable[..., object]) -> str:
+    """The text of a map that is given as a Python function of the indices."""
+    names = list(inspect.signature(layout).parameters)
+    made = layout(*(Var(name) for name in names))
+    pieces = made if isinstance(made, tuple | list) else (made,)
+    return f"{', '.join(names)} -> {', '.join(map(str, pieces))}"
+
+
+def read_map(text: str, rank: int) -> IndexMap:
+    """The map in a text, of a buffer of `rank` dimensions. Raises UserError where it is none."""
+    left, arrow, right = text.partition("->")
+    names = tuple(n.strip() for n in left.split(",") if n.strip())
+    if not arrow or not all(n.isidentifier() for n in names) or len(set(names)) != len(names):
+        raise _error(
+            text, "it names the indices, an arrow, and the places", 'write it like "i, j -> j // 16, i, j % 16"'
+        )
+    if len(names) != rank:
+        raise _error(text, f"the buffer has {rank} dimensions, and it names {', '.join(names) or 'none'}")
+    variables = {n: Var(n) for n in names}
+    sources = {v: n for n, v in enumerate(variables.values())}
+    pieces = [parse(piece.strip(), variables, source="the index map") for piece in right.split(",")]
+    digits = tuple(_piece(text, piece, sources) for piece in pieces)
+    for source, name in enumerate(names):
+        _require_digits(text, name, sorted((d for d in digits if d.source == source), key=lambda d: d.step))
+    return IndexMap(names, digits)
+
+
+def _piece(text: str, piece: Expr, sources: dict[Var, int]) -> Digit:
+    """A piece as one digit: divisions of divisions, and remainders, are joined."""
+    match piece:
+        case Var():
+            return Digit(sources[piece], 1, None)
+        case FloorDiv(a, Const(value)) | Mod(a, Const(value)) if 1 <= value <= dtypes.i32.max:
+            inner, by = _piece(text, a, sources), int(value)
+            whole = inner.size is None or inner.size % by == 0
+            if isinstance(piece, Mod) and whole:
+                return Digit(inner.source, inner.step, by)
+            if whole and inner.step * by <= dtypes.i32.max:
+                return Digit(inner.source, inner.step * by, None if inner.size is None else inner.size // by)
+    raise _error(text, f"{piece} is no digit of an index", "take pieces like j, j // 16, j % 16, j // 16 % 4")
+
+
+def _require_digits(text: str, name: str, digits: Sequence[Digit]) -> None:
+    """Refuses where the digits of an index leave something of it out, or overlap."""
+    step = 1
+    for digit in digits:
+        if digit.step != step:
+            why = f"the digits of {name} do not fit together: one counts steps of {digit.step}, not {step}"
+            raise _error(text, why)
+        if digit.size is None:
+            if digit is not digits[-1]:
+                raise _error(text, f"the digits of {name} overlap: it is there whole, and in parts")
+            return
+        step *= digit.size
+    missing = name if step == 1 else f"{name} // {step}"
+    raise _error(text, f"{missing} is not there: different elements would share a place", f"add {missing}")
+
+
+def _error(text: str, why: str, fix: str | None = None) -> UserError:
+    return UserError(f'"{text}" is no layout', why=why, fix=fix)

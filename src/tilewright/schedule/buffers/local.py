@@ -9,30 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.analysis.intervals import Range
-from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
+from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import loads, statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import (
-    Alloc,
-    Axis,
-    AxisKind,
-    Block,
-    Buffer,
-    For,
-    Function,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-)
-from tilewright.schedule.facts.domain import is_one
-from tilewright.schedule.facts.elements import Elements, as_condition, point
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt, Store
+from tilewright.loops.sizes import bytes_of
+from tilewright.schedule.facts.boxes import Elements, over_box, point
+from tilewright.schedule.facts.known import compared, resolved
 from tilewright.schedule.facts.place import require_plain
-from tilewright.schedule.find import allocation_of, nested
+from tilewright.schedule.find import allocation_of
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -48,7 +36,8 @@ def allocation(function: Function, buffer: Buffer, what: str) -> Alloc:
     alloc = allocation_of(function, buffer)
     if alloc is None:
         fix = "cache_read or cache_write gives a block a local copy"
-        why = f"{buffer.name} is a parameter: its memory, and how it lies there, is the caller's"
+        kind = "a parameter" if buffer in function.params else "no local buffer"
+        why = f"{buffer.name} is {kind}: its memory, and how it lies there, is the caller's"
         raise refusal(function, what, function, why=why, fix=fix, part=buffer.name)
     require_plain(function, buffer, what)
     if alloc.offset is not None:
@@ -67,28 +56,17 @@ def placed(function: Function, buffer: Buffer, scope: str, at: Stmt, what: str, 
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
-    count, most = elements_in(buffer.shape), MOST_BYTES[found]
-    if isinstance(count, Expr):
-        why = f"the dimension {count} of {buffer.name} is known only when the program runs"
+    size, most = bytes_of(made), MOST_BYTES[found]
+    if size is None:
+        extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
+        why = f"the dimension {extent} of {buffer.name} is known only when the program runs"
         fix = f'take scope="arena"{fix}'
-        raise refusal(function, what, at, why=why, fix=fix, part=count if isinstance(at, Alloc) else part)
-    size = count * buffer.dtype.bytes
+        raise refusal(function, what, at, why=why, fix=fix, part=extent if isinstance(at, Alloc) else part)
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
         raise refusal(function, what, at, why=why, fix=f'take scope="{larger}"{fix}', part=part)
     return made
-
-
-def elements_in(shape: Sequence[Expr]) -> int | Expr:
-    """The number of elements of a box of this shape; of a dynamic one its first dynamic dimension."""
-    count = 1
-    for extent in shape:
-        known = simplify(extent)
-        if not isinstance(known, Const):
-            return extent
-        count *= int(known.value)
-    return count
 
 
 def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: str, fix: str) -> None:
@@ -114,21 +92,17 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
     Inside a block an index is an expression over axes: where the begin is subtracted, axes are replaced by what they
     are bound to."""
 
-    def within(s: Stmt, axes: Sequence[Axis]) -> Stmt:
-        bound: dict[Expr, Node] = {a.var: a.binding for a in axes}
+    def within(s: Stmt) -> Stmt:
+        def place(index: Expr, part: Range) -> Expr:
+            if part.begin is const(0) and part.extent is not const(1):
+                return index
+            return simplify((resolved(s, index) if isinstance(s, Block) else index) - part.begin)
 
-        def places(indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-            return tuple(
-                i if part.begin is const(0) and not is_one(part.extent) else simplify(substitute(i, bound) - part.begin)
-                for i, part in zip(indices, box, strict=True)
-            )
-
-        return substitute_buffers(s, {buffer: small}, places)
+        return substitute_buffers(s, {buffer: small}, lambda indices: tuple(map(place, indices, box)))
 
     if small is buffer:
         return root
-    inside = transform_statements(root, lambda s: within(s, s.axes) if isinstance(s, Block) else s)
-    return within(inside, ())
+    return within(transform_statements(root, lambda s: within(s) if isinstance(s, Block) else s))
 
 
 def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
@@ -141,14 +115,10 @@ def box_nest(
 ) -> Stmt:
     """A block that runs store(indices) for each of some elements, in a serial loop for each dimension: for dimensions
     of one element, too, where `singles` have loops."""
-    axes: list[Axis] = []
-    nest: list[For] = []
-    for var, r in zip(loops, part.box, strict=True):
-        has_loop = singles or not is_one(r.extent)
-        if has_loop:
-            nest.append(For(var, const(0), r.extent, LoopKind.SERIAL, Seq(())))
-        axes.append(Axis(Var("v" + var.name), AxisKind.SPATIAL, simplify(r.begin + var) if has_loop else r.begin))
+    axes = tuple(Axis(Var("v" + var.name), AxisKind.SPATIAL, var) for var in loops)
     points = tuple(a.var for a in axes)
     values = dict(zip(point(len(points)), points, strict=True))
-    where = conjunction([substitute(as_condition(c), values) for c in part.conditions])
-    return nested(nest, Block(name, tuple(axes), store(points), None, where))
+    where = conjunction([substitute(compared(polynomial(c)), values) for c in part.conditions])
+    block = Block(name, axes, store(points), None, where)
+    box, names = dict(zip(points, part.ranges, strict=True)), dict(zip(points, loops, strict=True))
+    return over_box(block, box, names, singles=singles)

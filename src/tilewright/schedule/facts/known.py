@@ -46,7 +46,7 @@ class Known:
             return p.get((), 0) >= 0
         key = frozenset(p.items())
         if key not in self._signs:
-            self._signs[key] = never_negative(p, self.ranges, self.facts) or _is_rounded_up(p, self.facts)
+            self._signs[key] = never_negative(p, self.ranges, self.facts)
         return self._signs[key]
 
     def at_least(self, a: Expr, b: Expr) -> bool:
@@ -69,30 +69,13 @@ class Known:
         return self._further[key]
 
 
-def _is_rounded_up(p: Polynomial, facts: Facts) -> bool:
-    """Whether p >= 0 is proved with c*(e // d) as e - d + 1 at least, in divisions inside others, too: so a size that
-    was rounded up covers what it was rounded from."""
-    made: Polynomial = {}
-    for monomial, c in p.items():
-        match monomial:
-            case (FloorDiv(a, Const(d)),) if d > 0 and c > 0 and c % int(d) == 0:
-                made = plus(made, plus(polynomial(a), {(): int(d) - 1}, -1), c // int(d))
-            case _:
-                made = plus(made, {monomial: c})
-    return made != p and (facts.at_least_zero(made) or _is_rounded_up(made, facts))
-
-
 NOTHING = Known()
 """What is known of symbols alone."""
 
 
-def resolved(block: Block, cond: Expr | None) -> Expr | None:
-    """A block's condition over loop variables alone."""
-    return None if cond is None else substitute(cond, _bindings(block))
-
-
-def _bindings(block: Block) -> dict[Expr, Node]:
-    return {a.var: a.binding for a in block.axes}
+def resolved(block: Block, e: Expr) -> Expr:
+    """An expression of a block over loop variables alone."""
+    return substitute(e, block.bindings)
 
 
 def bound(cond: Expr | None) -> Polynomial | None:
@@ -104,8 +87,11 @@ def bound(cond: Expr | None) -> Polynomial | None:
     return plus(gap, {(): 1}, -1) if isinstance(cond, Lt) else gap
 
 
-def compared(gap: Polynomial, strict: bool) -> Expr:
-    """gap >= 0 as a comparison, with what is subtracted on the left: less <= more, or `strict`, less < more + 1."""
+def compared(gap: Polynomial, strict: bool | None = None) -> Expr:
+    """gap >= 0 as a comparison, with what is subtracted on the left: less <= more, or `strict`, less < more + 1. By
+    default it is the shorter one."""
+    if strict is None:
+        strict = gap.get((), 0) == -1 or not any(c > 0 for m, c in gap.items() if m)
     p = plus(gap, {(): int(strict)})
     number = p.pop((), 0)
     less = expression({m: -c for m, c in p.items() if c < 0}) - min(number, 0)
@@ -164,8 +150,11 @@ def boundary(loop: For) -> Expr | None:
     hidden: set[Expr] = {s.var for s in statements(loop.body) if isinstance(s, For | Let)}
     conds: list[Expr] = []
     for s in statements(loop.body):
-        found = [s.cond] if isinstance(s, If) else _conditions(s) if isinstance(s, Block) else []
-        conds += [part for cond in found for part in conjuncts(cond)]
+        if isinstance(s, If):
+            conds += conjuncts(s.cond)
+        elif isinstance(s, Block):
+            chosen = [e.cond for e in _decisions(s) if isinstance(e, Select)]
+            conds += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
     for most in (False, True):
         for cond in conds:
             place = _limit(cond, loop.var, inner, most)
@@ -176,17 +165,9 @@ def boundary(loop: For) -> Expr | None:
     return None
 
 
-def _conditions(block: Block) -> list[Expr]:
-    """The conditions in a block, over loop variables alone."""
-    found = [block.where, *(e.cond for e in _decisions(block) if isinstance(e, Select))]
-    return [r for c in found if (r := resolved(block, c)) is not None]
-
-
 def _decisions(block: Block) -> list[Expr]:
     """The selections and minima in what a block computes."""
-    parts = (block.body,) if block.init is None else (block.body, block.init)
-    if not any(part.kinds() & _CHOOSING for part in parts):
-        return []
+    parts = [part for part in block.held() if part.kinds() & _CHOOSING]
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
@@ -203,27 +184,22 @@ def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
     return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
 
 
-def settle(stmt: Stmt, ranges: Ranges | None = None) -> Stmt:
-    """The statement without the conditions that are decided by the loops around them, and without blocks that run
-    nowhere."""
-    return _settled(stmt, Known(ranges))
-
-
-def _settled(stmt: Stmt, known: Known) -> Stmt:
+def settle(stmt: Stmt, known: Known) -> Stmt:
+    """The statement without the conditions that are decided by the loops around it and in it, and without blocks that
+    run nowhere."""
     match stmt:
         case Seq(body):
-            made = [_settled(s, known) for s in body]
+            made = [settle(s, known) for s in body]
             return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
         case For(var, begin, end):
             if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
                 end = end.b if end.a is begin else end.a
-            held = _settled(stmt.body, known.where({var: span(begin, end)}))
+            held = settle(stmt.body, known.where({var: span(begin, end)}))
             if held is stmt.body:
                 return stmt
             return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
         case Block():
-            values = _bindings(stmt)
-            told = {part: substitute(part, values) for part in conjuncts(stmt.where)}
+            told = {part: resolved(stmt, part) for part in conjuncts(stmt.where)}
             kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
             if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
                 return Seq(())
@@ -234,9 +210,9 @@ def _settled(stmt: Stmt, known: Known) -> Stmt:
             decided = known.simplified(cond)
             if isinstance(decided, Const):
                 chosen = then if decided.value else otherwise
-                return _settled(chosen, known) if chosen is not None else Seq(())
-            rest = _settled(otherwise, known) if otherwise is not None else None
-            return If(cond, _settled(then, known), rest)
+                return settle(chosen, known) if chosen is not None else Seq(())
+            rest = settle(otherwise, known) if otherwise is not None else None
+            return If(cond, settle(then, known), rest)
     return stmt
 
 
@@ -258,14 +234,13 @@ def _decided(block: Block, known: Known) -> Block:
     if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
         return block
     memo: dict[Node, Node] = {}
-    values = _bindings(block)
 
     def change(node: Node) -> Node:
         match node:
-            case Select(cond, a, _) if _holds(substitute(cond, values), known):
+            case Select(cond, a, _) if _holds(resolved(block, cond), known):
                 return a
             case Min(a, b) if node.dtype is dtypes.index:
-                return a if known.never_negative(polynomial(substitute(b - a, values))) else node
+                return a if known.never_negative(polynomial(resolved(block, b - a))) else node
         return node
 
     def stays(node: Node) -> bool:

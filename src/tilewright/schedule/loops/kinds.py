@@ -11,10 +11,9 @@ from tilewright.loops.edit import blocks, loops_around, path_to, replace, statem
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import extent_of, require_independent
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
-from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import Step, refusal, rewritten, unique_block
 from tilewright.target.instructions import INSTRUCTIONS, Instruction
 
@@ -31,8 +30,7 @@ def parallel(function: Function, loop: Var) -> Step:
     """
     found = find_loop(function, loop)
     what = f"cannot make loop {found.var.name} parallel"
-    evidence = require_independent(function, found, what, "make a loop outside or inside it parallel")
-    return rewritten(function, found, found.replace(kind=LoopKind.PARALLEL, thread=""), None, *evidence)
+    return _independent(function, found, LoopKind.PARALLEL, what, "make a loop outside or inside it parallel")
 
 
 def vectorize(function: Function, loop: Var) -> Step:
@@ -40,8 +38,13 @@ def vectorize(function: Function, loop: Var) -> Step:
     found = find_loop(function, loop)
     what = f"cannot vectorize loop {found.var.name}"
     _require_constant(function, found, what)
-    evidence = require_independent(function, found, what, "vectorize another loop")
-    return rewritten(function, found, found.replace(kind=LoopKind.VECTORIZE, thread=""), None, *evidence)
+    return _independent(function, found, LoopKind.VECTORIZE, what, "vectorize another loop")
+
+
+def _independent(function: Function, loop: For, kind: LoopKind, what: str, fix: str, thread: str = "") -> Step:
+    """The step that lets the iterations of a loop run in any order, by its kind."""
+    evidence = require_independent(function, loop, what, fix)
+    return rewritten(function, loop, loop.replace(kind=kind, thread=thread), None, *evidence)
 
 
 def unroll(function: Function, loop: Var) -> Step:
@@ -73,8 +76,7 @@ def bind(function: Function, loop: Var, thread: str) -> Step:
     for other in path_to(function.body, found):
         if isinstance(other, For) and other is not found and other.thread == thread:
             raise refusal(function, what, other, why=f"loop {other.var.name} around it is bound to {thread}")
-    evidence = require_independent(function, found, what, "bind another loop")
-    return rewritten(function, found, found.replace(kind=LoopKind.THREAD, thread=thread), None, *evidence)
+    return _independent(function, found, LoopKind.THREAD, what, "bind another loop", thread)
 
 
 def annotate(function: Function, loop: Var, key: str, value: int) -> Step:

@@ -8,8 +8,7 @@ values that do not depend on it are loaded once for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Callable, Sequence
 
 from tilewright.analysis.accesses import accesses
 from tilewright.analysis.dependences import meeting
@@ -25,9 +24,8 @@ from tilewright.loops.edit import (
     substitute_expressions,
 )
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
+from tilewright.schedule.facts.iterations import bounds_of, extent_of, require_independent
 from tilewright.schedule.find import find_loop, nests, stored_buffers
-from tilewright.schedule.legality import require_independent
 from tilewright.schedule.step import Step, refusal, rewritten
 
 APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
@@ -37,40 +35,91 @@ BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.CallFunction | nodes.Publ
 """Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
 
 
-def merge_loops(function: Function, *loops: Var, locals_first: bool = False) -> Step:
-    """Those of these loops of the top level that are neighbours become one, where they have the same bounds and kind
-    and each iteration keeps to itself. With `locals_first` local buffers are allocated before them, so that they are no
-    neighbours of allocations.
+Wanted = Callable[[For, Sequence[Stmt], For], bool]
+"""Whether a loop, statements after it, and a loop after these are wanted with the loops as one."""
+
+
+def merge_loops(function: Function, *loops: Var) -> Step:
+    """Those of these loops of the top level that are neighbours, with allocations alone in between, become one, where
+    they have the same bounds and kind and each iteration keeps to itself.
 
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    parts = list(nests(function))
-    wanted = [find_loop(function, loop) for loop in loops]
-    for found in wanted:
-        if found not in parts:
+    for found in [find_loop(function, loop) for loop in loops]:
+        if found not in nests(function):
             what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
             raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
-    if locals_first:
-        parts.sort(key=lambda s: not isinstance(s, Alloc))
-    made: list[Stmt] = []
-    for asked, group in groupby(parts, wanted.__contains__):
-        neighbours = list(group)
-        made += merge_neighbours(neighbours) if asked else neighbours
-    if len(made) == len(parts):
-        return Step(function)
     evidence = "what two of them touch, and one stores, they touch in the same iteration"
+
+    def wanted(first: For, between: Sequence[Stmt], second: For) -> bool:
+        return {first.var, second.var} <= {*loops} and are_neighbours(first, between, second)
+
+    return _step(function, wanted, evidence)
+
+
+def are_neighbours(_first: For, between: Sequence[Stmt], _second: For) -> bool:
+    """Whether nothing but allocations is between two loops."""
+    return all(isinstance(s, Alloc) for s in between)
+
+
+def join_sums(function: Function) -> Step:
+    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
+    other makes: each element is loaded once for all of them. What the later loop needs comes before the earlier one.
+
+    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
+              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
+    """
+    return _step(function, _read_alike, "none of the sums needs what another one makes")
+
+
+def _step(function: Function, wanted: Wanted, evidence: str) -> Step:
+    """The step that merges loops that are wanted together."""
+    made = merged_nests(nests(function), wanted)
+    if len(made) == len(nests(function)):
+        return Step(function)
     return Step(function.replace(body=seq(*made)), None, (evidence,))
 
 
-def merge_neighbours(parts: Sequence[Stmt]) -> list[Stmt]:
-    """The statements with neighbouring loops merged, where they have the same bounds and kind and each iteration keeps
-    to itself: whatever both touch, and one of them stores, they touch in the same iteration."""
-    made: list[Stmt] = []
-    for part in parts:
-        merged = _merged(made[-1], part) if made else None
-        made[-1:] = [merged] if merged is not None else [*made[-1:], part]
+def merged_nests(parts: Sequence[Stmt], wanted: Wanted = are_neighbours) -> list[Stmt]:
+    """The statements, which run one after the other, with loops that are wanted together as one, and those inside them,
+    where they may be."""
+    made, n = list(parts), 0
+    while n < len(made):
+        joined = next((j for m in range(n + 1, len(made)) if (j := _joined(made, n, m, wanted)) is not None), None)
+        made, n = (made, n + 1) if joined is None else (joined, n)
     return made
+
+
+def _joined(parts: list[Stmt], n: int, m: int, wanted: Wanted) -> list[Stmt] | None:
+    """The statements with loops n and m as one; None where they may not be joined."""
+    first, second = parts[n], parts[m]
+    if not isinstance(first, For) or not isinstance(second, For) or not wanted(first, parts[n + 1 : m], second):
+        return None
+    needed: list[Stmt] = []
+    later: list[Stmt] = []
+    for s in reversed(parts[n + 1 : m]):
+        (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
+    if any(_depend(s, t) for s in (first, *later) for t in needed):
+        return None
+    merged = _merged(first, second)
+    if merged is None:
+        return None
+    body = seq(*merged_nests(merged.body.body, wanted)) if isinstance(merged.body, Seq) else merged.body
+    return [*parts[:n], *needed, merged.replace(body=body), *later, *parts[m + 1 :]]
+
+
+def _read_alike(first: For, _between: Sequence[Stmt], second: For) -> bool:
+    """Whether both loops hold sums, and load from one buffer that neither stores to."""
+    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
+        return False
+    return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
+
+
+def _depend(one: Stmt, other: Stmt) -> bool:
+    """Whether two statements may not change places."""
+    made, theirs = (stored_buffers(s) | set(allocations(s)) for s in (one, other))
+    return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
 def _merged(first: Stmt, second: Stmt) -> For | None:
@@ -90,65 +139,6 @@ def _merged(first: Stmt, second: Stmt) -> For | None:
 def _stays_alone(loop: For) -> bool:
     """Whether a loop holds something that ends it early, calls, or goes by another name, or has a place in memory."""
     return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
-
-
-def join_sums(function: Function) -> Step:
-    """Loops at the top level that hold sums, and read something in common, become one, where neither needs what the
-    other makes: each element is loaded once for all of them. What the later loop needs comes before the earlier one.
-
-    for k: block a: a[] += x[k] * y[k]; for k: block b: b[] += x[k] * z[k]
-              =>      for k: block a: a[] += x[k] * y[k]; block b: b[] += x[k] * z[k]
-    """
-    parts = list(nests(function))
-    made = _joined_sums(parts)
-    if len(made) == len(parts):
-        return Step(function)
-    return Step(function.replace(body=seq(*made)), None, ("none of the sums needs what another one makes",))
-
-
-def _joined_sums(parts: Sequence[Stmt]) -> list[Stmt]:
-    """The statements, which run one after the other, with such loops joined."""
-    made = list(parts)
-    n = 0
-    while n < len(made):
-        joined = next((j for m in range(n + 1, len(made)) if (j := _joined(made, n, m)) is not None), None)
-        if joined is None:
-            n += 1
-        else:
-            made = joined
-    return made
-
-
-def _joined(parts: list[Stmt], n: int, m: int) -> list[Stmt] | None:
-    """The statements with loops n and m as one; None where they may not be joined."""
-    first, second = parts[n], parts[m]
-    if not isinstance(first, For) or not isinstance(second, For) or not _read_alike(first, second):
-        return None
-    needed: list[Stmt] = []
-    later: list[Stmt] = []
-    for s in reversed(parts[n + 1 : m]):
-        (needed if any(_depend(s, t) for t in (second, *needed)) else later).insert(0, s)
-    if any(_depend(s, t) for s in (first, *later) for t in needed):
-        return None
-    merged = merge_neighbours([first, second])
-    if len(merged) > 1 or not isinstance(merged[0], For):
-        return None
-    inside = merged[0].body
-    body = seq(*_joined_sums(inside.body)) if isinstance(inside, Seq) else inside
-    return [*parts[:n], *needed, merged[0].replace(body=body), *later, *parts[m + 1 :]]
-
-
-def _read_alike(first: For, second: For) -> bool:
-    """Whether both loops hold sums, and load from one buffer that neither stores to."""
-    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
-        return False
-    return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
-
-
-def _depend(one: Stmt, other: Stmt) -> bool:
-    """Whether two statements may not change places."""
-    made, theirs = (stored_buffers(s) | set(allocations(s)) for s in (one, other))
-    return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
 def jam(function: Function, loop: Var, *, front: bool = False) -> Step:

@@ -21,11 +21,9 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.domain import is_single
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.known import boundary, settle
+from tilewright.schedule.facts.iterations import KEPT, bounds_of, extent_of, is_single, require_reorder, turned_around
+from tilewright.schedule.facts.known import Known, boundary, settle
 from tilewright.schedule.find import find_loop, nested, perfect_nest
-from tilewright.schedule.legality import KEPT, require_reorder, turned_around
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
@@ -54,7 +52,10 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
         if tail == "exact":
             raise _no_place(function, found, factor, extent, what)
         if tail == "peel":
-            rest = _peeled(function, found, count, factor, what)
+            rest = _second_part(function, found, simplify(found.begin + count * factor), what)
+            if count is const(0):
+                why = f"{extent} iterations do not fill the inner loop once"
+                raise refusal(function, what, found, why=why, fix="take less")
             proof = f"the iterations from {rest.begin} on run in a loop of their own"
         else:
             count = simplify(FloorDiv(extent + (factor - 1), const(factor)))
@@ -90,17 +91,14 @@ def _no_place(function: Function, loop: For, factor: int, extent: Expr, what: st
     return refusal(function, what, loop, why=why, fix=f"take a factor from [{shown}], or {masked}" if n > 1 else masked)
 
 
-def _peeled(function: Function, loop: For, count: Expr, factor: int, what: str) -> For:
-    """The iterations beyond `count` whole inner loops as a loop of their own."""
-    _require_one_start(function, loop, what)
-    if count is const(0):
-        why = f"{extent_of(loop)} iterations do not fill the inner loop once"
-        raise refusal(function, what, loop, why=why, fix="take less")
-    return _second_part(function, loop, simplify(loop.begin + count * factor))
-
-
-def _second_part(function: Function, loop: For, begin: Expr) -> For:
-    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail."""
+def _second_part(function: Function, loop: For, begin: Expr, what: str) -> For:
+    """The iterations of a loop from `begin` on, with what it defines defined anew; its blocks are called NAME.tail. The
+    error `what` if a block sums over the loop and has an init, which would run before each part."""
+    name = loop.var.name
+    for block in _started(loop):
+        if loop.var in summed_loops(block):
+            why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
+            raise _decompose_first(function, loop, block, name, why, what)
     return cast(For, fresh_blocks(function, fresh_copy(loop.replace(begin=begin)), ".tail"))
 
 
@@ -131,18 +129,18 @@ def partition(function: Function, loop: Var, at: int | None = None) -> Step:
     """
     found = find_loop(function, loop)
     what = f"cannot partition loop {found.var.name}"
-    _require_one_start(function, found, what)
     place = as_expr(at) if at is not None else boundary(found)
     if place is None:
         why = "no condition inside it holds up to some iteration and not beyond"
         raise refusal(function, what, found, why=why, fix=f"say where: partition({found.var.name}, at)")
     around = ranges_of(loops_around(function.body, found))
     cut = simplify(maximum(minimum(place, found.end), found.begin), facts_of(around))
+    rest = _second_part(function, found, cut, what)
     for block in _started(found):
         for moved in variables_of(cut) & summed_loops(block):
             why = f"where it is cut, {cut}, depends on {moved.name}, which {block.name} sums over and its init runs "
             raise _decompose_first(function, found, block, moved.name, why + "outside of", what)
-    parts = [settle(p, around) for p in (found.replace(end=cut), _second_part(function, found, cut))]
+    parts = [settle(p, Known(around)) for p in (found.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
     evidence = f"each iteration of {found.var.name} runs once, in the same order"
@@ -157,15 +155,6 @@ def _started(stmt: Stmt) -> list[Block]:
 def _decompose_first(function: Function, loop: For, block: Block, over: str, why: str, what: str) -> UserError:
     """The error `what` for a loop that cannot change because the init of a block runs outside loop `over`."""
     return refusal(function, what, loop, why=why, fix=f'decompose_reduction("{block.name}", {over}) first')
-
-
-def _require_one_start(function: Function, loop: For, what: str) -> None:
-    """Refuses to cut a loop that a block sums over while the block has an init, which would run before each part."""
-    name = loop.var.name
-    for block in _started(loop):
-        if loop.var in summed_loops(block):
-            why = f"{name} is bound to a reduce axis of {block.name}, whose init would run before each part"
-            raise _decompose_first(function, loop, block, name, why, what)
 
 
 def _guarded(function: Function, loop: For, body: Stmt, conditions: list[Expr], what: str) -> Stmt:

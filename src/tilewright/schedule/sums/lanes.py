@@ -14,8 +14,7 @@ from tilewright.expr.nodes import Const, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.facts.accumulations import Summed, summed_in
-from tilewright.schedule.facts.iterations import extent_of
+from tilewright.schedule.facts.iterations import Summed, extent_of, summed_in
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.loops.rearrange import split
 from tilewright.schedule.step import Step, refusal, rewritten

@@ -43,15 +43,20 @@ from tilewright.loops.nodes import (
     Seq,
     Stmt,
     Store,
-    View,
     seq,
 )
 from tilewright.loops.sums import names_in
-from tilewright.schedule.facts.accumulations import Summed, accumulation
-from tilewright.schedule.facts.definition import nest_of, require_reached, single_store
-from tilewright.schedule.facts.domain import Domain, is_single, nest_over
-from tilewright.schedule.facts.iterations import bounds_of, extent_of
-from tilewright.schedule.facts.place import Memory, alone_in, require_plain
+from tilewright.schedule.facts.boxes import Domain, nest_over
+from tilewright.schedule.facts.iterations import Summed, accumulation, bounds_of, extent_of, is_single
+from tilewright.schedule.facts.place import (
+    Memory,
+    alone_in,
+    defined_in,
+    nest_of,
+    require_plain,
+    require_reached,
+    single_store,
+)
 from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
@@ -130,8 +135,7 @@ def _require_visible(function: Function, block: Block, target: For, inner: Seque
     require_reached(function, path_to(target, block)[:-1], f"block {block.name}", what)
     nest = init_nest(block, inner, block.name)
     own = {loop.var for loop in loops_inside(nest)}
-    inside = [s for s in statements(target) if isinstance(s, For | Let | Alloc | View)]
-    hidden = {s.var if isinstance(s, For | Let) else s.buffer for s in inside} - own
+    hidden = {s.var for s in statements(target) if isinstance(s, For | Let)} - own | defined_in(target)
     missing = next((name for name in names_in(nest) if name in hidden), None)
     if missing is not None:
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
