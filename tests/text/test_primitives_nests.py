@@ -242,6 +242,46 @@ def merge_loops(s: tw.Schedule) -> None:
     s.merge_loops(most, shift)
 
 
+REPEATED = """
+func repeated(x: f32[2, 3], y: f32[3], z: f32[]):
+  for i in 0..3, k in 0..2:
+    block y(vi = i, reduce vk = k) where vi + vk < 4:
+      init: y[vi] = 0.0
+      y[vi] += x[vk, vi]
+  for r in 0..3, k in 0..2, l in 0..3:
+    block z(reduce vk = k, reduce vl = l) where vk + vl < 4:
+      init: z[] = 0.0
+      z[] += x[vk, vl]
+  for o in 0..1, k in 0..2, l in 0..3:
+    block z2(vo = o, reduce vk = k, reduce vl = l) where vo < 1:
+      init: z[] = z[] * 2.0
+      z[] += x[vk, vl]
+"""
+
+
+@case("fuse-with-a-sum", REPEATED)
+def fuse_with_a_sum(s: tw.Schedule) -> None:
+    """Two loops of one sum, and a loop of one iteration with that."""
+    s.fuse(*s.get_loops("z")[1:])
+    o, k, _ = s.get_loops("z2")
+    s.fuse(o, k)
+
+
+@wrong(REPEATED)
+def a_fuse_across_the_begin_of_a_sum(s: tw.Schedule) -> object:
+    return s.fuse(*s.get_loops("y"))
+
+
+@wrong(REPEATED)
+def a_fuse_with_a_loop_that_repeats_a_sum(s: tw.Schedule) -> object:
+    return s.fuse(*s.get_loops("z")[:2])
+
+
+@wrong(REPEATED.replace("0..2", "0..1").replace("vi + vk < 4", "i + k < 2"))
+def a_fuse_that_leaves_a_condition_to_an_init(s: tw.Schedule) -> object:
+    return s.fuse(*s.get_loops("y"))
+
+
 @case("pieces", PRODUCTS)
 def pieces(s: tw.Schedule) -> None:
     """Each product by a trace of its own; what lies between them is an argument of both."""

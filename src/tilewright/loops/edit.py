@@ -258,13 +258,14 @@ def defines(root: Stmt) -> bool:
     return any(isinstance(s, For | Let | Block | Alloc | View) for s in statements(root))
 
 
-def fresh_copy(root: Stmt) -> Stmt:
-    """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew."""
+def fresh_copy(root: Stmt, names: Mapping[Var, Var] | None = None) -> Stmt:
+    """A copy of `root` in which everything it defines (loop variables, axes, lets, buffers) is defined anew; `names`
+    are the variables that some of its own become."""
     known: dict[Node, Node] = {}
     buffers: dict[Buffer, Buffer] = {}
     for node in statements(root):
         if isinstance(node, For | Let):
-            known[node.var] = node.var.replace()
+            known[node.var] = (names or {}).get(node.var, node.var.replace())
         elif isinstance(node, Block):
             known.update({a.var: a.var.replace() for a in node.axes})
         elif isinstance(node, Alloc | View):

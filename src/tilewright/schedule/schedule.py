@@ -16,6 +16,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Concatenate, NoReturn, ParamSpec
 
 from tilewright.expr.nodes import Var
@@ -95,11 +96,8 @@ class Schedule:
 
     def __init__(self, function: Function) -> None:
         if not isinstance(function, Function):
-            raise UserError(
-                f"cannot schedule a {type(function).__name__}",
-                why="a schedule rewrites a loops function",
-                fix="parse one: tilewright.parse(text)",
-            )
+            what, fix = f"cannot schedule a {type(function).__name__}", "parse one: tilewright.parse(text)"
+            raise UserError(what, why="a schedule rewrites a loops function", fix=fix)
         self.func = function
         self.trace = Trace()
         self.refused: tuple[UserError, ...] = ()
@@ -115,15 +113,6 @@ class Schedule:
             self.func, self.trace, self._names = before
             self.refused = (*self.refused, error)
             return None
-
-    @staticmethod
-    def after(function: Function, primitive: Callable[..., Step], step: Step) -> Schedule:
-        """The schedule of a function to which a primitive without arguments was applied already: `step` is its
-        first."""
-        s = Schedule(function)
-        if step.function is not function:
-            s._record(TraceStep(primitive.__name__, ()), step)
-        return s
 
     def copy(self) -> Schedule:
         """A schedule that begins where this one is."""
@@ -198,8 +187,7 @@ class Schedule:
 
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
-        refused, or that had nothing to do, nothing stays, not even the lines by which the trace would have come to know
-        its loops."""
+        refused, or that had nothing to do, nothing stays, not even the lines that told the trace of its loops."""
         before = self.func, self.trace, self._names
         try:
             for name, value in given.arguments.items():
@@ -259,13 +247,12 @@ class Schedule:
 
     def _record(self, call: TraceStep, step: Step) -> None:
         """The program after a step, and the step at the end of the trace, which knows the loops it made."""
-        several = isinstance(step.made, tuple)
         made = step.made if isinstance(step.made, tuple) else (step.made,)
         for var in made:
             if isinstance(var, Var) and var not in self._names:
                 self._names = {**self._names, var: python_name(var.name, self._names.values())}
         shown = tuple([self._names[m] if isinstance(m, Var) else None for m in made])
-        recorded = TraceStep(call.primitive, call.arguments, call.options, shown, several, step.evidence)
+        recorded = replace(call, made=shown, several=made is step.made, evidence=step.evidence)
         self.func, self.trace = step.function, Trace((*self.trace.steps, recorded))
 
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step
 from tilewright.expr.nodes import Const, Mul
 from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import blocks, loads, loops_around, loops_inside
-from tilewright.loops.nodes import For, LoopKind, Stmt, Store
+from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements
+from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
 from tilewright.plan.price.sizes import FEW, USUAL
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import Summed, accumulation, has_branches, size_of, summed_in
+from tilewright.schedule.facts.iterations import Summed, accumulation, size_of, summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
@@ -101,7 +101,8 @@ def is_schedulable(nest: For) -> bool:
     """Whether all that a nest does is points and accumulations."""
     inside = blocks(nest)
     stores = all(isinstance(b.body, Store) for b in inside)
-    return stores and not has_branches(nest) and all(accumulation(b) is not None for b in inside if b.reduce)
+    branches = any(isinstance(s, If | While | Assert) for s in statements(nest))
+    return stores and not branches and all(accumulation(b) is not None for b in inside if b.reduce)
 
 
 def prepare_sums(s: Schedule, parts: Sequence[Part]) -> None:

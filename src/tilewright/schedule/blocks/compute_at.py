@@ -24,7 +24,6 @@ from tilewright.schedule.facts.boxes import (
     elements,
     known_in,
     nest_over,
-    own_accesses,
     single_axis,
     touches,
     unclipped,
@@ -186,7 +185,7 @@ def computed_after(
     for buffer in read:
         require_plain(function, buffer, what)
     stored = stored_buffers(target.body) & read
-    order = dict.fromkeys(a.buffer for a in own_accesses(found.domain) if a.buffer in stored)
+    order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
     boxes = {b: covering([elements(t) for t in touches(target.body, b) if t.access.is_store]) for b in order}
     moved = nest_over(found.domain, _tile(function, found, boxes, what), found.around_loop())
     other = replace(found.other, target, target.replace(body=seq(target.body, moved)))
@@ -207,7 +206,7 @@ def _tile(function: Function, found: Place, boxes: Mapping[Buffer, Box], what: s
     (straight, clips), known = unclipped(around), known_in(tuple(around))
     part: dict[Var, Range] = {}
     used: set[Var] = set()
-    for access in [a for a in own_accesses(domain) if not a.is_store and a.buffer in boxes]:
+    for access in [a for a in domain.accesses() if not a.is_store and a.buffer in boxes]:
         for index, stored in zip(access.indices, boxes[access.buffer], strict=True):
             axis, own = _axis_of(index, domain, access), [s for s in straight if mentions(stored.begin, {s.var})]
             if axis is None or axis[0] in part or not own:

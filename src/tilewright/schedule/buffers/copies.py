@@ -4,7 +4,6 @@ local buffer shrinks to the part that an iteration touches."""
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
@@ -193,17 +192,28 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
     source = _touched(function, found, buffer, loaded_buffers(found.body) | stored_buffers(found.body), what)
     around = [*loops_around(function.body, found), found]
     _require_kept(function, around, source, what)
-    part = _part(found, source, around)
-    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, part.touched, what)
+    touched, loaded, stored = _part(found, source, around)
+    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, touched, what)
     local = placed(function, Buffer(name, source.dtype, shape), scope, found, what, ", or a loop further inside")
-    body = _staged(function, found, source, local, part)
+    words, copy = _dimension_names(found.body, source), source.replace(name=name)
+    free = iter(fresh_loops(function, [*words, *words]))
+
+    def copies(word: str, part: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
+        if part is None:
+            return []
+        filled, loops = unique_block(function, f"{source.name}.{word}"), list(islice(free, len(words)))
+        nest = box_nest(filled, loops, part, lambda at: Store(to, at, Load(of, at)))
+        return [rebased(nest, copy, local, touched.ranges)]
+
+    before, after = copies("load", loaded, copy, source), copies("store", stored, source, copy)
+    body = seq(Alloc(local), *before, rebased(found.body, source, local, touched.ranges), *after)
     made = function.replace(body=replace(function.body, found, found.replace(body=body)))
     for each in around:
         if each.kind in (LoopKind.PARALLEL, LoopKind.THREAD):
             fix = f"take a loop further inside, or leave {each.var.name} serial"
             require_independent(made, find_loop(made, each.var), what, fix)
-    evidence = [f"an iteration of {found.var.name} touches {source.name}{part.touched} alone"]
-    if part.stored is not None and part.loaded is None:
+    evidence = [f"an iteration of {found.var.name} touches {source.name}{touched} alone"]
+    if stored is not None and loaded is None:
         evidence.append(f"what an iteration of {found.var.name} reads of {source.name} it stored before")
     return Step(made, name, tuple(evidence))
 
@@ -227,16 +237,8 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer, wha
             raise refusal(function, what, block, why=why, fix=fix, part=block.name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
     """The elements of a buffer that an iteration touches, that it must load first, and that it stores at the end."""
-
-    touched: Elements
-    loaded: Elements | None
-    stored: Elements | None
-
-
-def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
     known, outer = known_in(tuple(around)), frozenset(each.var for each in around)
     found = touches(loop.body, source)
     parts = [tightened(elements(t), known, outer) for t in found]
@@ -244,8 +246,7 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> _Part:
     touched, exact = cover_all(list(dict.fromkeys(parts)), parts, known), _exactly(writes, known)
     begins = unwritten(found, around) is None and not (writes and exact is None)
     loaded = None if begins else _inside(touched, source, known)
-    stored = (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
-    return _Part(touched, loaded, stored)
+    return touched, loaded, (exact or _inside(cover_all(writes, parts, known), source, known)) if writes else None
 
 
 def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
@@ -280,23 +281,6 @@ def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | Non
     if loads_of(extent):
         return None
     return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
-
-
-def _staged(function: Function, loop: For, source: Buffer, local: Buffer, part: _Part) -> Stmt:
-    """The body with its accesses made to the local buffer, between the copies."""
-    box, words = part.touched.ranges, _dimension_names(loop.body, source)
-    free = iter(fresh_loops(function, [*words, *words]))
-    copy = source.replace(name=local.name)
-
-    def copies(word: str, copied: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
-        if copied is None:
-            return []
-        name, loops = unique_block(function, f"{source.name}.{word}"), list(islice(free, len(words)))
-        return [rebased(box_nest(name, loops, copied, lambda at: Store(to, at, Load(of, at))), copy, local, box)]
-
-    before = copies("load", part.loaded, copy, source)
-    after = copies("store", part.stored, source, copy)
-    return seq(Alloc(local), *before, rebased(loop.body, source, local, box), *after)
 
 
 def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer], what: str) -> Buffer:

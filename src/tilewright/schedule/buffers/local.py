@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from tilewright.analysis.accesses import accesses
 from tilewright.analysis.intervals import Range
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loads, statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt, Store
+from tilewright.loops.edit import statements, substitute_buffers, transform_statements
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.facts.boxes import Elements, over_box, point
 from tilewright.schedule.facts.known import compared, resolved
@@ -78,12 +79,10 @@ def require_no_prefetch(function: Function, root: Stmt, buffer: Buffer, what: st
 
 def require_elements(function: Function, root: Stmt, buffer: Buffer, what: str) -> None:
     """Refuses a buffer of which something in `root` takes several elements at once."""
-    for s in statements(root):
-        if isinstance(s, Store):
-            stored = s.buffer is buffer and any(i.lanes != 1 for i in s.indices)
-            if stored or any(load.buffer is buffer and load.lanes != 1 for load in loads(s)):
-                why = f"this {'stores' if stored else 'loads'} vectors of {buffer.name}"
-                raise refusal(function, what, s, why=why, part=buffer.name)
+    for a in accesses(root):
+        if a.buffer is buffer and any(i.lanes != 1 for i in a.indices):
+            why = f"this {'stores' if a.is_store else 'loads'} vectors of {buffer.name}"
+            raise refusal(function, what, a.statement, why=why, part=buffer.name)
 
 
 def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> Stmt:

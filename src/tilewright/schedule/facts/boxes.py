@@ -5,8 +5,7 @@
         y[vi] = x[vi]                                                with io fixed: y[io*6..io*6 + 6] where d0 < 33
 
 Loops that a split made are put together again, so that a block can be moved whatever became of its loops before. Two
-statements are compared element by element, whatever loops they run in: so a load is seen to read only what a store
-before it has written.
+statements are compared element by element, so that a load is seen to read only what a store before it has written.
 """
 
 from __future__ import annotations
@@ -50,6 +49,10 @@ class Domain:
         assert isinstance(self.block.body, Store)
         return self.block.body
 
+    def accesses(self) -> list[Access]:
+        """The loads and stores of the block, with indices over its axes."""
+        return accesses(self.block.replace(axes=tuple(a.replace(binding=a.var) for a in self.block.axes)))
+
 
 def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:
     """The domain of a block under the loops around it, outermost first; else the reason why there is none."""
@@ -90,8 +93,8 @@ def domain_of(block: Block, loops: Sequence[For]) -> Domain | str:
 
 
 def _obstacle(block: Block, loops: Sequence[For], whole: Sequence[For], reduce: Sequence[For]) -> str | None:
-    """Why a block has no domain under loops, of which those in `whole` are bound to spatial axes, those in `reduce` to
-    reduce axes; None where nothing of the loops alone says so."""
+    """Why a block has no domain under loops, as far as these alone say; None where they do not. Those in `whole` are
+    bound to spatial axes, those in `reduce` to reduce axes."""
     points, sums = {loop.var for loop in whole}, {loop.var for loop in reduce}
     for loop in loops:
         name, bound_to = loop.var.name, [a for a in block.axes if mentions(a.binding, {loop.var})]
@@ -154,8 +157,7 @@ def _steps_by(p: Polynomial, loop: For, span: Polynomial) -> tuple[Polynomial, P
 
 
 def _told(cond: Expr | None, names: Iterable[tuple[Expr, Expr]], moving: set[Var]) -> Polynomial | None:
-    """What is at least zero where a condition holds, with names in place of the values that move; None where it reads
-    memory, or cannot be told so."""
+    """A condition's polynomial by the names of values, of which none moves; None of one that cannot be told so."""
     gap = None if cond is None or loads_of(cond) else bound(cond)
     return None if gap is None else exchanged(gap, names, moving)
 
@@ -188,11 +190,6 @@ def known_in(loops: tuple[For, ...]) -> Known:
     return Known(ranges_in(loops))
 
 
-def own_accesses(domain: Domain) -> list[Access]:
-    """The loads and stores of the block, with indices over its axes."""
-    return accesses(domain.block.replace(axes=tuple(a.replace(binding=a.var) for a in domain.block.axes)))
-
-
 def nest_over(domain: Domain, part: Ranges, around: Sequence[For]) -> Stmt:
     """The block over a part of its domain, the ranges of some axes, under serial loops of its own: those of the spatial
     axes in their order, called like them, inside them those of the reduce axes. `around` are the loops that it will
@@ -200,9 +197,9 @@ def nest_over(domain: Domain, part: Ranges, around: Sequence[For]) -> Stmt:
     known, conditions = Known(ranges_of(around)), list[Expr]()
     for var, whole in domain.box.items():
         found = part.get(var, whole)
-        if var in part and not known.at_least(found.begin, whole.begin):
+        if not known.at_least(found.begin, whole.begin):
             conditions.append(Le(whole.begin, var))
-        if var in part and not known.at_least(whole.end, found.end):
+        if not known.at_least(whole.end, found.end):
             conditions.append(Lt(var, whole.end))
     made = domain.block.replace(where=conjunction([*conditions, *domain.conditions]))
     loops = {var: Var(var.name.removeprefix("v") or "v") for var in domain.box}
@@ -342,10 +339,9 @@ def contains(whole: Elements, part: Elements, known: Known, shape: Sequence[Expr
     """Whether it is proved that `whole` holds every element of `part`, which are elements of a buffer of this shape."""
     part = tightened(part, known)
     full = [Range(const(0), extent) for extent in shape] or part.ranges
-    for r, s, f in zip(whole.ranges, part.ranges, full, strict=True):
-        if not (known.within(s, r) or known.within(f, r)):
-            return False
-    return all(implies(part, cond, known) for cond in whole.conditions)
+    sides = zip(whole.ranges, part.ranges, full, strict=True)
+    inside = all(known.within(s, r) or known.within(f, r) for r, s, f in sides)
+    return inside and all(implies(part, cond, known) for cond in whole.conditions)
 
 
 def implies(part: Elements, cond: Expr, known: Known) -> bool:
@@ -370,8 +366,7 @@ def united(parts: Sequence[Elements]) -> list[Elements]:
     """Exact boxes with those put together that continue one another along one dimension."""
     left = [p for p in parts if p.exact]
     for a, b in permutations(left, 2):
-        joined = _joined(a, b)
-        if joined is not None:
+        if (joined := _joined(a, b)) is not None:
             return united([*(p for p in left if p is not a and p is not b), joined])
     return left
 
@@ -392,11 +387,8 @@ def covers(store: Touch, load: Touch, around: Sequence[For] = ()) -> bool:
     """Whether a load that stands after a store reads only what it wrote in the same iteration of all that is around
     both. `around` are loops outside."""
     both = [s for s, _ in takewhile(lambda pair: pair[0] is pair[1], zip(store.path, load.path, strict=False))]
-    written = elements(store, len(both))
-    if not written.exact:
-        return False
-    fixed = [*around, *(s for s in both if isinstance(s, For))]
-    return contains(written, elements(load, len(both)), known_in(tuple(fixed)), load.access.buffer.shape)
+    written, known = elements(store, len(both)), known_in((*around, *(s for s in both if isinstance(s, For))))
+    return written.exact and contains(written, elements(load, len(both)), known, load.access.buffer.shape)
 
 
 def unwritten(found: Sequence[Touch], around: Sequence[For] = ()) -> Touch | None:

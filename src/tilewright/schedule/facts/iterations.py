@@ -22,7 +22,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import allocations, blocks, loads, loads_of, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Load, Seq, Stmt, Store, While
+from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import Scope
@@ -52,10 +52,6 @@ def coefficient_of(index: Expr, var: Var) -> Expr | None:
     """The factor of `var` in an index that is linear in it; None when it is not."""
     parts = linear_in(polynomial(index), var)
     return None if parts is None else expression(parts[0])
-
-
-def has_branches(stmt: Stmt) -> bool:
-    return any(isinstance(s, If | While | Assert) for s in statements(stmt))
 
 
 def is_spatial(loop: For) -> bool:
@@ -235,15 +231,7 @@ def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: 
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:
-    """Whether both accesses are those of one accumulation with an associative operator."""
-    for block in blocks(nest):
-        if met.first.statement is met.second.statement and met.first.statement is block.body:
-            return is_associative(block) and met.first.buffer is met.second.buffer
-        if block.init is not None and {met.first.statement, met.second.statement} <= {block.init, block.body}:
-            return is_associative(block)
-    return False
-
-
-def is_associative(block: Block) -> bool:
-    """Whether a block accumulates with an operator whose terms may be taken in any order."""
-    return bool(block.reduce) and accumulation(block.replace(init=None, where=None)) is not None
+    """Whether both accesses are those of one accumulation whose terms may be taken in any order."""
+    both = {met.first.statement, met.second.statement}
+    own = next((b for b in blocks(nest) if b.reduce and both <= {b.body, b.init}), None)
+    return own is not None and accumulation(own.replace(init=None, where=None)) is not None

@@ -215,53 +215,42 @@ def require_reached(
             raise refusal(function, what, s, why=f"{word_of(s)} around {name} decides whether it runs")
         if isinstance(s, For) and s.kind in closed:
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            raise refusal(
-                function,
-                what,
-                s,
-                why=f"loop {s.var.name} is {word}",
-                fix="take this step before the one that made it so",
-            )
+            fix = "take this step before the one that made it so"
+            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A block in a nest of its own, and a target elsewhere: `nest` and `other` are the statements of the sequence
+    """A block in a nest of its own, and a loop elsewhere: `nest` and `other` are the statements of the sequence
     `parent` that hold them, `between` those between the two. `domain` is the block's, under the loops of its nest."""
 
     block: Block
     nest: Stmt
-    target: Stmt
+    loop: For
     other: Stmt
     parent: Seq
     domain: Domain
     between: tuple[Stmt, ...]
     is_after: bool
 
-    @property
-    def loop(self) -> For:
-        """The target, where that is a loop."""
-        assert isinstance(self.target, For)
-        return self.target
-
     def around_loop(self) -> list[For]:
         """The loops from `other` down to the loop and including it."""
         return [*loops_around(self.other, self.loop), self.loop]
 
 
-def place(function: Function, block: Block, target: Stmt, what: str) -> Place:
+def place(function: Function, block: Block, loop: For, what: str) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
-    one, two = path_to(function.body, block), path_to(function.body, target)
-    if target in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(target)} already", part=block.name)
+    one, two = path_to(function.body, block), path_to(function.body, loop)
+    if loop in one:
+        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(loop)} already", part=block.name)
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {word_of(target)} are not one after the other")
+        raise refusal(function, what, block, why=f"{block.name} and {word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
     domain = alone_in(function, nest, block, what)
-    return Place(block, nest, target, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
+    return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
 
 
 def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
@@ -320,21 +309,16 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
         if touched or changed:
             verb, other = ("touches", "stores") if touched else ("stores", "reads")
             name = min(b.name for b in touched or changed)
-            why = f"{_inside(s)} {verb} {name}, which {block.name} {other}"
+            own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
+            why = f"{own} {verb} {name}, which {block.name} {other}"
             raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
             why = f"an assert, a while or a call in it decides whether {block.name} is reached"
             raise refusal(function, what, s, why=why)
 
 
-def _inside(stmt: Stmt) -> str:
-    """The blocks of a statement, as a person says it."""
-    names = list(dict.fromkeys(s.name for s in statements(stmt) if isinstance(s, Block)))
-    return f"block {names[0]}" if names else "it"
-
-
 def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
-    """The function with `other`, which has the block in it, in place of the statement that holds the target; the
+    """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
     block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:

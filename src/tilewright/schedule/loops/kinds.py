@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import cast
 
 from tilewright.expr.nodes import Const, Expr, Var
@@ -186,7 +187,11 @@ def _does_not_fit(
     function: Function, nest: For, around: list[For], row: Instruction, wrong: Mismatch, what: str
 ) -> UserError:
     """The refusal, with the instructions that would fit, or what the nest must look like."""
-    fitting = [other.name for other in INSTRUCTIONS.values() if _fits(nest, other, around)]
+    fitting: list[str] = []
+    for other in INSTRUCTIONS.values():
+        with suppress(Mismatch):
+            match(nest, other, around)
+            fitting.append(other.name)
     name = wrong.at.name if isinstance(wrong.at, Block) else None
     fix = f"it does what {' and '.join(fitting)} {'does' if len(fitting) == 1 else 'do'}"
     if not fitting:
@@ -194,11 +199,3 @@ def _does_not_fit(
         first = f'decompose_reduction("{name}", …) first; ' if started else ""
         fix = f"{first}the nest must be {' '.join(row.nest.split())}"
     return refusal(function, what, wrong.at, why=wrong.why, fix=fix, part=name)
-
-
-def _fits(nest: For, instruction: Instruction, around: list[For]) -> bool:
-    try:
-        match(nest, instruction, around)
-    except Mismatch:
-        return False
-    return True

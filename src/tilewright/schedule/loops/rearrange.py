@@ -206,16 +206,14 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
         why = f"{first.var.name} is {first.kind.value}, {second.var.name} is {second.kind.value}"
         raise refusal(function, what, second, why=why, fix="give both the same kind first")
     made = fused(first, second)
-    both = {first.var, second.var}
-    for block, after in zip(blocks(second), blocks(made), strict=True):
-        if block.init is not None and both & spatial_loops(block) and both & summed_loops(block):
-            why = (
-                f"one is bound to a reduce axis of {block.name}, the other to a spatial one, and its init runs between"
-            )
-            raise _decompose_first(function, first, block, "…", why, what)
-        if block.init is not None and _start_conditions(block) != _start_conditions(after):
+    for block, after in zip(_started(second), _started(made), strict=True):
+        summed = [loop.var.name for loop in (first, second) if loop.var in summed_loops(block)]
+        if len(summed) == 1 and not is_single(first) and not is_single(second):
+            why = f"{block.name} sums over {summed[0]} alone of the two, and its init runs between them"
+            raise _decompose_first(function, first, block, summed[0], why, what)
+        if _start_conditions(block) != _start_conditions(after):
             why = f"a condition of {block.name} on what it sums over would keep its init from running, too"
-            raise _decompose_first(function, first, block, "…", why, what)
+            raise _decompose_first(function, first, block, summed[0], why, what)
     evidence = f"{second.var.name} is all that {first.var.name} holds, and its bounds do not change"
     return rewritten(function, first, made, made.var, evidence)
 

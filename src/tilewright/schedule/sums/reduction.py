@@ -23,11 +23,9 @@ from tilewright.loops.edit import (
     loads_of,
     loops_around,
     loops_inside,
-    map_statements,
     path_to,
     replace,
     statements,
-    substitute_expressions,
 )
 from tilewright.loops.nodes import (
     Alloc,
@@ -80,7 +78,9 @@ def decompose_reduction(function: Function, block: str, loop: Var) -> Step:
     _require_visible(function, found, target, inner, what)
     _require_earlier(function, found, target, inner, what)
     name = unique_block(function, f"{block}.init")
-    init = _renamed(function, fresh_copy(init_nest(found, inner, name)))
+    nest = init_nest(found, inner, name)
+    loops = [loop.var for loop in loops_inside(nest)]
+    init = fresh_copy(nest, dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True)))
     body = replace(target, found, found.replace(init=None))
     evidence = f"nothing that {target.var.name} holds touches what {name} stores before it would have run there"
     return rewritten(function, target, seq(init, body), name, evidence)
@@ -171,17 +171,6 @@ def _before(root: Stmt, place: Stmt) -> list[Stmt]:
     """The statements in `root` that run before a place in it, in the same iteration of what is around both."""
     path = pairwise(path_to(root, place))
     return [s for outer, inner in path if isinstance(outer, Seq) for s in outer.body[: outer.body.index(inner)]]
-
-
-def _renamed(function: Function, nest: Stmt) -> Stmt:
-    """The nest with its loops named as no other loop of the program."""
-    loops = [loop.var for loop in loops_inside(nest)]
-    fresh: dict[Expr, Expr] = dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True))
-
-    def change(s: Stmt) -> Stmt:
-        return s.replace(var=fresh[s.var]) if isinstance(s, For) else s
-
-    return map_statements(substitute_expressions(nest, fresh), change)
 
 
 def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step:
