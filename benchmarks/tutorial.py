@@ -28,6 +28,7 @@ from benchmarks.report import Report, show
 from benchmarks.timing import Samples, race
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
+from tilewright.plan.choose import schedule
 from tilewright.target import native
 
 PAGE = Path(__file__).parents[1] / "docs" / "schedules.md"
@@ -71,9 +72,9 @@ def stages(page: str, size: int) -> list[Stage]:
         code = re.sub(r"^SIZE = \d+$", f"SIZE = {size}", code, flags=re.MULTILINE)
         with contextlib.redirect_stdout(io.StringIO()):
             exec(compile(code, f"{PAGE.name}: {title}", "exec", dont_inherit=True), namespace)
-        schedule = namespace.get("s")
-        if schedule is not None and (not found or schedule.func is not found[-1].function):
-            found.append(Stage(title, schedule.func))
+        made = namespace.get("s")
+        if made is not None and (not found or made.func is not found[-1].function):
+            found.append(Stage(title, made.func))
     return [*found, Stage("The compiler's own schedule", schedule(found[0].function, native())[0].func)]
 
 

@@ -24,6 +24,7 @@ from tilewright.expr.dtypes import DType
 from tilewright.expr.evaluate import evaluate as number_of
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.build import GraphBuilder
+from tilewright.graph.build_if import IfBuilder
 from tilewright.graph.build_scan import ScanBuilder
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.nodes import Module, Value
@@ -37,6 +38,7 @@ Draw = Callable[..., Any]
 SIZES = (0, 1, 2, 3, 5)
 TYPES = (dtypes.f64, dtypes.f64, dtypes.i32, dtypes.bool_)
 FLOATS = (0.0, -0.0, 1.0, -1.5, 2.0, 3.0, -4.0, 0.5, float("inf"), float("nan"))
+TRUTH = TensorType(dtypes.bool_, ())
 SCALARS = (0.0, -0.0, 1.0, 2.0, -3.0)
 
 
@@ -87,6 +89,12 @@ def programs(draw: Draw, nodes: int = 9) -> Program:
 def repeating(draw: Draw, nodes: int = 5) -> Program:
     """A module that scans, with the inputs for one call."""
     return Growing(draw).grow(nodes, (Growing.scan,))
+
+
+@st.composite
+def choosing(draw: Draw, nodes: int = 5) -> Program:
+    """A module with branches, and the inputs for one call."""
+    return Growing(draw).grow(nodes, (Growing.choose, Growing.choose))
 
 
 class Growing:
@@ -275,6 +283,44 @@ class Growing:
         self.values += [*last, *stacks]
         return self.draw(st.sampled_from([*last, *stacks]))
 
+    def choose(self, x: Value) -> Value | None:
+        """One of two functions by a truth value that is not known before the call; their results may differ in size,
+        but not in a loop, whose steps are all alike."""
+        if self.depth > 1:
+            return None
+        conds = [v for v in self.values if v.type is TRUTH]
+        taken = self.draw(st.booleans())
+        if not self.depth:
+            self.param(f"b{len(self.inputs)}", TRUTH)
+            self.inputs[-1] = np.array(taken)
+            conds = [self.values.pop()]
+        if not conds:
+            return None
+        choice = IfBuilder(self.graph, "if", self.draw(st.sampled_from(conds)))
+        made: list[list[Value]] = []
+        for branch in (choice.then, choice.otherwise):
+            inner = Growing(self.draw, branch, self.depth + 1)
+            inner.numbers, inner.values = self.numbers, [x, *self.values]
+            for _ in range(self.draw(st.integers(0, 3))):
+                grown = self.draw(st.sampled_from(STEPS))(inner, self.draw(st.sampled_from(inner.values)))
+                inner.values += [] if grown is None else [grown]
+            made.append(inner.values[-4:])
+        pairs = [
+            (a, b) for a in made[0] for b in made[1] if a.type.dtype is b.type.dtype and a.type.rank == b.type.rank
+        ]
+        if self.depth:
+            pairs = [(a, b) for a, b in pairs if a.type is b.type]
+        if not pairs:
+            return None
+        chosen = self.draw(st.lists(st.sampled_from(pairs), min_size=1, max_size=2))
+        results = choice.finish([a for a, _ in chosen], [b for _, b in chosen])
+        for result, pair in zip(results, chosen, strict=True):
+            sizes = pair[0 if taken else 1].type.shape
+            own = {d: e for d, e in zip(result.type.shape, sizes, strict=True) if isinstance(d, Var)}
+            self.numbers.update({d: int(number_of(e, self.numbers)) for d, e in own.items() if d not in self.numbers})
+        self.values += results
+        return results[0]
+
     def iota(self, x: Value) -> Value | None:
         if not x.type.rank:
             return None
@@ -308,5 +354,6 @@ STEPS: tuple[Step, ...] = (
     Growing.iota,
     Growing.scan,
     Growing.scan,
+    Growing.choose,
 )
 """The ways to add a node."""

@@ -47,8 +47,8 @@ that passes fails the tests. They are, by the reason:
 - No strings, sequences, optionals or maps. No elements narrower than eight bits, no eight-bit floats, no complex
   numbers other than as pairs.
 - No random draws: a result must follow from the inputs.
-- An `If` whose condition is known while the model is read is decided then; otherwise both branches are computed and one
-  is selected, which is refused where their types differ or a branch holds checks.
+- An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the
+  other one fails. The two must give the same element types and ranks; their sizes may differ.
 - Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan` where every step is the same: sizes
   within a step are numbers that stay, and no step ends the loop. Others are unrolled: the number of steps must be known
   while the model is read, and be at most 256.

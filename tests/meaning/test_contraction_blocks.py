@@ -94,6 +94,9 @@ CASES = {
     "packed panel by panel": Case(
         13, 16 * 7, 100, False, fields={"pack_vector": True, "rows_stay": False, "block_tiles": 4, "block_terms": 32}
     ),
+    "packed panel by panel, with an edge": Case(
+        13, 282, 29, False, fields={"pack_vector": True, "rows_stay": False, "block_tiles": 4}
+    ),
     "as it lies": Case(13, 70, 30, False, fields={"block_tiles": 4}),
 }
 
@@ -153,7 +156,7 @@ def test_the_evaluator_agrees(name: str) -> None:
 
 def test_copies_inside_an_edge_are_plain() -> None:
     """Only the panel over the edge chooses element by element what it copies."""
-    case = CASES["packed in groups, with an edge"]
+    case = CASES["packed panel by panel, with an edge"]
     s = schedule_for(case.function(), V3, case.choice(V3))
     stored = [b.body.value for b in blocks(s.func.body) if b.name.startswith("w.cache") and isinstance(b.body, Store)]
     assert [isinstance(value, Select) for value in stored] == [False, True]
@@ -285,12 +288,13 @@ def test_panels_of_a_constant_are_prefetched_where_they_come_from_memory() -> No
     assert choice_for(Case(8, 768, 768, True).function(), WIDE).prefetch == 0
 
 
-def test_panels_that_a_call_packs_are_grouped_evenly() -> None:
-    """All groups are as large: panels that do not divide into groups are packed one by one."""
-    for candidate in candidates_of(Case(2048, 2048, 2048, False).function(), WIDE):
-        choice = candidate.choice
-        if choice.block_panels is not None and choice.pack_vector:
-            assert -(-2048 // choice.tile.columns) % choice.block_panels == 0
+def test_panels_of_a_constant_are_grouped_where_the_last_cache_has_no_room_for_all() -> None:
+    """Panels that a call packs are not: each is packed by the tiles that read it."""
+    grouped = {
+        constant: any(c.choice.block_panels for c in candidates_of(Case(4096, 4096, 4096, constant).function(), WIDE))
+        for constant in (True, False)
+    }
+    assert grouped == {True: True, False: False}
 
 
 @pytest.mark.parametrize("epilogue", [True, False])

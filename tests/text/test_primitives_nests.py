@@ -146,13 +146,13 @@ def vectorize_points(s: tw.Schedule) -> None:
 
 @case("vectorize-points-of-functions", FUNCTIONS)
 def vectorize_points_of_functions(s: tw.Schedule) -> None:
-    """Of 29 points three vectors of 8, one of 4, and one point; of sums that are left over no shorter vectors."""
+    """Of 29 points three vectors of 8, one of 4, and one point, whatever is computed."""
     in_nests(s, "x86-64-v3")
 
 
 @case("vectorize-points-of-short-rows", NARROW)
 def vectorize_points_of_short_rows(s: tw.Schedule) -> None:
-    """Of 14 points of a function vectors of 8 and of 4, and two points; of sums nothing but points."""
+    """Of 14 points vectors of 8 and of 4, and two points, whatever is computed."""
     in_nests(s, "x86-64-v4")
 
 

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from tilewright.core.walk import preorder
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Const, Expr, Var
+from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import (
     Alloc,
@@ -162,7 +162,7 @@ class _Run:
                 elif otherwise is not None:
                     self.statement(otherwise)
             case Let(var, value):
-                self.values[var] = self.late(var) if _loads(value) else self.value(value)
+                self.values[var] = self.named(var, value)
             case Assert(cond):
                 if not _loads(cond) and not self.value(cond):
                     raise _Ends
@@ -188,6 +188,14 @@ class _Run:
 
     def value(self, e: Expr) -> Any:
         return e.value if isinstance(e, Const) else evaluate(e, self.values)
+
+    def named(self, var: Var, value: Expr) -> Any:
+        """The number that a name stands for: where it is loaded, one that is dynamic, and where a loaded condition
+        selects it, either of the two."""
+        if isinstance(value, Select):
+            held = self.late(var) % 2 if _loads(value.cond) else self.value(value.cond)
+            return self.named(var, value.a if held else value.b)
+        return self.late(var) if _loads(value) else self.value(value)
 
     def bytes_of(self, buffer: Buffer) -> int:
         return buffer.dtype.bytes * math.prod(self.number(extent) for extent in buffer.shape)

@@ -67,7 +67,7 @@ PATIENCE = 200
 to prepare its next call, wants its core back."""
 
 WAKE = 50
-"""Grains of work (see lower/kernels/share_out.py) that are worth waking a worker for: about 100 microseconds."""
+"""Grains of work (see lower/kernels/share_out.py) that are worth waking a worker for: about 50 microseconds."""
 
 PIECES = 1 << 20
 """The most pieces that a loop is cut into."""

@@ -93,7 +93,7 @@ def pipeline(target: Target, choices: Choices | None = None, switches: Switches 
         Pass("own-states", own_states, GRAPH),
         schedule_pass(target, chosen, forced) if schedules else Pass("schedule", lambda module: module, GRAPH),
         KernelPass("hoist", hoist, GRAPH, 2, alone=without_head, rest=compute_heads),
-        on_functions("share-out", share_out, GRAPH, since=2),
+        on_functions("share-out", lambda function: share_out(function, target), GRAPH, since=2),
         on_functions("overwrite", overwrite, GRAPH, since=1),
         KernelPass("bufferize", bufferize, LOOPS, alone=with_memory_given, rest=lambda module, _: bufferize(module)),
         Pass("alternate", lambda module: alternate(module, target), LOOPS, since=2),

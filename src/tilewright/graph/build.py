@@ -23,7 +23,7 @@ from tilewright.expr.overflow import fits
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_FROM_DATA, NO_ATTRIBUTES, REGISTRY, Attributes, TypeContext
-from tilewright.graph.symbolic import Require, Size
+from tilewright.graph.symbolic import If, Require, Size
 from tilewright.report.errors import InternalError
 from tilewright.types.tensor import TensorType
 
@@ -42,7 +42,7 @@ class GraphBuilder:
         self.outside: Callable[[Value], Value] | None = None
         self._own: set[Value] = set()
         self._required: set[Expr] = set()
-        self._late: set[object] = set()
+        self.late: set[Var] = set()
         self._guarded: set[tuple[Expr, ...]] = set()
         self._names = FreshNames()
         self._functions = FreshNames((name,))
@@ -114,7 +114,7 @@ class GraphBuilder:
         product that wraps around would look small."""
         self._guarded.add(type.shape)
         parts = list(preorder([d for d in type.shape if not isinstance(d, Const)]))
-        from_data = any(v in self._late or isinstance(v, Cast) for v in parts)
+        from_data = any(v in self.late or isinstance(v, Cast) for v in parts)
         if not from_data and not any(isinstance(p, Mul) and not isinstance(p.b, Const) for p in parts):
             return
         for extent in type.shape:
@@ -136,16 +136,31 @@ class GraphBuilder:
         scalar = self.known(scalar)
         attrs = Size(as_expr(low), as_expr(high), what)
         symbol = attrs.symbol(name)
-        self._late.add(symbol)
+        self.late.add(symbol)
         self.nodes.append(Node(REGISTRY["size"], (scalar,), attrs, (), (symbol,), self.source))
         return symbol
 
     def body(self, name: str) -> GraphBuilder:
-        """A builder of another function of the module (its name made unique), for scans to run."""
+        """A builder of another function of the module (its name made unique), for nodes to run."""
         inner = GraphBuilder(self._functions.fresh(name))
         inner.constants, inner.bodies, inner.source = self.constants, self.bodies, self.source
         inner._names, inner._functions = self._names, self._functions
         return inner
+
+    def branch(self, name: str) -> GraphBuilder:
+        """A builder of a function that an `if` runs: with the symbols that are known here."""
+        inner = self.body(name)
+        inner.late = set(self.late)
+        return inner
+
+    def choose(self, inputs: tuple[Value, ...], attrs: If, binds: tuple[Var, ...]) -> tuple[Value, ...]:
+        """Adds an `if`, which binds symbols; its results."""
+        self.late.update(binds)
+        self._guarded.update(t.shape for t in attrs.types)  # the branches have checked them
+        outputs = tuple([Value("if", t) for t in attrs.types])
+        self.nodes.append(Node(REGISTRY["if"], inputs, attrs, outputs, binds, self.source))
+        self._own.update(outputs)
+        return outputs
 
     def function(self, results: Mapping[str, Value]) -> GraphFunction:
         return GraphFunction(
@@ -158,7 +173,7 @@ class GraphBuilder:
         )
 
     def module(self, results: Mapping[str, Value] | Sequence[Value]) -> Module:
-        """A module of this function and those that its scans run; unnamed results are called by their values' names."""
+        """A module of this function and those that its nodes run; unnamed results are called by their values' names."""
         if not isinstance(results, Mapping):
             results = {f"{v.name}{n}" if n else v.name: v for n, v in enumerate(results)}
         function = self.function(results)

@@ -23,7 +23,7 @@ import numpy as np
 from tilewright.expr import evaluate as expressions
 from tilewright.expr.nodes import Compare, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.symbolic import Call, Constant, Direction, Require, Scan, Size
+from tilewright.graph.symbolic import Call, Constant, Direction, If, Require, Scan, Size
 from tilewright.loops import evaluate as loops
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Function, Publish
@@ -52,10 +52,15 @@ def evaluate(module: Module, inputs: Inputs, change: Change = unchanged) -> dict
 
 
 def run_graph(
-    module: Module, graph: GraphFunction, arrays: Sequence[Array], change: Change = unchanged
+    module: Module,
+    graph: GraphFunction,
+    arrays: Sequence[Array],
+    change: Change = unchanged,
+    given: Symbols | None = None,
 ) -> tuple[Array, ...]:
-    """The results of a graph function for the arrays of its parameters. A value is let go of after its last reader."""
-    symbols: Symbols = {}
+    """The results of a graph function for the arrays of its parameters; `given` are symbols that the node which runs it
+    gives values. A value is let go of after its last reader."""
+    symbols: Symbols = dict(given or {})
     values = bind(graph, arrays, symbols)
     last = {v: node for node in graph.nodes for v in node.inputs} | dict.fromkeys(graph.results)
     for node in graph.nodes:
@@ -151,6 +156,8 @@ def run_node(
             return run_call(module, node, inputs, symbols)
         case Scan():
             return run_scan(module, node.attrs, inputs, symbols, change)
+        case If():
+            return run_branch(module, node, inputs, symbols, change)
     with np.errstate(all="ignore"):
         return node.op.meaning(inputs, node.attrs.evaluated(symbols))
 
@@ -192,9 +199,8 @@ def run_scan(
     module: Module, attrs: Scan, inputs: tuple[Array, ...], symbols: Symbols, change: Change
 ) -> tuple[Array, ...]:
     """Runs the body once a step, in order. What it requires of sizes is checked before, even where there is no step."""
-    body = module.functions[attrs.body]
-    assert isinstance(body, GraphFunction)
-    check_body(module, attrs, symbols)
+    body, inner = body_of(module, attrs.body, attrs.symbols, symbols)
+    check_body(module, body, inner)
     steps = int(expressions.evaluate(attrs.steps, symbols))
     last = attrs.states + len(attrs.scanned)
     states, scanned, whole = inputs[: attrs.states], inputs[attrs.states : last], inputs[last:]
@@ -202,24 +208,41 @@ def run_scan(
     stacks = tuple([np.zeros(shape_under(t, symbols), t.dtype.numpy) for t in types])
     for step in range(steps):
         slices = [np.asarray(x[_place(d, step, steps)]) for d, x in zip(attrs.scanned, scanned, strict=True)]
-        results = run_graph(module, body, [*states, *slices, *whole], change)
+        results = run_graph(module, body, [*states, *slices, *whole], change, inner)
         states = results[: attrs.states]
         for d, stack, result in zip(attrs.stacked, stacks, results[attrs.states :], strict=True):
             stack[_place(d, step, steps)] = result
     return (*states, *stacks)
 
 
-def check_body(module: Module, attrs: Scan, symbols: Symbols) -> None:
-    """Checks what the body of a scan, and the scans in it, require of their symbols."""
-    body = module.functions[attrs.body]
+def body_of(module: Module, name: str, given: Sequence[Expr], symbols: Symbols) -> tuple[GraphFunction, Symbols]:
+    """A function that a node runs, and the values of its symbols."""
+    body = module.functions[name]
     assert isinstance(body, GraphFunction)
-    sizes = [int(expressions.evaluate(e, symbols)) for e in attrs.symbols]
-    inner = dict(zip(body.symbols, sizes, strict=True))
+    sizes = [int(expressions.evaluate(e, symbols)) for e in given]
+    return body, dict(zip(body.symbols, sizes, strict=True))
+
+
+def check_body(module: Module, body: GraphFunction, symbols: Symbols) -> None:
+    """Checks what the body of a scan, and the scans in it, require of their symbols."""
     for node in body.nodes:
         if isinstance(node.attrs, Require):
-            check_condition(node, node.attrs.cond, node.attrs.message, inner)
+            check_condition(node, node.attrs.cond, node.attrs.message, symbols)
         elif isinstance(node.attrs, Scan):
-            check_body(module, node.attrs, inner)
+            check_body(module, *body_of(module, node.attrs.body, node.attrs.symbols, symbols))
+
+
+def run_branch(
+    module: Module, node: Node, inputs: tuple[Array, ...], symbols: Symbols, change: Change
+) -> tuple[Array, ...]:
+    """Runs one of the two branches of an `if`; the extents of its results are the values of the symbols bound."""
+    attrs = node.attrs
+    assert isinstance(attrs, If)
+    body, inner = body_of(module, attrs.then if inputs[0] else attrs.otherwise, attrs.symbols, symbols)
+    results = run_graph(module, body, inputs[1:], change, inner)
+    for type, result in zip(attrs.types, results, strict=True):
+        symbols.update({d: n for d, n in zip(type.shape, result.shape, strict=True) if d in node.binds})
+    return results
 
 
 def _place(direction: Direction, step: int, steps: int) -> int:

@@ -1,20 +1,23 @@
-"""A graph function with other expressions for its symbols: what a scan's body is in the function around it."""
+"""A graph function with other expressions for its symbols: what a body is in the function around it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import substitute
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Compare, Const, Expr, Var, const
 from tilewright.graph.nodes import GraphFunction, Node, Value
+from tilewright.graph.symbolic import Require
 from tilewright.types.tensor import TensorType
 
 
 def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
-    """The function with values of its own, in which `symbols` stand for its symbols. It has none left."""
+    """The function with values of its own, in which `symbols` stand for its symbols. It has none left; those that its
+    nodes bind are others, too."""
     known: dict[Expr, CoreNode] = dict(zip(function.symbols, symbols, strict=True))
     values: dict[Value, Value] = {}
 
@@ -26,11 +29,21 @@ def instance(function: GraphFunction, symbols: Sequence[Expr]) -> GraphFunction:
     params = tuple([of(p) for p in function.params])
     nodes = []
     for node in function.nodes:
+        binds = tuple([Var(s.name, s.dtype, s.least) for s in node.binds])
+        known.update(zip(node.binds, binds, strict=True))
         attrs = type(node.attrs)(*[substituted(v, known) for v in node.attrs.field_values()])
+        if isinstance(node.attrs, Require) and isinstance(attrs, Require) and isinstance(attrs.cond, Const):
+            attrs = attrs.replace(message=_told(node.attrs, known))
         inputs, outputs = (tuple([of(v) for v in each]) for each in (node.inputs, node.outputs))
-        nodes.append(Node(node.op, inputs, attrs, outputs, node.binds, node.source))
+        nodes.append(Node(node.op, inputs, attrs, outputs, binds, node.source))
     results = tuple([of(v) for v in function.results])
     return function.replace(symbols=(), params=params, nodes=tuple(nodes), results=results)
+
+
+def _told(attrs: Require, known: dict[Expr, CoreNode]) -> str:
+    """The message of a condition that is decided: with the numbers of its sides."""
+    sides = [substituted(e, known) for e in attrs.cond.children()] if isinstance(attrs.cond, Compare) else []
+    return re.sub(r"\{([01])\}", lambda m: str(sides[int(m[1])]) if sides else m[0], attrs.message)
 
 
 def substituted(value: Any, known: dict[Expr, CoreNode]) -> Any:

@@ -42,6 +42,10 @@ class Node(CoreNode):
     binds: tuple[Var, ...] = ()
     source: str = ""
 
+    def sized_here(self) -> list[int]:
+        """The places of outputs with an extent that the node itself binds."""
+        return [n for n, v in enumerate(self.outputs) if any(d in self.binds for d in v.type.shape)]
+
 
 class GraphFunction(CoreNode):
     """A graph function: symbols (dimensions bound by the parameters' shapes), parameters, nodes in order, results with

@@ -7,6 +7,7 @@ Their operators are in `ops/symbolic.py`, with all others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from tilewright.expr import dtypes
@@ -78,6 +79,39 @@ class Scan(Attributes):
     symbols: tuple[Expr, ...] = ()
     scanned: tuple[Direction, ...] = ()
     stacked: tuple[Direction, ...] = ()
+
+
+class If(Attributes):
+    """Runs one of two graph functions: `then` where the first input, a truth value, holds, else `otherwise`.
+
+    Both have the inputs behind the first for parameters, with `symbols` for their symbols; their results are the node's
+    outputs, which have `types`. An extent that the two give differently is a symbol that the node binds: its value is
+    the extent that the branch which ran gives. Of a branch that does not run, no check fails."""
+
+    then: str
+    otherwise: str
+    types: tuple[TensorType, ...]
+    symbols: tuple[Expr, ...] = ()
+
+
+def bodies_of(attrs: Attributes) -> tuple[str, ...]:
+    """The names of the graph functions that a node with this record runs."""
+    match attrs:
+        case Scan(body):
+            return (body,)
+        case If(then, otherwise):
+            return then, otherwise
+    return ()
+
+
+def running(attrs: Attributes, names: Mapping[str, str]) -> Attributes:
+    """The record of a node that runs functions of other names in the place of its own."""
+    match attrs:
+        case Scan(body):
+            return attrs.replace(body=names[body])
+        case If(then, otherwise):
+            return attrs.replace(then=names[then], otherwise=names[otherwise])
+    return attrs
 
 
 def place(direction: Direction, step: Expr, steps: Expr) -> Expr:

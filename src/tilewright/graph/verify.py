@@ -2,11 +2,12 @@
 of loops functions are those of loops/verify.py; the laws of graph functions:
 
 1. A value is defined once, by a parameter or a node, before it is used; results are defined and named differently.
-2. A symbol is bound once, before it is used: by standing alone in the shape of a parameter, or by a node.
+2. A symbol is bound once, before it is used: by standing alone in the shape of a parameter, by a node, or by the node
+   that runs the function.
 3. Types are those that the operator's rule infers, and what the rule requires is decided or required by a node before.
 4. Constants are in the module, with the type their node says.
 5. A call names a loops function of the module whose parameters are its inputs, then its outputs.
-6. A scan names a graph function of the module that fits its inputs and outputs (see verify_scan.py).
+6. A scan, and an `if`, names graph functions of the module that fit its inputs and outputs (see verify_bodies.py).
 
     cannot verify main
        2 |   h: f32[n, 10] = contract(x, w, spec="ik,kj->ij")
@@ -30,9 +31,9 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.attributes import expressions_in
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY, TypeContext
-from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size
+from tilewright.graph.symbolic import Call, Constant, If, Require, Size
 from tilewright.graph.text import Text, describe
-from tilewright.graph.verify_scan import scan_faults
+from tilewright.graph.verify_bodies import body_faults, run_by_nodes
 from tilewright.loops.nodes import Function
 from tilewright.loops.verify import verify as verify_loops
 from tilewright.report.errors import UserError, all_of
@@ -108,8 +109,9 @@ class _Verifier:
         f = self.function
         declared = set(f.symbols)
         bound = {d for p in f.params for d in p.type.shape if isinstance(d, Var)}
+        given = f.name in run_by_nodes(self.module)
         for symbol in f.symbols:
-            if symbol not in bound:
+            if symbol not in bound and not given:
                 name = self.text.printer.name(symbol)
                 why = f"no parameter has {name} alone as a dimension, so nothing gives it a value"
                 self.fail(f, name, why, "remove the symbol, or add a parameter with that dimension")
@@ -147,7 +149,8 @@ class _Verifier:
             if value not in self.values:
                 name = self.shown(value)
                 self.fail(node, name, f"{name} is not defined before this line", "define it above")
-        self.known_symbols(node, expressions_in(node.attrs.field_values()))
+        fields = node.attrs.symbols if isinstance(node.attrs, If) else node.attrs.field_values()
+        self.known_symbols(node, expressions_in(fields))
 
     def definitions(self, node: Node) -> None:
         for symbol in node.binds:
@@ -186,8 +189,12 @@ class _Verifier:
             why = f"{op.name} with {type(attrs).__name__} is no operator of the registry"
             self.fail(node, op.name, why, "take the operator from REGISTRY, and its attribute record")
             return
-        if len(node.binds) != isinstance(attrs, Size):
+        if len(node.binds) != isinstance(attrs, Size) and not isinstance(attrs, If):
             self.fail(node, "", f"{op.name} binds {len(node.binds)} symbols", "size binds one symbol, others none")
+        for symbol in node.binds if isinstance(attrs, If) else ():
+            if not any(symbol in v.type.shape for v in node.outputs):
+                name = self.shown(symbol)
+                self.fail(node, name, f"no output has {name} alone as a dimension", "bind extents of outputs")
         context = TypeContext(op.name, node.source)
         try:
             types = op.types(context, tuple([v.type for v in node.inputs]), attrs)
@@ -202,9 +209,8 @@ class _Verifier:
             self.size(node, attrs)
         elif isinstance(attrs, Call):
             self.call(node, attrs)
-        elif isinstance(attrs, Scan):
-            for why, fix in scan_faults(self.module, self.function, node, self.type_text):
-                self.fail(node, "", why, fix)
+        for why, fix in body_faults(self.module, self.function, node, self.type_text):
+            self.fail(node, "", why, fix)
 
     def agreement(self, node: Node, types: tuple[TensorType, ...]) -> None:
         if len(types) != len(node.outputs):

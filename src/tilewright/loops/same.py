@@ -34,6 +34,7 @@ class _Matching:
     def __init__(self) -> None:
         self._there: dict[Node, Node] = {}
         self._back: dict[Node, Node] = {}
+        self._views: set[Node] = set()
 
     def holds(self, a: object, b: object) -> bool:
         stack: list[tuple[object, object]] = [(a, b)]
@@ -60,6 +61,8 @@ class _Matching:
             return list(zip(xs, ys, strict=True)) if len(xs) == len(ys) else None
         if type(x) is not type(y):
             return None
+        if isinstance(x, View):
+            self._views.add(x.buffer)
         if not isinstance(x, Expr | Buffer):
             return list(zip(x.field_values(), y.field_values(), strict=True))
         if isinstance(x, Const):
@@ -71,6 +74,7 @@ class _Matching:
             case Var(), Var():
                 return [(x.type, y.type), (x.least, y.least)]
             case Buffer(), Buffer():
-                named = [(x.name, y.name)] if x.scope is Scope.CONSTANT else []
+                given = x.scope is Scope.CONSTANT and x not in self._views
+                named = [(x.name, y.name)] if given else []
                 return [*named, (x.dtype, y.dtype), (x.shape, y.shape), (x.scope, y.scope), (x.finite, y.finite)]
         return list(zip(x.field_values(), y.field_values(), strict=True))

@@ -7,7 +7,9 @@
 
     h: f32[4], y: f32[n, 4] = scan(h0, xs, w, body="cell", symbols=(), steps=n, states=1, scanned=(forward,), …)
 
-The first four and `scan` compute nothing by themselves: the graph's verifier and evaluator know their records
+    m, z: f32[m] = if(cond, x, then="short", otherwise="long", symbols=(n,))
+
+The first four, `scan` and `if` compute nothing by themselves: the graph's verifier and evaluator know their records
 (graph/symbolic.py).
 """
 
@@ -24,7 +26,7 @@ from tilewright.expr.build import cast, equal, select
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
-from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size
+from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size
 from tilewright.loops.build import Builder
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.checks import check_sizes
@@ -109,6 +111,19 @@ class ScanOp(SymbolicOp):
             )
         if attrs.steps.dtype is not dtypes.index:
             raise context.error(f"the number of steps is an i64, not {attrs.steps.dtype}")
+        return attrs.types
+
+
+class IfOp(SymbolicOp):
+    """Runs one of two graph functions of the module."""
+
+    name = "if"
+    attributes = If
+
+    def infer(self, context: TypeContext, inputs: Types, attrs: If) -> Types:
+        if inputs[:1] != (TensorType(dtypes.bool_, ()),):
+            shown = str(inputs[0]) if inputs else "nothing"
+            raise context.error(f"the condition is one bool[], not {shown}", "cast it to bool and reshape to ()")
         return attrs.types
 
 
@@ -224,5 +239,5 @@ def check_no_inputs(context: TypeContext, inputs: Types) -> None:
         raise context.error(f"{context.op} takes no inputs, not {', '.join(map(str, inputs))}")
 
 
-for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), ScanOp(), FullOp(), IndexValuesOp(), IotaOp()):
+for _op in (ConstantOp(), SizeOp(), RequireOp(), CallOp(), ScanOp(), IfOp(), FullOp(), IndexValuesOp(), IotaOp()):
     register(_op)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -21,32 +21,23 @@ def find_loop(function: Function, loop: Var | str) -> For:
     loops = loops_inside(function.body)
     found = [s for s in loops if s.var is loop or s.var.name == loop]
     if len(found) == 1:
-        _require_free(function, found[0], loops)
-        return found[0]
+        (only,) = found
+        whole = next((s for s in loops if s.instruction is not None and only in statements(s)), None)
+        if whole is None:
+            return only
+        what = f"loop {only.var.name} of {function.name} is part of the instruction {whole.instruction}"
+        fix = f"do this before tensorize({whole.var.name}, …)"
+        raise refusal(function, what, whole, why="an instruction runs its nest as a whole", fix=fix)
     name = loop if isinstance(loop, str) else loop.name
-    names = ", ".join(dict.fromkeys(s.var.name for s in loops)) or "none"
     if not found:
-        why = f"its loops are {names}"
+        why = f"its loops are {', '.join(dict.fromkeys(s.var.name for s in loops)) or 'none'}"
         if not isinstance(loop, str):
             why = f"an earlier step replaced it, or it is another program's; {why}"
         raise UserError(f"no loop {name} in {function.name}", why=why)
+    what = f"{len(found)} loops are called {name} in {function.name}"
     inside = ", ".join(dict.fromkeys(b.name for s in found for b in blocks(s)))
-    raise refusal(
-        function,
-        f"{len(found)} loops are called {name} in {function.name}",
-        found[1],
-        why="a name must mean one loop",
-        fix=f"take it from get_loops(block), with one of the blocks {inside}",
-    )
-
-
-def _require_free(function: Function, loop: For, loops: Sequence[For]) -> None:
-    """The loops of a nest that runs as an instruction stay as they are."""
-    for nest in loops:
-        if nest.instruction is not None and any(s is loop for s in statements(nest)):
-            what = f"loop {loop.var.name} of {function.name} is part of the instruction {nest.instruction}"
-            why = "an instruction runs its nest as a whole"
-            raise refusal(function, what, nest, why=why, fix=f"do this before tensorize({nest.var.name}, …)")
+    fix = f"take it from get_loops(block), with one of the blocks {inside}"
+    raise refusal(function, what, found[1], why="a name must mean one loop", fix=fix)
 
 
 def find_block(function: Function, name: str) -> Block:
@@ -103,18 +94,14 @@ def get_block(function: Function, name: str) -> Step:
 
 def get_producers(function: Function, block: str) -> Step:
     """The blocks that store what a block loads, in program order."""
-    wanted = loaded_buffers(find_block(function, block))
-    return Step(function, _others(function, block, lambda b: stored_buffers(b) & wanted))
+    wanted, others = loaded_buffers(find_block(function, block)), (b for b in blocks(function.body) if b.name != block)
+    return Step(function, tuple([b.name for b in others if stored_buffers(b) & wanted]))
 
 
 def get_consumers(function: Function, block: str) -> Step:
     """The blocks that load what a block stores, in program order."""
-    made = stored_buffers(find_block(function, block))
-    return Step(function, _others(function, block, lambda b: loaded_buffers(b) & made))
-
-
-def _others(function: Function, block: str, meets: Callable[[Block], object]) -> tuple[str, ...]:
-    return tuple(b.name for b in blocks(function.body) if b.name != block and meets(b))
+    made, others = stored_buffers(find_block(function, block)), (b for b in blocks(function.body) if b.name != block)
+    return Step(function, tuple([b.name for b in others if loaded_buffers(b) & made]))
 
 
 def nests(function: Function) -> tuple[Stmt, ...]:

@@ -96,11 +96,8 @@ class Schedule:
 
     def __init__(self, function: Function) -> None:
         if not isinstance(function, Function):
-            raise UserError(
-                f"cannot schedule a {type(function).__name__}",
-                why="a schedule rewrites a loops function",
-                fix="parse one: tilewright.parse(text)",
-            )
+            what, fix = f"cannot schedule a {type(function).__name__}", "parse one: tilewright.parse(text)"
+            raise UserError(what, why="a schedule rewrites a loops function", fix=fix)
         self.func = function
         self.trace = Trace()
         self.refused: tuple[UserError, ...] = ()
@@ -190,8 +187,7 @@ class Schedule:
 
     def _apply(self, function: Callable[..., Step], given: inspect.BoundArguments, loops: Collection[str]) -> Made:
         """Runs a primitive, checks what it made where settings ask for it, and records the step. Of a step that is
-        refused, or that had nothing to do, nothing stays, not even the lines by which the trace would have come to know
-        its loops."""
+        refused, or that had nothing to do, nothing stays, not even the lines that told the trace of its loops."""
         before = self.func, self.trace, self._names
         try:
             for name, value in given.arguments.items():

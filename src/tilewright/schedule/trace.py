@@ -94,9 +94,8 @@ class Trace:
                 raise ValueError(f"its format is not {FORMAT}")
             return Trace(tuple(_step(row) for row in data["steps"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UserError(
-                "this is no trace of a schedule", why=str(error), fix="save one with trace.to_json()"
-            ) from None
+            what, fix = "this is no trace of a schedule", "save one with trace.to_json()"
+            raise UserError(what, why=str(error), fix=fix) from None
 
 
 def with_loops(value: Any, loop: Callable[[Any], Any]) -> Any:

@@ -58,7 +58,7 @@ def _size(item: Item, calls: Calls, slowest: float, inner: Layout | None) -> Poi
     if item.kind is Kind.KERNEL:
         part = calls[item.name, item.turn].seconds / slowest if slowest else 0.0
         return WIDTH, LEAST + MORE * part
-    if item.kind is Kind.LOOP:
+    if item.kind in (Kind.LOOP, Kind.CHOICE):
         return WIDTH, LEAST
     return min(max(len(item.name) + 3, 8) * CHARACTER, WIDTH), PILL
 
@@ -79,7 +79,7 @@ def _box(number: int, item: Item, corner: Point, size: Point, calls: Calls, inne
             data_item=str(number),
         )
     width, height = size
-    label = f"loop {item.name}" if item.kind is Kind.LOOP else item.name
+    label = f"{item.kind.value} {item.name}" if item.kind in (Kind.LOOP, Kind.CHOICE) else item.name
     name = shorten(label, int((width - 8) / CHARACTER))
     text = element("text", name, x=width / 2, y=height / 2 + 3.5, text_anchor="middle")
     round_ = height / 2 if item.kind in (Kind.INPUT, Kind.OUTPUT) else 3.0

@@ -14,7 +14,7 @@ from enum import Enum
 
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import Pattern
-from tilewright.graph.symbolic import Call, Constant, Scan
+from tilewright.graph.symbolic import Call, Constant, If, Scan, bodies_of
 
 
 class Kind(Enum):
@@ -25,6 +25,7 @@ class Kind(Enum):
     OUTPUT = "output"
     KERNEL = "kernel"
     LOOP = "loop"
+    CHOICE = "if"
     VIEW = "view"
 
 
@@ -111,6 +112,8 @@ def _picture(before: GraphFunction, after: GraphFunction, turns: dict[str, int])
 def _item(node: Node, made_by: dict[Value, Node], before: GraphFunction, turns: dict[str, int]) -> Item:
     if isinstance(node.attrs, Scan):
         return Item(Kind.LOOP, node.attrs.body, main=node.source)
+    if isinstance(node.attrs, If):
+        return Item(Kind.CHOICE, " or ".join(bodies_of(node.attrs)), main=node.source)
     if not isinstance(node.attrs, Call):
         return Item(Kind.VIEW, node.op.name, main=node.source)
     name = node.attrs.callee

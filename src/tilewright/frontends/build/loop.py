@@ -43,15 +43,7 @@ class Loop(Generic[Builder]):
 
     def inside(self, tensor: Tensor) -> Tensor:
         """A tensor from outside with what is known of it; a parameter of the body when it is used as data."""
-        return Tensor(
-            self.b,
-            tensor.dtype,
-            tensor.shape,
-            make=lambda: tensor.value,
-            content=tensor.content,
-            array=tensor.array,
-            name=tensor.name,
-        )
+        return inside(self.b, tensor)
 
     def finish(self, states: Sequence[Tensor], stacked: Sequence[Tensor], reverse: Sequence[bool]) -> Results:
         """The scan itself, from the next states and the outputs of a step; a reversed output is stacked from the
@@ -59,6 +51,19 @@ class Loop(Generic[Builder]):
         slices = [(t.value, _direction(back)) for t, back in zip(stacked, reverse, strict=True)]
         last, stacks = self._scan.finish([t.value for t in states], slices)
         return [self._outside.of_value(v) for v in last], [self._outside.of_value(v) for v in stacks]
+
+
+def inside(body: Emit, tensor: Tensor) -> Tensor:
+    """A tensor from outside of a body with what is known of it; a parameter of the body when it is used as data."""
+    return Tensor(
+        body,
+        tensor.dtype,
+        tensor.shape,
+        make=lambda: tensor.value,
+        content=tensor.content,
+        array=tensor.array,
+        name=tensor.name,
+    )
 
 
 def _direction(reverse: bool) -> Direction:

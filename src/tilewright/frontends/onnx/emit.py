@@ -32,6 +32,12 @@ class Model(Protocol):
         """Those of the names that are tensors here."""
         ...
 
+    def within(
+        self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it."""
+        ...
+
     def attempt(
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
     ) -> list[Tensor] | None:

@@ -112,18 +112,28 @@ class Importer:
     ) -> list[Tensor] | None:
         """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
         cannot be read there."""
-        before = self.emit, self.problems
-        self.emit, self.problems = emit, Problems()
+        before, self.problems = self.problems, Problems()
+        try:
+            results = self.within(graph, inputs, emit, values)
+            return None if self.problems else results
+        except (TilewrightError, Unsupported, AlreadyReported):
+            return None
+        finally:
+            self.problems = before
+
+    def within(
+        self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]
+    ) -> list[Tensor]:
+        """The outputs of a sub-graph in another function, where `values` stand for those around it."""
+        before, self.emit = self.emit, emit
         try:
             with self.scopes.inner(dict(values)):
                 results = self.body(graph, inputs)
                 for tensor in results:
                     tensor.value  # noqa: B018  makes its nodes while this is the function
-            return None if self.problems else results
-        except (TilewrightError, Unsupported, AlreadyReported):
-            return None
+            return results
         finally:
-            self.emit, self.problems = before
+            self.emit = before
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute, of the model's file or of a function that ONNX defines."""

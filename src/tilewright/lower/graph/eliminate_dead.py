@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from tilewright.graph.edit import over_graphs
 from tilewright.graph.nodes import GraphFunction, Module, Value
-from tilewright.graph.symbolic import Constant, Require, Scan, Size
+from tilewright.graph.symbolic import Constant, Require, Size, bodies_of
 
 
 def eliminate_dead(module: Module) -> Module:
@@ -31,7 +31,7 @@ def _eliminate(module: Module, function: GraphFunction) -> Module:
 
 
 def _without_bodies(module: Module) -> Module:
-    """Without the graph functions that neither the entry nor a scan in it leads to."""
+    """Without the graph functions that nothing in the entry leads to."""
     reached: set[str] = set()
     waiting = [module.entry]
     while waiting:
@@ -39,7 +39,7 @@ def _without_bodies(module: Module) -> Module:
         function = module.functions.get(name)
         if name not in reached and isinstance(function, GraphFunction):
             reached.add(name)
-            waiting += [node.attrs.body for node in function.nodes if isinstance(node.attrs, Scan)]
+            waiting += [body for node in function.nodes for body in bodies_of(node.attrs)]
     kept = {n: f for n, f in module.functions.items() if n in reached or not isinstance(f, GraphFunction)}
     return module if len(kept) == len(module.functions) else replace(module, functions=kept)
 

@@ -9,7 +9,7 @@ Every node is typed again. A requirement that the sizes fulfil is removed; sizes
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import index
 from typing import SupportsIndex
 
@@ -20,9 +20,10 @@ from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import substituted
+from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import MOST_ELEMENTS, REGISTRY, TypeContext
-from tilewright.graph.symbolic import Require
+from tilewright.graph.symbolic import If, Require, Scan, bodies_of, running
 from tilewright.report.errors import UserError
 
 
@@ -40,11 +41,41 @@ def fix_dimensions(module: Module, sizes: Mapping[str, int]) -> Module:
             raise _unknown(name, size, function.symbols)
         known.update({symbol: const(_checked(name, size)) for symbol in symbols})
     try:
-        return module.with_function(_Instance(function, known).function())
+        made = module.with_function(_Instance(function, known).function())
     except UserError as error:
         given = ", ".join(f"{name} = {size}" for name, size in sizes.items())
         fix = "give other sizes, or leave dimensions as they are"
         raise UserError(f"cannot compile for {given}", where=error.where, why=error.why, fix=fix) from None
+    return _fix_bodies(made, made.graph, FreshNames(made.functions))
+
+
+def _fix_bodies(module: Module, function: GraphFunction, names: FreshNames) -> Module:
+    """The module in which the functions that nodes of this one run have sizes for symbols, where the nodes give them
+    numbers, and so on within these. A branch that does not allow the sizes stays as it is: it fails where it runs."""
+    nodes: list[Node] = []
+    for node in function.nodes:
+        own = {name: names.fresh(name) for name in bodies_of(node.attrs)}
+        given = node.attrs.symbols if isinstance(node.attrs, Scan | If) else ()
+        fixed = [n for n, e in enumerate(given) if isinstance(e, Const)]
+        try:
+            bodies = [_fixed(module, name, given, own[name]) for name in own] if fixed else []
+        except UserError:
+            bodies = []
+        for body in bodies:
+            module = _fix_bodies(module.with_function(body), body, names)
+        if bodies:
+            left = tuple([e for n, e in enumerate(given) if n not in fixed])
+            node = node.replace(attrs=running(node.attrs, own).replace(symbols=left))
+        nodes.append(node)
+    return module.with_function(function.replace(nodes=tuple(nodes))) if nodes != list(function.nodes) else module
+
+
+def _fixed(module: Module, name: str, given: Sequence[Expr], own: str) -> GraphFunction:
+    """A function that a node runs, under another name, with the numbers that the node gives to symbols."""
+    body = module.functions[name]
+    assert isinstance(body, GraphFunction)
+    known: dict[Expr, CoreNode] = {s: e for s, e in zip(body.symbols, given, strict=True) if isinstance(e, Const)}
+    return _Instance(body, known).function().replace(name=own)
 
 
 def _unknown(name: str, size: int, symbols: tuple[Var, ...]) -> UserError:

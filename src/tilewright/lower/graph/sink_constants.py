@@ -1,4 +1,4 @@
-"""Constants that every step of a scan reads become constants of its body, so that passes can use their values.
+"""Constants that bodies read become constants of these, so that passes can use their values.
 
     w: f32[8, 8] = constant(name=@w)
     h: f32[8] = scan(h0, w, body="cell", …)            =>      h: f32[8] = scan(h0, body="cell", …)
@@ -6,7 +6,7 @@
     graph cell(h: f32[8], w: f32[8, 8]) -> y: …                graph cell(h: f32[8]) -> y:
                                                                  w: f32[8, 8] = constant(name=@w)
 
-A body that several scans run is copied for the one whose constants it takes.
+So do those of the branches of an `if`. A body that several nodes run is copied for the one whose constants it takes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from collections import Counter
 from tilewright.graph.edit import Edit, over_graphs
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node
-from tilewright.graph.symbolic import Constant, Scan
+from tilewright.graph.op import Attributes
+from tilewright.graph.symbolic import Constant, If, Scan, bodies_of, running
 from tilewright.ops.symbolic import Full
 
 
 def sink_constants(module: Module) -> Module:
-    """The module with constant operands of scans inside of their bodies."""
-    return over_graphs(module, _sink)
+    """The module with constant operands of scans and branches inside of their bodies."""
+    made = over_graphs(module, _sink)
+    return module if made is module else sink_constants(made)  # bodies within bodies
 
 
 def _sink(module: Module, function: GraphFunction) -> Module:
@@ -31,18 +33,21 @@ def _sink(module: Module, function: GraphFunction) -> Module:
     names = FreshNames(module.functions)
     uses = Counter(_bodies(module))
     for node in function.nodes:
-        sunk = _constants(edit, module, node) if isinstance(node.attrs, Scan) else {}
-        if not sunk or not isinstance(node.attrs, Scan):
+        sunk, attrs = _constants(edit, module, node), node.attrs
+        if not sunk:
             edit.keep(node)
             continue
-        body = module.functions[node.attrs.body]
-        assert isinstance(body, GraphFunction)
-        own = body.name if uses[body.name] == 1 else names.fresh(body.name)
-        inside = tuple([made.replace(outputs=(body.params[n],)) for n, made in sunk.items()])
-        params = tuple([p for n, p in enumerate(body.params) if n not in sunk])
-        bodies[own] = body.replace(name=own, params=params, nodes=(*inside, *body.nodes))
+        given = _given(attrs)
+        renamed: dict[str, str] = {}
+        for name in bodies_of(attrs):
+            body = module.functions[name]
+            assert isinstance(body, GraphFunction)
+            own = renamed[name] = name if uses[name] == 1 else names.fresh(name)
+            inside = tuple([made.replace(outputs=(body.params[n - given],)) for n, made in sunk.items()])
+            params = tuple([p for n, p in enumerate(body.params, given) if n not in sunk])
+            bodies[own] = body.replace(name=own, params=params, nodes=(*inside, *body.nodes))
         inputs = tuple([v for n, v in enumerate(edit.inputs(node)) if n not in sunk])
-        edit.add(node.replace(inputs=inputs, attrs=node.attrs.replace(body=own)))
+        edit.add(node.replace(inputs=inputs, attrs=running(attrs, renamed)))
         edit.changed = True
     made_module = edit.finish()
     for body in bodies.values():
@@ -51,23 +56,33 @@ def _sink(module: Module, function: GraphFunction) -> Module:
 
 
 def _bodies(module: Module) -> list[str]:
-    """The functions that scans run, each as often as there are such scans."""
+    """The functions that nodes run, each as often as there are such nodes."""
     graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
-    return [node.attrs.body for f in graphs for node in f.nodes if isinstance(node.attrs, Scan)]
+    return [name for f in graphs for node in f.nodes for name in bodies_of(node.attrs)]
+
+
+def _given(attrs: Attributes) -> int:
+    """The inputs of a node in front of those that its bodies take."""
+    return 1 if isinstance(attrs, If) else 0
 
 
 def _constants(edit: Edit, module: Module, node: Node) -> dict[int, Node]:
-    """The nodes that make the constant operands of a scan which its steps take whole, by the operands' places. The
-    body must know the type in numbers."""
-    attrs = node.attrs
-    assert isinstance(attrs, Scan)
-    body = module.functions[attrs.body]
-    assert isinstance(body, GraphFunction)
+    """The nodes that make the constant operands of a node which its bodies take whole, by the operands' places. The
+    bodies must know the type in numbers."""
+    match attrs := node.attrs:
+        case Scan():
+            first = attrs.states + len(attrs.scanned)
+        case If():
+            first = _given(attrs)
+        case _:
+            return {}
+    bodies = [module.functions[name] for name in bodies_of(attrs)]
     found: dict[int, Node] = {}
     for n, value in enumerate(edit.inputs(node)):
         made = edit.producer(value)
-        if n < attrs.states + len(attrs.scanned) or made is None or body.params[n].type is not value.type:
+        if n < first or made is None or value.type.static_shape() is None:
             continue
-        if isinstance(made.attrs, Constant | Full) and value.type.static_shape() is not None:
+        alike = all(isinstance(b, GraphFunction) and b.params[n - _given(attrs)].type is value.type for b in bodies)
+        if alike and isinstance(made.attrs, Constant | Full):
             found[n] = made
     return found

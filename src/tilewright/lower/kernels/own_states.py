@@ -7,16 +7,23 @@
 
 A kernel that reads the state of its step, or runs before one that does, writes the next state elsewhere; a copy puts it
 in place at the end of the step.
+
+The branches of an `if` copy those results, too, whose sizes are known only when one of them has run:
+
+    m, y: f32[m] = if(c, x, then="short", …)                 graph short(x: f32[4]) -> y_1:
+                                                               y: f32[3] = call(x, callee="relu", …)
+                                                               y_1: f32[3] = call(y, callee="copy_state", …)
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from tilewright.graph.names import FreshNames
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
 from tilewright.graph.op import REGISTRY
-from tilewright.graph.symbolic import Call, Scan
+from tilewright.graph.symbolic import Call, Scan, bodies_of, running
 from tilewright.loops.build import Builder, load
 from tilewright.loops.nodes import Buffer, Function
 from tilewright.lower.kernels.make_kernels import free_symbols
@@ -24,21 +31,45 @@ from tilewright.types.tensor import TensorType
 
 
 def own_states(module: Module) -> Module:
-    """The module with bodies that write each next state after the last use of the state before it."""
-    states: dict[str, int] = {}
-    for function in module.functions.values():
-        if isinstance(function, GraphFunction):
-            states.update((n.attrs.body, n.attrs.states) for n in function.nodes if isinstance(n.attrs, Scan))
+    """The module with bodies that write each next state after the last use of the state before it, and results of
+    dynamic sizes last of all."""
     kernels: dict[TensorType, Function] = {}
     names = FreshNames(module.functions, "_")
-    for name, count in states.items():
-        body = module.functions[name]
+    module = _own_branches(module, names)
+    for name, runner in {name: node for node in _nodes(module) for name in bodies_of(node.attrs)}.items():
+        body, attrs = module.functions[name], runner.attrs
         assert isinstance(body, GraphFunction)
-        copied = [n for n in range(count) if not _is_in_place(body, n)]
+        copied = runner.sized_here()
+        if isinstance(attrs, Scan):
+            copied = [n for n in range(attrs.states) if not _is_in_place(body, n)]
         if copied:
             module = module.with_function(_with_copies(body, copied, kernels, names))
     for kernel in kernels.values():
         module = module.with_function(kernel)
+    return module
+
+
+def _nodes(module: Module) -> list[Node]:
+    """The nodes of all graphs."""
+    return [n for f in module.functions.values() if isinstance(f, GraphFunction) for n in f.nodes]
+
+
+def _own_branches(module: Module, names: FreshNames) -> Module:
+    """The module with branches that no other node runs, where they decide sizes."""
+    uses = Counter(name for node in _nodes(module) for name in bodies_of(node.attrs))
+    for function in list(module.functions.values()):
+        nodes = list(function.nodes) if isinstance(function, GraphFunction) else []
+        for n, node in enumerate(nodes):
+            shared = [name for name in bodies_of(node.attrs) if uses[name] > 1] if node.sized_here() else []
+            own = {name: names.fresh(name) if name in shared else name for name in bodies_of(node.attrs)}
+            for name in shared:
+                body = module.functions[name]
+                assert isinstance(body, GraphFunction)
+                module = module.with_function(body.replace(name=own[name]))
+            if shared:
+                nodes[n] = node.replace(attrs=running(node.attrs, own))
+        if isinstance(function, GraphFunction) and tuple(nodes) != function.nodes:
+            module = module.with_function(function.replace(nodes=tuple(nodes)))
     return module
 
 

@@ -8,111 +8,91 @@
 
 A loop of few iterations, or of nobody knows how many, leaves it to the loop inside it: that one is cut into parts where
 it is large, and fused with the outer one otherwise. The outermost loop of a nest whose iterations are independent
-becomes parallel where no schedule said so; a loop that has a grain stays as it is. The grain is the number of
-iterations whose work comes to SHARE; sizes that are not known are what `plan/price/sizes.py` assumes.
+becomes parallel where no schedule said so; a loop that has a grain stays as it is. A share is the number of iterations
+that take as long as a fork and a join, by the price of the nest (`plan/price/points.py`): two threads gain by a loop of
+more than two shares. Sizes that are not known are what `plan/price/sizes.py` assumes, FEW among them: so many shares
+leave few threads without work.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import TypeGuard
 
-from tilewright.analysis.cost import value_flops
 from tilewright.expr.build import maximum, minimum
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
+from tilewright.expr.nodes import FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import loads, statements
-from tilewright.loops.nodes import (
-    Block,
-    CallFunction,
-    For,
-    Function,
-    If,
-    Let,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    While,
-    seq,
-)
-from tilewright.plan.price.sizes import FEW, Sizes
-from tilewright.schedule.facts.iterations import extent_of, is_spatial
+from tilewright.expr.work import Work
+from tilewright.loops.edit import statements
+from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Seq, Stmt, Store, seq
+from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
+from tilewright.plan.price.sizes import FEW
+from tilewright.schedule.facts.iterations import bounds_of, extent_of, is_spatial, size_of
 from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.loops.rearrange import fused
-
-SHARE = 60_000
-"""The least work of a share, in units that take about 1/30 of a nanosecond: two microseconds, twice what a fork and a
-join cost. A floating-point operation is one unit."""
-
-ACCESS = 4
-REUSED_ACCESS = 0.5
-"""Units of a load or store: of a point, whose data may come from afar, and of a term of a sum, whose data is reused."""
-
-ODD = 50
-"""Fewer iterations than this that are oddly many give one of two threads at least a fiftieth more than the other."""
-
-LARGE = 8
-"""Shares of work in one iteration that make it worth cutting up, whatever is around it."""
-
-PARTS = 32
-"""The most parts that the iterations of a loop are cut into."""
-
-FUSED = 0.05
-"""The least part of a share that an iteration of a fused loop holds: its divisions must not count."""
+from tilewright.target import Target
 
 
-def share_out(function: Function) -> Function:
+def share_out(function: Function, target: Target) -> Function:
     """The function with its outermost independent loops parallel, where they may be worth it, and their grains."""
-    body = _statement(function.body)
+    body = _Sharing(target).statement(function.body)
     return function if body is function.body else function.replace(body=body)
 
 
-def _statement(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, For) and (stmt.kind is LoopKind.PARALLEL or _may_be_parallel(stmt)):
-        return _share(stmt) if stmt.grain == 1 else stmt
-    if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
-        inner = _statement(stmt.body)
-        return stmt if inner is stmt.body else stmt.replace(body=inner)
-    if isinstance(stmt, Seq):
-        made = tuple(_statement(s) for s in stmt.body)
-        return stmt if made == stmt.body else seq(*made)
-    return stmt
+@dataclass(frozen=True, slots=True)
+class _Sharing:
+    """What a target's threads share."""
 
+    target: Target
 
-def _share(loop: For) -> Stmt:
-    """A parallel loop with its grain, or the loop inside it in its place."""
-    extent, inner = extent_of(loop), loop.body
-    few = not isinstance(extent, Const) or extent.value < FEW
-    uneven = isinstance(extent, Const) and extent.value % 2 == 1 and extent.value < ODD
-    if (few or uneven) and isinstance(inner, For) and _is_independent(inner):
-        if extent is const(1):
-            return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_share(inner))
+    def statement(self, stmt: Stmt) -> Stmt:
+        """A statement with its outermost independent loops shared."""
+        if isinstance(stmt, For) and (stmt.kind is LoopKind.PARALLEL or _may_be_parallel(stmt)):
+            return self._shared(stmt, nest_seconds(stmt, self.target)) if stmt.grain == 1 else stmt
+        if isinstance(stmt, For) and stmt.kind is LoopKind.SERIAL:
+            inner = self.statement(stmt.body)
+            return stmt if inner is stmt.body else stmt.replace(body=inner)
+        if isinstance(stmt, Seq):
+            made = tuple(self.statement(s) for s in stmt.body)
+            return stmt if made == stmt.body else seq(*made)
+        return stmt
+
+    def _shared(self, loop: For, seconds: float) -> Stmt:
+        """A parallel loop of so many seconds with its grain, or the loop inside it in its place."""
+        size, inner, each = size_of(loop), loop.body, seconds / max(iterations(loop), 1)
+        if size == 1:
+            body = self._shared(inner, each) if _is_independent(inner) else self.statement(inner)
+            return loop.replace(kind=LoopKind.SERIAL, grain=1, body=body)
+        few = size is None or size < FEW
+        uneven = size is not None and size % 2 == 1
+        if (few or uneven) and _is_independent(inner) and loop.var not in bounds_of(inner):
+            count, turn = size_of(inner), each / max(iterations(inner), 1)
+            large = (count is None or count >= FEW) and each >= FEW * self.target.core.fork_seconds
+            if few and large and _may_be_parallel(inner):
+                return self._in_parts(loop, inner, turn)
+            # One of two threads has up to an iteration more than the other, of `size`: divisions must take less.
+            divisions = vector_cycles(Work(divides=2), self.target, 1) / self.target.core.hertz
+            if count is not None and divisions * (size or FEW) < turn:
+                return self._shared(fused(loop.replace(kind=LoopKind.PARALLEL), inner), seconds)
+        grain = self._grain(each)
+        if NOTHING.at_least(const(2 * grain - 1), extent_of(loop)):
+            return loop.replace(kind=LoopKind.SERIAL, grain=1)
+        return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
+
+    def _in_parts(self, loop: For, inner: For, turn: float) -> Stmt:
+        """Two loops with the inner one, of which a turn takes so many seconds, in parts that run in parallel: as many
+        as are worth a share, and no more than leave few threads without work twice over."""
         count = extent_of(inner)
-        still = loop.var not in variables_of(inner.begin) | variables_of(inner.end)
-        many = not isinstance(count, Const) or count.value >= FEW
-        if few and still and many and _work(inner) >= LARGE and _may_be_parallel(inner):
-            return _in_parts(loop, inner)
-        if still and isinstance(count, Const) and _work(inner.body) >= FUSED:
-            return _share(fused(loop.replace(kind=LoopKind.PARALLEL), inner))
-    work = _work(loop.body)
-    grain = max(math.ceil(1 / work), 1) if work > 0 else 1
-    if extent is const(1):
-        return loop.replace(kind=LoopKind.SERIAL, grain=1, body=_statement(loop.body))
-    if NOTHING.at_least(const(2 * grain - 1), extent):
-        return loop.replace(kind=LoopKind.SERIAL, grain=1)
-    return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
+        parts = simplify(maximum(minimum(FloorDiv(count, const(self._grain(turn))), const(2 * FEW)), const(1)))
+        part = Var("part")
+        begin, end = (simplify(inner.begin + FloorDiv(count * p, parts)) for p in (part, part + 1))
+        body = loop.replace(kind=LoopKind.SERIAL, grain=1, body=inner.replace(begin=begin, end=end))
+        return For(part, const(0), parts, LoopKind.PARALLEL, body)
 
-
-def _in_parts(loop: For, inner: For) -> Stmt:
-    """Two loops with the inner one in parts, which run in parallel."""
-    count, work = extent_of(inner), _work(inner.body)
-    least = max(math.ceil(1 / work), 1) if work > 0 else 1
-    parts = simplify(maximum(minimum(FloorDiv(count, const(least)), const(PARTS)), const(1)))
-    part = Var("part")
-    begin, end = (simplify(inner.begin + FloorDiv(count * p, parts)) for p in (part, part + 1))
-    body = loop.replace(kind=LoopKind.SERIAL, grain=1, body=inner.replace(begin=begin, end=end))
-    return For(part, const(0), parts, LoopKind.PARALLEL, body)
+    def _grain(self, each: float) -> int:
+        """The iterations of so many seconds that are worth a share."""
+        return max(math.ceil(self.target.core.fork_seconds / each), 1) if each > 0 else 1
 
 
 def _may_be_parallel(loop: For) -> bool:
@@ -122,34 +102,8 @@ def _may_be_parallel(loop: For) -> bool:
     return all(s in points for s in inside if isinstance(s, Store)) and _is_independent(loop)
 
 
-def _is_independent(loop: For) -> bool:
+def _is_independent(loop: Stmt) -> TypeGuard[For]:
     """Whether the iterations of a serial loop over blocks are independent."""
-    if loop.kind is not LoopKind.SERIAL:
+    if not isinstance(loop, For) or loop.kind is not LoopKind.SERIAL:
         return False
     return not any(isinstance(s, If | CallFunction) for s in statements(loop.body)) and is_spatial(loop)
-
-
-def _work(stmt: Stmt, reused: bool = False) -> float:
-    """About how many shares a statement is worth. Sizes are numbers here: closed forms over symbols would take longer
-    than the rest of the compiler."""
-    match stmt:
-        case Seq(body):
-            return sum(_work(s) for s in body)
-        case For():
-            return _guess(extent_of(stmt)) * _work(stmt.body)
-        case Block():
-            return _work(stmt.body, reused=bool(stmt.reduce))
-        case If(_, then, otherwise):
-            return max(_work(then), _work(otherwise) if otherwise is not None else 0.0)
-        case While(_, body):
-            return _work(body)
-        case Store(_, _, value) | Let(_, value):
-            touched = 1 + sum(1 for _ in loads(value))
-            return (value_flops(value) + touched * (REUSED_ACCESS if reused else ACCESS)) / SHARE
-        case CallFunction():
-            return 1.0
-    return 0.0
-
-
-def _guess(e: Expr) -> float:
-    return float(max(Sizes().value(e), 0))

@@ -5,6 +5,17 @@
                                                                call dense(x, w, h)
                                                                call softmax(h, y)
 
+Of an `if`, the calls of both branches stand one after the other, each under the condition that its branch runs; what is
+computed of sizes is computed of both, and a size that a branch which does not run binds is as small as it may be. So
+sizes are known, and memory is planned, as if there were no branches; buffers of the two share memory.
+
+    m, y: f32[m] = if(c, x, then="short", …)           =>      let taken = select(c[], 1, 0)
+                                                               if taken == 1: call relu(x, t)
+                                                               if taken == 0: call tanh(x, u)
+                                                               let m = select(taken == 1, 4, 8)
+                                                               …
+                                                               if taken == 1: call copy(t, y)
+
 A scan becomes a loop around the calls of its body. Slices are views at the place of the step, of the operand that is
 scanned or of the output that is stacked; the next state overwrites the state before it (see own_states.py).
 
@@ -13,37 +24,35 @@ Afterwards the module is made of loops functions alone, and its entry is all tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewright.core.node import Node as CoreNode
 from tilewright.core.walk import preorder, substitute
-from tilewright.expr.nodes import And, Compare, Const, Expr, Le, Var, const
+from tilewright.expr.build import select
+from tilewright.expr.nodes import And, Compare, Const, Eq, Expr, Le, Not, Or, Var, const
 from tilewright.expr.overflow import fits
 from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import instance
 from tilewright.graph.nodes import GraphFunction, Module, Node, Value
-from tilewright.graph.symbolic import Call, Constant, Require, Scan, Size, place
+from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size, bodies_of, place
 from tilewright.loops.edit import map_statements, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
     Buffer,
     CallFunction,
-    For,
     Function,
     Let,
     Load,
-    LoopKind,
     Publish,
-    Reserve,
-    Stmt,
     View,
     seq,
 )
 from tilewright.lower.kernels.overwrite import write_over_dying
 from tilewright.lower.loops.private_buffers import give_private_buffers
-from tilewright.lower.memory.loop_lives import Step, lives_of
-from tilewright.lower.memory.plan_memory import plan_memory
+from tilewright.lower.memory.lay_steps import with_memory
+from tilewright.lower.memory.loop_lives import Step
 from tilewright.report.errors import InternalError
 from tilewright.types.scopes import Scope
 
@@ -87,6 +96,7 @@ class _Main:
         self.root: dict[Buffer, Buffer] = {}
         self.maker: dict[Value, Node] = {}
         self.inside: tuple[Var, ...] = ()
+        self.guard: Expr | None = None
         self.home: dict[Buffer, tuple[Var, ...]] = {}
         self.steps: list[Step] = []
         self.constants: dict[str, Buffer] = {}
@@ -103,7 +113,13 @@ class _Main:
         self.steps += self._publish(symbols)
         self.steps = [s for n in range(len(self.steps) + 1) for s in (*self.checks.get(n, ()), *self.steps[n : n + 1])]
         self.steps = write_over_dying(self.steps, self.root, self.home, self.module)
-        return Function(self.graph.name, self.graph.symbols, (*params, *outputs), self._with_memory(), len(outputs))
+        return Function(
+            self.graph.name,
+            self.graph.symbols,
+            (*params, *outputs),
+            with_memory(self.steps, self.root, self.home),
+            len(outputs),
+        )
 
     def _buffer(self, value: Value, scope: Scope) -> Buffer:
         buffer = Buffer(self.public.get(value, value.name), value.type.dtype, value.type.shape, scope)
@@ -124,15 +140,16 @@ class _Main:
                 break
         return value
 
-    def _place(self, value: Value, out: Buffer) -> None:
-        """Lets a value be written into a buffer that is there already: it, or what it is a view of."""
+    def _place(self, value: Value, out: Buffer, guard: Expr | None = None) -> None:
+        """Lets a value be written into a buffer that is there already: it, or what it is a view of. The two have one
+        size, if only where the guard holds."""
         base = self._base(value)
-        if base.type is value.type:
+        if base.type.shape == out.shape:
             self.buffers[base] = out
             return
         self.buffers[base] = view = Buffer(base.name, base.type.dtype, base.type.shape, out.scope)
         self.root[view] = self.root[out]
-        self.steps.append(Step(View(view, out), (out,), inside=self.inside))
+        self.steps.append(Step(View(view, out), (out,), inside=self.inside, guard=guard))
 
     def _place_results(self, symbols: set[Var]) -> list[Buffer]:
         """The output parameters. A result whose size is known on entry is written where the caller wants it: its value,
@@ -162,6 +179,8 @@ class _Main:
                 self._call(node, node.attrs)
             case Scan():
                 self._scan(node, node.attrs)
+            case If():
+                self._if(node, node.attrs)
             case _ if node.op.name == "reshape":
                 self._view(node)
             case _:
@@ -173,16 +192,26 @@ class _Main:
         cond = attrs.cond
         sides = (cond.a, cond.b) if isinstance(cond, Compare) else ()
         exact = fits(cond)
-        held = cond if isinstance(exact, Const) else And(exact, cond)
-        place = max((self.bound.get(v, 0) for v in preorder(cond) if isinstance(v, Var)), default=0)
-        self.checks.setdefault(place, []).append(Step(Assert(held, _with_place(attrs.message, node), sides)))
+        held = self._where_it_runs(cond if isinstance(exact, Const) else And(exact, cond))
+        place = max((self.bound.get(v, 0) for v in preorder(held) if isinstance(v, Var)), default=0)
+        check = Step(Assert(held, _with_place(attrs.message, node), sides))
+        if self.guard is not None and self.inside:  # a branch of a step: what it checks is known in the step
+            self.steps.append(replace(check, inside=self.inside))
+        else:
+            self.checks.setdefault(place, []).append(check)
+
+    def _where_it_runs(self, cond: Expr) -> Expr:
+        """A condition that must hold only where the branch runs that asks for it."""
+        return cond if self.guard is None else Or(Not(self.guard), cond)
 
     def _size(self, node: Node, attrs: Size) -> None:
         (symbol,) = node.binds
         source = self.buffers[node.inputs[0]]
-        value = Load(source, tuple(const(0) for _ in source.shape))
+        value: Expr = Load(source, tuple(const(0) for _ in source.shape))
+        if self.guard is not None:
+            value = select(self.guard, value, attrs.low)
         self.steps.append(Step(Let(symbol, value), (source,), symbol))
-        cond = And(Le(attrs.low, symbol), Le(symbol, attrs.high))
+        cond = self._where_it_runs(And(Le(attrs.low, symbol), Le(symbol, attrs.high)))
         message = _with_place(f"{attrs.what} is {{0}}, outside {{1}} to {{2}}", node)
         self.steps.append(Step(Assert(cond, message, (symbol, attrs.low, attrs.high))))
         self.bound[symbol] = len(self.steps)
@@ -211,7 +240,7 @@ class _Main:
         outputs = tuple(self.buffers[v] if v in self.buffers else self._buffer(v, Scope.ARENA) for v in node.outputs)
         arguments = (*inputs, *scratch, *outputs)
         call = CallFunction(attrs.callee, attrs.symbols, arguments)
-        self.steps.append(Step(call, arguments, inside=self.inside))
+        self.steps.append(Step(call, arguments, inside=self.inside, guard=self.guard))
 
     def _scan(self, node: Node, attrs: Scan) -> None:
         """The loop of a scan: its body over buffers that are there before the first step and after the last."""
@@ -225,7 +254,9 @@ class _Main:
             if value not in self.buffers:
                 self._buffer(value, Scope.ARENA)
         step = Var("step")
-        self.steps.append(Step(None, tuple(states), inside=self.inside, opens=(step, attrs.steps)))
+        opens = step, attrs.steps
+        self.steps.append(Step(None, tuple(states), inside=self.inside, opens=opens, guard=self.guard))
+        outer, self.guard = self.guard, None
         self.inside = (*self.inside, step)
         last = attrs.states + len(attrs.scanned)
         self.buffers.update(zip(body.params, states, strict=False))
@@ -241,8 +272,66 @@ class _Main:
             self._place(result, self.buffers[slice])
         for inner in body.nodes:
             self._node(inner)
-        self.inside = self.inside[:-1]
+        self.inside, self.guard = self.inside[:-1], outer
         self.steps.append(Step(None, tuple(states), inside=self.inside))
+
+    def _if(self, node: Node, attrs: If) -> None:
+        """The calls of both branches, each where its branch runs. Results whose sizes the branches decide are made last
+        of all, by copies at their end (own_states.py): these sizes are known then."""
+        bodies = [self.module.functions[name] for name in bodies_of(attrs)]
+        graphs = [instance(body, attrs.symbols) for body in bodies if isinstance(body, GraphFunction)]
+        late = set(node.sized_here())
+        guards = self._guards(self.buffers[node.inputs[0]])
+        for n, value in enumerate(node.outputs):
+            if value not in self.buffers and n not in late:
+                self._buffer(value, Scope.ARENA)
+        outer = self.guard
+        for body, guard in zip(graphs, guards, strict=True):
+            self.guard = guard
+            self.maker.update((v, n) for n in body.nodes for v in n.outputs)
+            self.buffers.update((p, self.buffers[v]) for p, v in zip(body.params, node.inputs[1:], strict=True))
+            for n, (result, value) in enumerate(zip(body.results, node.outputs, strict=True)):
+                if n not in late:
+                    self._place(result, self.buffers[value])
+            for inner in body.nodes[: len(body.nodes) - len(late)]:
+                self._node(inner)
+        self.guard = outer
+        self._bind_extents(node, graphs, guards[0])
+        made = tuple([self._buffer(node.outputs[n], Scope.ARENA) for n in sorted(late)])
+        self.steps.append(Step(None, made, inside=self.inside))  # their places, before the branches
+        for body, guard in zip(graphs, guards, strict=True):
+            self.guard = guard
+            for n in late:
+                self._place(body.results[n], self.buffers[node.outputs[n]], guard)
+            for inner in body.nodes[len(body.nodes) - len(late) :]:
+                self._node(inner)
+        self.guard = outer
+
+    def _guards(self, cond: Buffer) -> tuple[Expr, Expr]:
+        """The conditions under which the two branches of an `if` run."""
+        one, none = const(1), const(0)
+        held = select(Load(cond, tuple(none for _ in cond.shape)), one, none)
+        taken = self._named("taken", held if self.guard is None else select(self.guard, held, none), (cond,))
+        if self.guard is None:
+            return Eq(taken, one), Eq(taken, none)
+        other = self._named("other", select(self.guard, simplify(one - taken), none), ())
+        return Eq(taken, one), Eq(other, one)
+
+    def _named(self, name: str, value: Expr, touches: tuple[Buffer, ...]) -> Var:
+        """A number with a name from here on."""
+        made = Var(name)
+        self.steps.append(Step(Let(made, value), touches, inside=self.inside))
+        self.bound[made] = len(self.steps)
+        return made
+
+    def _bind_extents(self, node: Node, branches: Sequence[GraphFunction], taken: Expr) -> None:
+        """The symbols that an `if` binds: the extents of the results of the branch that ran."""
+        for symbol in node.binds:
+            n = next(n for n in node.sized_here() if symbol in node.outputs[n].type.shape)
+            axis = node.outputs[n].type.shape.index(symbol)
+            one, other = (branch.results[n].type.shape[axis] for branch in branches)
+            self.steps.append(Step(Let(symbol, select(taken, one, other)), (), symbol))
+            self.bound[symbol] = len(self.steps)
 
     def _slice(self, part: Value, whole: Value, at: Expr) -> None:
         """Lets a value be the slice of another at a place along its leading axis."""
@@ -263,52 +352,12 @@ class _Main:
                 place += value.type.rank
         return made
 
-    def _with_memory(self) -> Stmt:
-        """The steps with arena buffers given places: reserved in stages, allocated where they are first used."""
-        bound_at: dict[Var, int] = {}
-        for step in self.steps:
-            if step.binds is not None:
-                bound_at[step.binds] = len(bound_at) + 1
-        layout = plan_memory(lives_of(self.steps, self.root, self.home), bound_at)
-        made: list[Stmt] = [] if _is_zero(layout.totals[0]) else [Reserve(layout.totals[0])]
-        frames = [made]
-        loops: list[tuple[Var, Expr]] = []
-        placed: set[Buffer] = set()
-        stage = 0
-        pending: Expr | None = None
-        for step in self.steps:
-            while len(loops) > len(step.inside):
-                variable, extent = loops.pop()
-                loop = For(variable, const(0), extent, LoopKind.SERIAL, seq(*frames.pop()))
-                frames[-1].append(loop)
-            if pending is not None and not isinstance(step.statement, Assert):
-                made.append(Reserve(pending))
-                pending = None
-            for buffer in step.touches:
-                root = self.root[buffer]
-                if root in layout.offsets and root not in placed:
-                    placed.add(root)
-                    made.append(Alloc(root, layout.offsets[root]))
-            if step.statement is not None:
-                frames[-1].append(step.statement)
-            if step.opens is not None:
-                loops.append(step.opens)
-                frames.append([])
-            if step.binds is not None:
-                stage += 1
-                pending = layout.totals[stage] if layout.totals[stage] is not layout.totals[stage - 1] else None
-        return seq(*made)
-
 
 def is_sized_late(value: Value, symbols: set[Var]) -> bool:
     """Whether a value's shape has symbols that the call binds, or parts that are computed in floats: those are left to
     compiled code alone, so that nobody computes them otherwise."""
     parts = [part for d in value.type.shape for part in preorder(d) if isinstance(part, Expr)]
     return any(part.dtype.is_float or (isinstance(part, Var) and part not in symbols) for part in parts)
-
-
-def _is_zero(e: Expr) -> bool:
-    return e is const(0)
 
 
 def _with_place(message: str, node: Node) -> str:

@@ -25,13 +25,15 @@ from tilewright.types.scopes import Scope
 @dataclass(slots=True)
 class Step:
     """A statement of the main function before memory is planned, and the buffers it touches. `inside` are the variables
-    of the loops around it; a step without a statement `opens` a loop, or stands behind one."""
+    of the loops around it; a step without a statement `opens` a loop, or stands behind one. It runs only where its
+    `guard` holds, if it has one."""
 
     statement: Stmt | None
     touches: tuple[Buffer, ...] = ()
     binds: Var | None = None
     inside: tuple[Var, ...] = ()
     opens: tuple[Var, Expr] | None = None
+    guard: Expr | None = None
 
 
 def lives_of(

@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tilewright.loops.edit import blocks, loads
-from tilewright.loops.nodes import Alloc, Buffer, Stmt
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.template import Template, cheapest
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.pieces import piece_functions
-from tilewright.schedule.find import nests, stored_buffers
+from tilewright.schedule.find import nests
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 
@@ -80,23 +79,12 @@ def _numbers_inlined(facts: Facts) -> Schedule:
 
 
 def _parts(s: Schedule) -> list[list[str]]:
-    """The blocks of each piece, in an order in which they can run. Nests that are no products belong together where one
-    reads what the other makes, and no product is between them."""
-    dots = set(Facts(s.func).products)
-    level: dict[Buffer, float] = {}
-    parts: list[tuple[float, list[Stmt]]] = []
+    """The blocks of each piece, in program order: a product by itself, and all that is between two products."""
+    dots, parts = set(Facts(s.func).products), [list[str]()]
     for nest in nests(s.func):
-        if isinstance(nest, Alloc):
-            continue
-        read = {ld.buffer for ld in loads(nest)} - stored_buffers(nest)
-        at = max((level.get(b, 0.0) for b in read), default=0.0)
-        if dots & {b.name for b in blocks(nest)}:
-            parts.append((at + 0.5, [nest]))
-            level.update(dict.fromkeys(stored_buffers(nest), at + 1))
-            continue
-        level.update(dict.fromkeys(stored_buffers(nest), at))
-        mine = [p for n, p in parts if n == at and any(read & stored_buffers(s) for s in p)]
-        joined = [*(s for p in mine for s in p), nest]
-        parts = [(n, p) for n, p in parts if p not in mine] + [(at, joined)]
-    ordered = sorted(parts, key=lambda part: part[0])
-    return [[b.name for nest in part for b in blocks(nest)] for _, part in ordered]
+        names = [b.name for b in blocks(nest)]
+        if dots & {*names}:
+            parts += [names, []]
+        else:
+            parts[-1] += names
+    return [part for part in parts if part]

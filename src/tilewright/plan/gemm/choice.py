@@ -155,25 +155,19 @@ def _of_constant(size: Size, tile: RegisterTile, target: Target) -> Iterator[Cho
 
 def _packed_by_the_call(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
     """Panels of an operand that a call brings are packed one by one before their tiles, where not all terms of one stay
-    in the second cache in blocks of terms; by the first tile that reads them; or in groups that stay in the last cache
-    for all blocks of rows."""
-    rows, panels = size.row_tiles(tile), size.panels(tile)
-    plain = Choice(tile, rows, None, True, size.constant_rows, rows_stay=False)
+    in the second cache in blocks of terms; or by the first tile that reads them."""
+    plain = Choice(tile, size.row_tiles(tile), None, True, size.constant_rows, rows_stay=False)
     if size.vector.step != 1:
         yield replace(plain, rows_stay=True)
         return
     whole = size.columns % tile.columns == 0 and not size.any_columns
     alone = size.axes == 1 and size.batch == 1 and not size.any_rows
-    if whole and alone and size.is_float and panels >= MANY:
+    if whole and alone and size.is_float and size.panels(tile) >= MANY:
         yield replace(plain, first_packs=True)
     yield plain
     terms = int(room_in(target.cache(2).bytes) / 2) // (tile.columns * size.vector.bytes)
     if size.axes == 1 and 1 < terms < size.terms:
         yield replace(plain, block_terms=even_terms(size.terms, terms))
-    near = largest_divisor(panels, panels_in_last_cache(size, tile, target))
-    for block in row_blocks(size, tile, target) if near is not None else ():
-        if block * tile.rows < size.rows:
-            yield Choice(tile, block, None, True, size.constant_rows, near)
 
 
 def _as_it_lies(size: Size, tile: RegisterTile, target: Target) -> Iterator[Choice]:
@@ -204,28 +198,16 @@ def row_blocks(size: Size, tile: RegisterTile, target: Target) -> list[int]:
     return list(found)
 
 
-def panels_in_last_cache(size: Size, tile: RegisterTile, target: Target) -> int:
-    """How many panels stay in the last cache while block after block of rows passes by."""
-    last = target.caches[-1]
-    return max(int(room_in(last.bytes) / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes), 1)
-
-
 def panels_near(size: Size, tile: RegisterTile, blocks: int, target: Target) -> int | None:
-    """How many panels are worked on for all rows before others are; None where all stay in the last cache. Groups are
-    so many, and evenly many, that threads can share them, with `blocks` blocks of rows in each."""
-    panels, most = size.panels(tile), panels_in_last_cache(size, tile, target)
-    if panels <= most:
+    """How many panels are worked on for all rows before others are; None where all stay in the last cache while block
+    after block of rows passes by. Groups are so many, and evenly many, that threads can share them, with `blocks`
+    blocks of rows in each."""
+    panels, last = size.panels(tile), target.caches[-1]
+    most = int(room_in(last.bytes) / (2 * last.shared)) // (tile.columns * size.terms * size.vector.bytes)
+    if panels <= max(most, 1):
         return None
-    groups = max(-(-panels // most), -(-MANY // blocks))
+    groups = max(-(-panels // max(most, 1)), -(-MANY // blocks))
     return -(-panels // (groups + groups % 2))
-
-
-def largest_divisor(panels: int, most: int) -> int | None:
-    """The largest group of at most so many panels that all groups can be as large as, or one of half that size where
-    threads then share an even number of groups; None where that is one panel."""
-    fitting = [n for n in range(2, min(most, panels) + 1) if panels % n == 0]
-    even = [n for n in fitting if panels // n % 2 == 0 and 2 * n >= fitting[-1]]
-    return max(even or fitting, default=None)
 
 
 def even_terms(terms: int, most: int) -> int:

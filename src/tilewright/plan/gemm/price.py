@@ -115,14 +115,13 @@ def _first(choice: Choice, size: Size, sums: Sums, source: int, target: Target) 
         level = max(source, sums.panel)
         added = added_cycles(sums, tile, target, panel=level, scattered=is_scattered(size, target))
         return added + target.core.unhidden * whole / (tile.lanes * vector.bytes) * target.core.store_cycles
-    pieces = sums.steps * -(-size.columns // (tile.columns * (choice.block_panels or 1)))
+    pieces = sums.steps * size.panels(tile)
     # A copy of a piece of a row waits for its page and for its line; of rows that an instruction interleaves, one waits
     # while another one does.
     waits = wait_cycles(source, target) * (2 if choice.dot is None else 1)
     waiting = pieces * waits * min(vector.apart / target.page, 1.0)
     moved = copy_cycles(whole / vector.bytes, tile.lanes if vector.step == 1 else 1, target)
-    group = fits((choice.block_panels or 1) * _panel_bytes(choice, size, sums.steps), target)
-    return moved + move_cycles(whole, source, group, target) + waiting
+    return moved + move_cycles(whole, source, fits(_panel_bytes(choice, size, sums.steps), target), target) + waiting
 
 
 def _again(choice: Choice, size: Size, sums: Sums, source: int, target: Target) -> float:

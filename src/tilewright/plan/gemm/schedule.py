@@ -49,8 +49,6 @@ from tilewright.plan.tile.packing import (
     pack,
     pack_in_first_tile,
     pack_terms,
-    panels_in_cache,
-    share_packing,
 )
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.schedule import Schedule
@@ -121,19 +119,17 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     hold_sums(s, sums, results, nest.tiles)
     if nest.together is not None and is_bounded(s, dot, nest.together):
         s.pad_sum(dot, nest.together)
-    vectors = {dot: nest.vectors}
-    packing = nest.near if nest.near is not None else None if choice.rows_stay else nest.panels
-    copies: list[str] = []
-    if choice.first_packs:
+    vectors, copied = {dot: nest.vectors}, None
+    if choice.dot is not None:
+        copied = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
+    elif packed and not (found.vector.is_constant or choice.rows_stay):
         s.compute_at(packed[0], nest.panels)
         keep_near(s, packed[0])
-    elif choice.dot is not None:
-        copies = _copy_for_instruction(s, found, choice, nest, packed[0], rows, vectors)
-    elif packed and not found.vector.is_constant and packing is not None:
-        copies = panels_in_cache(s, packed[0], packing)
+        if not choice.first_packs:
+            s.vectorize(s.get_loops(packed[0])[-1])
     vectors |= {block: write_out(s, block, nest.tiles, choice.tile) for block in results}
     place = s.get_loops(dot).index(nest.lane)
-    tails = _without_dead_vectors(s, found, choice, nest, vectors, copies)
+    tails = _without_dead_vectors(s, found, choice, nest, vectors, copied)
     for block in (dot, *tails):
         settle_edges(s, found, choice.tile, nest.row, nest.lane, block, choice.pack_vector)
         if nest.together is not None and choice.dot is not None:
@@ -141,10 +137,7 @@ def _whole_sums(s: Schedule, found: Contraction, choice: Choice) -> Schedule:
     if choice.prefetch > 0:
         _prefetch_constants(s, dot, choice, nest, packed, rows)
     _prefetch_results(s, found, results, nest.tiles)
-    if nest.outer is not nest.tiles or found.rows is None:
-        _share(s, found, choice, nest, tails)
-    if packing is not None:
-        share_packing(s, copies, packing)
+    _share(s, found, choice, nest, tails)
     if choice.first_packs and nest.row is not None:
         pack_in_first_tile(s, packed[0], dot, nest.tiles, nest.row, choice.tile.lanes)
     return s
@@ -165,9 +158,9 @@ def _pack_operands(s: Schedule, found: Contraction, choice: Choice) -> tuple[lis
 
 def _copy_for_instruction(
     s: Schedule, found: Contraction, choice: Choice, nest: Nest, panel: str, rows: str | None, vectors: dict[str, Var]
-) -> list[str]:
+) -> str | None:
     """Copies of what a call brings are made in vectors: of a panel before its tiles, of the elements of rows before
-    all. Returns the block that copies a panel, whose loop over vectors is added to `vectors`."""
+    all. Returns the block that copies a panel, if a call does, whose loop over vectors is added to `vectors`."""
     assert choice.dot is not None
     depth, lanes = choice.dot.depth, choice.tile.lanes
     if rows is not None and not found.broadcast.is_constant:
@@ -175,15 +168,15 @@ def _copy_for_instruction(
     if found.vector.is_constant:
         if nest.together is not None:
             copy_vectors(s, panel, depth, lanes)
-        return []
+        return None
     s.compute_at(panel, nest.panels)
     keep_near(s, panel)
     vectors[panel] = copy_vectors(s, panel, depth, lanes)
-    return [panel]
+    return panel
 
 
 def _without_dead_vectors(
-    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var], copies: Sequence[str]
+    s: Schedule, found: Contraction, choice: Choice, nest: Nest, vectors: dict[str, Var], copied: str | None
 ) -> list[str]:
     """The last column panel without the vectors that lie beyond the edge altogether, where that is known. It is apart,
     too, where panels are copied, or have to be looked at element by element. Returns the names of further copies of the
@@ -191,8 +184,7 @@ def _without_dead_vectors(
     if choice.block_panels is not None or choice.streams > 1:
         return []
     apart = not found.vector.is_constant and (choice.pack_vector or not has_room(found, choice.tile))
-    packing = copies[0] if choice.dot is not None and copies else None
-    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, packing)
+    return panel_over_the_edge(s, found, choice.tile, nest.panels, vectors, apart, copied)
 
 
 def _prefetch_constants(
@@ -240,7 +232,7 @@ def _share(s: Schedule, found: Contraction, choice: Choice, nest: Nest, tails: S
         s.fuse(nest.outer, group)
     elif nest.near is not None and nest.outer is nest.near:
         s.parallel(nest.blocks)
-        if found.vector.is_constant and known_rows:
+        if known_rows:
             s.parallel(nest.near)
             s.fuse(nest.near, nest.blocks)
     else:

@@ -98,11 +98,6 @@ class Size:
         """Tiles of rows."""
         return -(-self.rows // tile.rows)
 
-    @property
-    def turned(self) -> Size:
-        """The numbers of the transposed contraction."""
-        return replace(self, rows=self.columns, columns=self.rows, vector=self.element, element=self.vector)
-
     def taken(self, dot: Dot | None) -> Size:
         """The numbers of the same contraction where products are added up so."""
         if dot is None:

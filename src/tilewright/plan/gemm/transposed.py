@@ -78,31 +78,33 @@ class TransposedContractions(Template[Product, TransposedChoice]):
     choice = TransposedChoice
 
     def recognise(self, facts: Facts) -> Product | None:
-        found = recognise(facts)
-        if found is None or min(found.size.rows, found.size.columns) < 2:
+        """The transposed contraction: its columns are the rows of the kernel's."""
+        kernel = recognise(facts)
+        if kernel is None or min(kernel.size.rows, kernel.size.columns) < 2:
             return None
-        size = found.size
-        dynamic = size.any_rows or size.any_columns
-        return (
-            found if size.element.constant and size.element.plain and not (size.batched_elements or dynamic) else None
-        )
+        found, size = kernel.found, kernel.size
+        if size.batched_elements or size.any_rows or size.any_columns or not size.constant_rows:
+            return None
+        assert found.rows is not None
+        turned = replace(found, vector=found.broadcast, broadcast=found.vector, columns=found.rows, rows=found.columns)
+        numbers = replace(size, rows=size.columns, columns=size.rows, vector=size.element, element=size.vector)
+        return Product(turned, numbers)
 
     def choices(self, shape: Product, target: Target) -> Iterator[TransposedChoice]:
-        """Every register tile whose panel stays in the second cache, where rows fill a vector."""
-        size = shape.size
-        lanes, turned = size.lanes(target), size.turned
-        if size.rows < lanes:
+        """Every register tile whose panel stays in the second cache, where columns fill a vector."""
+        size, lanes = shape.size, shape.size.lanes(target)
+        if size.columns < lanes:
             return
-        line = target.caches[0].line // size.element.bytes if size.axes == 1 else 0
-        most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.element.bytes), 1)
-        for tile in tiles(turned.tile_sums(turned.rows, size.terms, target), target, most_vectors=most):
-            masked = min(1 << (tile.rows - 1).bit_length(), tile.lanes) if target.has_masks and tile.rows > 1 else 0
-            ahead = target.page // target.caches[0].line
+        line = target.caches[0].line // size.vector.bytes if size.axes == 1 else 0
+        ahead = target.page // target.caches[0].line
+        most = max(int(room_in(target.cache(2).bytes)) // (size.terms * lanes * size.vector.bytes), 1)
+        for tile in tiles(size.tile_sums(size.rows, size.terms, target), target, most_vectors=most):
+            masked = min(1 << (tile.rows - 1).bit_length(), lanes) if target.has_masks and tile.rows > 1 else 0
             yield TransposedChoice(tile, line, ahead, written_out(tile, target), masked)
-        dot = choose_dot(size.vector.dtype, size.element.dtype, size.sums, target)
-        if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0 and size.rows >= dot.lanes:
-            if size.vector.dtype.name == dot.element:
-                yield from _of_dot(turned.taken(dot), target)
+        dot = choose_dot(size.element.dtype, size.vector.dtype, size.sums, target)
+        if dot is not None and dot.depth > 1 and size.summed and size.even % dot.depth == 0:
+            if size.columns >= dot.lanes and size.element.dtype.name == dot.element:
+                yield from _of_dot(size.taken(dot), target)
 
     def price(self, choice: TransposedChoice, shape: Product, target: Target) -> float:
         return seconds(choice, shape.size, target)
@@ -111,10 +113,33 @@ class TransposedContractions(Template[Product, TransposedChoice]):
         return facts.begin_inlined()
 
     def apply(self, s: Schedule, shape: Product, choice: TransposedChoice) -> Schedule:
-        plain = shape.found
-        assert plain.rows is not None
-        turned = replace(plain, vector=plain.broadcast, broadcast=plain.vector, columns=plain.rows, rows=plain.columns)
-        return _apply(s, turned, choice)
+        found = shape.found
+        dot, tile = found.block.name, choice.tile
+        results, sums = results_apart(s, found)
+        write, tile_sums = sums_apart(s, dot)
+        panel, points = _pack_operands(s, found, choice)
+        panels, tiles, row, lane, outer = _order_loops(s, found, choice)
+        terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
+        if choice.prefetch and choice.distance:
+            written = known(found.extents[found.reduce[0]]) // extent(s, terms)
+            s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
+        _hold_transposed(s, found, [write], tiles, tile_sums, "register")
+        own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
+        moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
+        s.reorder(*sorted(own, key=lambda v: v in moving))
+        write_out(s, write, tiles, tile)
+        _hold_transposed(s, found, results, outer[-1], sums, "stack")
+        for block in results:
+            store_transposed(s, block, outer[-1], tile.lanes)
+        settle_edges(s, found, tile, row, lane, dot, packed=True)
+        if choice.dot is not None:
+            s.tensorize(lane, choice.dot.instruction)
+            for block in points:
+                _interleave(s, found, block, choice.dot.depth, tile.lanes)
+            if choice.prefetch:
+                s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
+        s.parallel(outer[0])
+        return s
 
 
 def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
@@ -130,63 +155,33 @@ def _of_dot(size: Size, target: Target) -> Iterator[TransposedChoice]:
 @lru_cache(maxsize=1 << 12)
 def seconds(choice: TransposedChoice, size: Size, target: Target) -> float:
     """Seconds of one core for all batches: the tiles, what is transposed back, what a call packs."""
-    tile, turned = choice.tile, size.turned.taken(choice.dot)
-    whole = -(-size.rows // tile.columns) * tile.columns
-    panel = tile.columns * turned.terms * turned.vector.bytes
-    image = turned.element.whole
+    tile, taken = choice.tile, size.taken(choice.dot)
+    whole = -(-size.columns // tile.columns) * tile.columns
+    panel, image = tile.columns * taken.terms * taken.vector.bytes, taken.element.whole
     across = 0.0  # parts of lines beside the rows of a tile, which lie in lines of their own for each term
     if choice.dot is not None:
-        across = (target.caches[0].line - turned.element.bytes) / tile.rows
-    sums = turned.tile_sums(
-        turned.rows,
-        turned.terms,
+        across = (target.caches[0].line - taken.element.bytes) / tile.rows
+    sums = taken.tile_sums(
+        size.rows,
+        taken.terms,
         target,
         columns=whole,
-        brought=turned.element.bytes + across,
-        panel=fits(panel + tile.rows * turned.terms * turned.element.bytes, target),
+        brought=taken.element.bytes + across,
+        panel=fits(panel + tile.rows * taken.terms * taken.element.bytes, target),
         elements=fits(panel + image, target),
     )
     found = cycles(sums, tile, target) + transpose_cycles(size.rows * size.columns, tile.lanes, target)
-    if choice.dot is not None or size.vector.plain:
-        copied = -(-size.columns // tile.rows) * tile.rows * size.terms
-        if choice.dot is None:
-            found += copy_cycles(copied, min(tile.rows, tile.lanes), target)
-        else:
-            found += transpose_cycles(image / size.vector.bytes, tile.lanes, target)
-        found += move_cycles(image, fits(2 * image, target), fits(2 * image, target), target)
-    constant = whole * turned.terms * turned.vector.bytes
-    source = where(size.element, constant, target)
+    if choice.dot is not None:
+        found += transpose_cycles(image / size.element.bytes, tile.lanes, target)
+    elif size.element.plain:
+        found += copy_cycles(-(-size.rows // tile.rows) * tile.rows * size.terms, min(tile.rows, tile.lanes), target)
+    if choice.dot is not None or size.element.plain:
+        level = fits(2 * image, target)
+        found += move_cycles(image, level, level, target)
+    constant = whole * taken.terms * taken.vector.bytes
+    source = where(size.vector, constant, target)
     found = max(found, constant * byte_cycles(source, target) / size.batch)
     return size.batch * found / target.core.hertz
-
-
-def _apply(s: Schedule, found: Contraction, choice: TransposedChoice) -> Schedule:
-    dot, tile = found.block.name, choice.tile
-    results, sums = results_apart(s, found)
-    write, tile_sums = sums_apart(s, dot)
-    panel, points = _pack_operands(s, found, choice)
-    panels, tiles, row, lane, outer = _order_loops(s, found, choice)
-    terms = s.get_loops(dot)[s.get_loops(dot).index(tiles) + 1]
-    if choice.prefetch and choice.distance:
-        written = known(found.extents[found.reduce[0]]) // extent(s, terms)
-        s.prefetch(panel, terms, choice.distance // written, apart=choice.prefetch)
-    _hold_transposed(s, found, [write], tiles, tile_sums, "register")
-    own = s.get_loops(write)[s.get_loops(write).index(tiles) + 1 :]
-    moving = variables_of(find_block(s.func, write).axes[found.columns].binding)
-    s.reorder(*sorted(own, key=lambda v: v in moving))
-    write_out(s, write, tiles, tile)
-    _hold_transposed(s, found, results, outer[-1], sums, "stack")
-    for block in results:
-        store_transposed(s, block, outer[-1], tile.lanes)
-    settle_edges(s, found, tile, row, lane, dot, packed=True)
-    if choice.dot is not None:
-        s.tensorize(lane, choice.dot.instruction)
-        for block in points:
-            _interleave(s, found, block, choice.dot.depth, tile.lanes)
-        if choice.prefetch:
-            s.prefetch(panel, panels, 1, terms, apart=choice.prefetch)
-    s.parallel(outer[0])
-    return s
 
 
 def _order_loops(s: Schedule, found: Contraction, choice: TransposedChoice) -> tuple[Var, Var, Var, Var, list[Var]]:

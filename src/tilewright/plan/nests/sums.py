@@ -7,7 +7,7 @@ join_sums              sums that read the same run in one loop
 fuse                   loops over terms that lie in one piece of memory become one
 sum_in_blocks          long sums of floats that are not added up in lanes, so that rounding errors stay small
 
-The parts depend on sizes alone, so that a result is the same for any number of threads.
+The parts depend on sizes and the target alone, so that a result is the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -18,22 +18,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Mul
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
-from tilewright.plan.price.sizes import FEW, USUAL
+from tilewright.plan.price.points import iterations
+from tilewright.plan.price.sizes import FEW
 from tilewright.report.errors import UserError
 from tilewright.schedule.facts.iterations import Summed, accumulation, size_of, summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import Schedule
+from tilewright.target import Target
 from tilewright.types.scopes import Scope
-
-PART = 1 << 14
-"""The fewest terms of a part: a few microseconds, several times what a fork costs."""
-
-MOST_PARTS = 64
-"""The most parts of a sum whose size is known: enough for threads to end at the same time."""
 
 SUM_BLOCK = 32
 """Terms that are added up by themselves in a long sum: few enough that rounding errors stay small."""
@@ -59,37 +56,33 @@ def accumulate_locally(s: Schedule) -> None:
                     s.cache_write(inside[0].name)
 
 
-def choose_parts(s: Schedule) -> tuple[Part, ...]:
+def choose_parts(s: Schedule, target: Target) -> tuple[Part, ...]:
     """The parts of long sums to one place. What cannot be proved to be one has none."""
     found: list[Part] = []
     trial = s.copy()
     for block in blocks(s.func.body):
         around = loops_around(s.func.body, block) if block.reduce else []
         summed = [loop for loop in around if loop.var in summed_loops(block)]
-        if summed and all(loop in summed or size_of(loop) == 1 for loop in around):
-            chosen = _cut_at(summed)
-            if chosen is not None:
-                loop, terms = chosen
-                if trial.attempt(trial.sum_in_parts, block.name, loop.var, terms) is not None:
-                    found.append(Part(block.name, around.index(loop), terms))
+        cut = next((loop for loop in summed if has(size_of(loop), FEW)), None)
+        if cut is not None and all(loop in summed or size_of(loop) == 1 for loop in around):
+            terms = _part_of(cut, math.prod(iterations(loop) for loop in summed if loop is not cut), target)
+            if terms and trial.attempt(trial.sum_in_parts, block.name, cut.var, terms) is not None:
+                found.append(Part(block.name, around.index(cut), terms))
     return tuple(found)
 
 
-def _cut_at(loops: list[For]) -> tuple[For, int] | None:
-    """The loop that is cut, and how many of its iterations are a part; None for a sum that is too short."""
-    sizes = [size_of(loop) for loop in loops]
-    first = next((n for n, size in enumerate(sizes) if size is None or size >= FEW), None)
-    if first is None:
-        return None
-    size, each = sizes[first], math.prod(USUAL if s is None else s for s in sizes) // (sizes[first] or USUAL)
-    least = math.ceil(PART / max(each, 1))
+def _part_of(loop: For, each: int, target: Target) -> int:
+    """How many iterations of a loop, of so many terms each, are a part: at least as many as memory delivers the terms
+    of while threads fork and join twice, and in a sum of known size no more parts than leave few threads without work
+    twice over; 0 where that is all of the loop."""
+    delivered = 2 * target.core.fork_seconds * target.peaks.memory_gbs * 1e9 / dtypes.f32.bytes
+    size, least = size_of(loop), math.ceil(delivered / max(each, 1))
     if size is None:
-        return loops[first], least
-    parts = min(size * each // PART, size, MOST_PARTS)
-    if parts < 2:
-        return None
-    part = math.ceil(size / parts)
-    return loops[first], next((p for p in range(part, min(2 * part, size // 2 + 1)) if size % p == 0), part)
+        return least
+    parts = min(size // least, 2 * FEW)
+    part = math.ceil(size / max(parts, 1))
+    whole = next((p for p in range(part, min(2 * part, size // 2 + 1)) if size % p == 0), part)
+    return whole if parts > 1 else 0
 
 
 def has(size: int | None, least: int) -> bool:

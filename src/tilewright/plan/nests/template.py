@@ -75,7 +75,7 @@ class Nests(Template[Kernel, NestsChoice]):
         return Kernel(facts.function)
 
     def choices(self, shape: Kernel, target: Target) -> Iterator[NestsChoice]:
-        parts = choose_parts(shape.pulled)
+        parts = choose_parts(shape.pulled, target)
         found = nests(shape.prepared(parts).func)
         yield NestsChoice(parts, tuple([choose_nest(n, target) for n in found if isinstance(n, For)]))
 

@@ -29,15 +29,12 @@ from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
-from tilewright.plan.price.points import chains
+from tilewright.plan.price.points import additions, chains, iterations
 from tilewright.schedule.facts.iterations import accumulation, is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import SHORTEST_LANES
-
-UNROLLED = 12
-"""The most accumulations that one turn of an innermost reduce loop may be unrolled to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +105,23 @@ def pieces_of(loops: Sequence[For]) -> list[Piece]:
 def choose_points(nest: Stmt, target: Target, lanes: int = 0) -> Tile:
     """How a nest that holds points runs: along the loop that vectorizes cheapest, with the outermost loop of several
     iterations shared by threads; inside a nest of so many `lanes`, where not 0, no loop is shared."""
-    loops, _ = perfect_nest(nest)
-    pieces, group, inside = pieces_of(loops), moving_accesses(loops[-1]), lanes > 0
+    loops, body = perfect_nest(nest)
+    pieces, found, inside = pieces_of(loops), moving_accesses(body), lanes > 0
     lanes = lanes or lanes_of(nest, target)
-
-    def rank(n: int) -> tuple[bool, float]:
-        """A loop that is too short for a vector, or along which every access goes element by element, is the last."""
-        cost = vector_cost(group, pieces[n].var, lanes)
-        return not has(pieces[n].size, lanes) or cost >= lanes * len(group), cost
-
-    inwards = range(len(pieces) - 1, -1, -1)
-    along = min(inwards, key=rank)
-    size, across = pieces[along].size, None
-    if has(size, lanes):
-        apart = [a for a in group if (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
-        found = [n for n in inwards if n != along and has(pieces[n].size, SHORTEST_LANES)]
-        across = next((n for n in found if any(step(a, pieces[n].var) == 1 for a in apart)), None)
-    if size in (lanes // 2, lanes // 4) and size > 1:
-        strips: tuple[Strip, ...] = (Strip(1, size),)
-    else:
-        strips = _strips(size, 1, lanes, shorter=size is not None and is_costly(nest))
-    line = 0 if across is None else target.cache(1).line // dtypes.f32.bytes
-    tile = Tile(tuple([p.count for p in pieces]), along, strips, across, line=line)
+    cheapest = _columns(pieces, found, [], 1, lanes)
+    along = len(pieces) - 1 if cheapest is None else cheapest
+    size, line = pieces[along].size, target.cache(1).line // dtypes.f32.bytes
+    apart = [a for a in found if has(size, lanes) and (step(a, pieces[along].var) or 0) >= SHORTEST_LANES]
+    others = [n for n in reversed(range(len(pieces))) if n != along and has(pieces[n].size, SHORTEST_LANES)]
+    across = next((n for n in others if any(step(a, pieces[n].var) == 1 for a in apart)), None)
+    strips = _strips(size, 1, lanes, shorter=size is not None)
+    tile = Tile(
+        fused=tuple([p.count for p in pieces]),
+        along=along,
+        strips=strips,
+        across=across,
+        line=line if across is not None and has(pieces[across].size, line) else 0,
+    )
     return tile if inside else replace(tile, shared=_shared(pieces, tile))
 
 
@@ -142,7 +134,8 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
     found = moving_accesses(body)
     summing = {b.body for b in blocks(body) if accumulation(b) is not None}
     inner = [a for a in found if a.statement in summing and not a.is_store]
-    along = _columns(pieces, body, inner, [a for a in found if a.statement not in summing], lanes)
+    depth = prod(max(iterations(loop), 1) for loop in loops_inside(body))
+    along = _columns(pieces, inner, [a for a in found if a.statement not in summing], depth, lanes)
     if along is None:
         return None
     columns = pieces[along]
@@ -150,15 +143,15 @@ def choose_sums(nest: Stmt, lanes: int, target: Target) -> Tile | None:
         return None
     across = _row_loop(pieces, columns, inner)
     few = across is not None or (columns.size is None and is_costly(body))
-    vectors = _vectors(columns.size, lanes, 2 if few else 8)
+    vectors = _vectors(columns.size, lanes, 2 if few else additions(target))
     if columns.size is not None and all(piece.size in (0, 1) for piece in pieces if piece is not columns):
         # Threads share strips evenly, three for each of two, but each has enough vectors to hide additions.
         while vectors > chains(target) and columns.size < 6 * vectors * lanes:
             vectors //= 2
-    budget = (target.vector_registers - 1 - vectors) // vectors
-    rows = 1 if across is None else _row_count(pieces[across].size, budget)
+    registers = (target.vector_registers - 1 - vectors) // vectors
+    rows = 1 if across is None else _row_count(pieces[across].size, min(registers, 2 * additions(target) // vectors))
     strips = _strips(columns.size, vectors, lanes, shorter=True)
-    counts, turns = tuple([p.count for p in pieces]), UNROLLED // (rows * vectors)
+    counts, turns = tuple([p.count for p in pieces]), 2 * additions(target) // (rows * vectors)
     tile = Tile(counts, along, strips, across, rows, turns=turns)
     return replace(tile, shared=_shared(pieces, tile))
 
@@ -176,10 +169,9 @@ def _inner(tile: Tile) -> list[int]:
     return [n for n in both if n is not None]
 
 
-def _columns(pieces: Sequence[Piece], body: Stmt, inner: list[Access], outer: list[Access], lanes: int) -> int | None:
-    """The number of the loop that vectorizes cheapest, the innermost of equals; None where that is as dear as none."""
-    sizes = [size_of(loop) for loop in loops_inside(body)]
-    depth = prod(64 if size is None else max(size, 1) for size in sizes)
+def _columns(pieces: Sequence[Piece], inner: list[Access], outer: list[Access], depth: int, lanes: int) -> int | None:
+    """The number of the loop that vectorizes cheapest, the innermost of equals, where the inner accesses come `depth`
+    times for each outer one; None where that is as dear as none."""
     costs: dict[int, float] = {}
     for n in reversed(range(len(pieces))):
         if has(pieces[n].size, lanes):
@@ -207,17 +199,18 @@ def _row_loop(pieces: Sequence[Piece], columns: Piece, inner: list[Access]) -> i
 
 
 def _vectors(size: int | None, lanes: int, most: int) -> int:
-    """How many vectors of columns a tile has: at most two beside rows, or where only a call knows how many columns are
-    there and functions like exp take many instructions for each; up to `most` where they are all there is."""
+    """How many vectors of columns a tile has: two beside rows, or where only a call knows how many columns are there
+    and functions like exp take many instructions for each; as many as are added to in turn where they are all there
+    is. Fewer for few columns."""
     if size is None:
         return most
-    offered = [v for v in (8, 4, 2) if v <= most]
+    offered = [most >> n for n in range(most.bit_length() - 1)]
     return next((v for v in offered if size % (v * lanes) == 0 or size >= 2 * v * lanes), 1)
 
 
-def _row_count(size: int | None, budget: int) -> int:
-    """The most rows the registers hold; fewer where that divides a known extent without a rest."""
-    most = max(min(budget, 8), 1)
+def _row_count(size: int | None, most: int) -> int:
+    """As many rows as may be; fewer where that divides a known extent without a rest."""
+    most = max(most, 1)
     if size is None or size <= most:
         return most if size is None else size
     return next((r for r in range(most, most // 2, -1) if size % r == 0), most)
@@ -276,18 +269,15 @@ def _fuse_pieces(s: Schedule, nest: For, counts: Sequence[int]) -> list[Var]:
 def _in_blocks(s: Schedule, loops: Sequence[Var], chosen: Tile) -> list[Var]:
     """A loop around one that becomes vectors, in blocks of a cache line. Returns the outermost loops."""
     across, along = loops
-    if not has(size_of(find_loop(s.func, across)), chosen.line):
-        s.reorder(along, across)
-        return _in_strips(s, along, chosen, chosen.strips[:1])
     outer, block, rest = s.split(across, chosen.line, tail="peel")
     s.reorder(along, block)
-    _in_strips(s, along, chosen, chosen.strips[:1])
+    _in_strips(s, along, chosen, chosen.strips)
     if rest is None:
         return [outer]
-    tail = find_loop(s.func, rest).body
-    assert isinstance(tail, For)
-    s.reorder(tail.var, rest)
-    return [outer, *_in_strips(s, tail.var, chosen, chosen.strips[:1])]
+    columns = find_loop(s.func, rest).body
+    assert isinstance(columns, For)
+    s.reorder(columns.var, rest)
+    return [outer, *_in_strips(s, columns.var, chosen, chosen.strips)]
 
 
 def _in_strips(s: Schedule, along: Var, chosen: Tile, strips: Sequence[Strip]) -> list[Var]:

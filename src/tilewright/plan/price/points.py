@@ -8,6 +8,8 @@ from functools import lru_cache
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
 from tilewright.expr import dtypes
+from tilewright.expr.nodes import Var
+from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
@@ -46,11 +48,14 @@ def copy_cycles(elements: float, lanes: int, target: Target, work: Work = _NOTHI
     return elements / max(lanes, 1) * (moved + vector_cycles(work, target, lanes))
 
 
+def additions(target: Target) -> int:
+    """How many vectors are added to in turn, so that no addition waits for the one before, in half of the registers."""
+    return max(min(round(target.core.fma_latency / target.core.add_cycles), target.vector_registers // 2), 1)
+
+
 def chains(target: Target) -> int:
-    """How many vectors are added to in turn, so that no addition waits for the one before: each has two loads to do
-    meanwhile."""
-    core = target.core
-    return 1 << round(math.log2(max(core.fma_latency / (2 * core.load_cycles), 1)))
+    """The same, where each addition has two loads to do meanwhile: a power of two."""
+    return 1 << round(math.log2(max(target.core.fma_latency / (2 * target.core.load_cycles), 1)))
 
 
 def nest_seconds(nest: Stmt, target: Target) -> float:
@@ -69,8 +74,8 @@ def _store_cycles(access: Access, target: Target) -> float:
     assert isinstance(access.statement, Store)
     value, lanes, vectors, turns = access.statement.value, _lanes(access, target), 1.0, 1.0
     for loop in access.loops:
-        vectors *= math.ceil(_size(loop) / lanes) if loop.kind is LoopKind.VECTORIZE else _size(loop)
-        turns *= 1 if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL) else _size(loop)
+        vectors *= math.ceil(iterations(loop) / lanes) if loop.kind is LoopKind.VECTORIZE else iterations(loop)
+        turns *= 1 if loop.kind in (LoopKind.VECTORIZE, LoopKind.UNROLL) else iterations(loop)
     read = loads_of(value)
     cycles = vectors * vector_cycles(work_of(value, read), target, lanes)
     if any(load.buffer is access.buffer for load in read):
@@ -86,27 +91,36 @@ def _load_cycles(access: Access, target: Target) -> float:
 
 def _count(access: Access, target: Target) -> float:
     """How many instructions an access is. It is none for loops inside all those that it moves along, nor for copies
-    that access the same. Lanes that lie apart come one by one, or as many together as are contiguous in copies."""
-    count, moves, lanes = 1.0, access.is_store, _lanes(access, target)
-    together = math.prod(_size(s) for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+    that access the same."""
+    count, moves, moved = 1.0, access.is_store, frozenset[Var]().union(*map(variables_of, access.indices))
     for loop in reversed(access.loops):
-        size, moved = _size(loop), step(access, loop.var)
-        moves = moves or moved != 0
-        if loop.kind is LoopKind.VECTORIZE and moved:
-            vectors = math.ceil(size / lanes)
-            count *= vectors * max(vector_cost([access], loop.var, size // vectors) / together, 1)
-        elif loop.kind is LoopKind.UNROLL or loop.kind is LoopKind.VECTORIZE:
-            count *= size if moved else 1
-        elif moves:
+        size = iterations(loop)
+        moves = moves or loop.var in moved
+        if loop.kind is LoopKind.VECTORIZE and loop.var in moved:
+            count *= _vectors(access, loop, size, _lanes(access, target))
+        elif loop.var in moved or (moves and loop.kind not in (LoopKind.VECTORIZE, LoopKind.UNROLL)):
             count *= size
     return count
+
+
+def _vectors(access: Access, loop: For, size: int, lanes: int) -> float:
+    """The instructions of an access in vectors along a loop. Lanes that lie apart come one by one, or as many together
+    as are contiguous in copies."""
+    vectors = math.ceil(size / lanes)
+    each = vector_cost([access], loop.var, size // max(vectors, 1))
+    if each > 1:
+        copies = (s for s in access.loops if s.kind is LoopKind.UNROLL and step(access, s.var) == 1)
+        each = max(each / max(math.prod(map(iterations, copies)), 1), 1)
+    return vectors * each
 
 
 def _lanes(access: Access, target: Target) -> int:
     return target.vector_bits // max(access.buffer.dtype.bits, dtypes.f32.bits)
 
 
-def _size(loop: For) -> int:
+@lru_cache(maxsize=1 << 11)
+def iterations(loop: For) -> int:
+    """The iterations of a loop, dynamic ones as they are assumed to be."""
     return max(Sizes().value(extent_of(loop)), 0)
 
 

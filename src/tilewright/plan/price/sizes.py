@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.graph.symbolic import Scan, Size
+from tilewright.graph.symbolic import If, Scan, Size, bodies_of
 
 USUAL = 128
 """What a dynamic size is taken to be: a batch, the tokens of a text, or a side of a small image. No property of a
@@ -84,7 +84,8 @@ class Sizes:
 
 def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
     """What is known of each graph function of a module in a call of these sizes, by the names of the entry's symbols:
-    the symbols of a loop's body are what the loop gives them. Sizes that are computed during the call are not known."""
+    the symbols of a body are what the node that runs it gives them. Sizes that are computed during the call are not
+    known."""
     graph = module.graph
     found = {graph.name: Sizes({s: sizes[s.name] for s in graph.symbols if s.name in sizes}).within(graph)}
     waiting = [graph]
@@ -92,9 +93,10 @@ def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
         function = waiting.pop()
         around = found[function.name]
         for node in function.nodes:
-            if isinstance(node.attrs, Scan) and node.attrs.body not in found:
-                body = module.functions[node.attrs.body]
+            for name in [name for name in bodies_of(node.attrs) if name not in found]:
+                body = module.functions[name]
                 assert isinstance(body, GraphFunction)
+                assert isinstance(node.attrs, Scan | If)
                 given = zip(body.symbols, node.attrs.symbols, strict=True)
                 found[body.name] = Sizes({s: around.value(e) for s, e in given if around.knows(e)}).within(body)
                 waiting.append(body)

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from tilewright.expr.dtypes import DTYPES
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.loops.edit import allocations
-from tilewright.loops.nodes import Buffer, LoopKind, Store
+from tilewright.loops.nodes import Buffer, Store
 from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.tile.loops import copied_by, loops_of
-from tilewright.schedule.find import find_block, find_buffer, find_loop, writers_of
+from tilewright.plan.tile.loops import copied_by
+from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -96,18 +96,6 @@ def copy_terms(s: Schedule, copy: str, depth: int, lanes: int) -> None:
     s.vectorize(s.split(inner, 2 * lanes, tail="mask")[1])
 
 
-def panels_in_cache(s: Schedule, panel: str, loop: Var) -> list[str]:
-    """Panels of an operand that only the call knows are packed right before their tiles, and stay in cache for them.
-    Returns the blocks that pack them."""
-    s.compute_at(panel, loop)
-    keep_near(s, panel)
-    inside = s.get_loops(panel)[s.get_loops(panel).index(loop) + 1 :]
-    panels, terms = ([v for v in loops_of(s, panel, axis) if v in inside][-1:] for axis in (-3, -2))
-    if panels and terms:
-        s.reorder(*terms, *panels)
-    return fill_panels(s, panel, panels)
-
-
 def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, masked: int = 0) -> list[str]:
     """Panels are filled in vectors of their width, or of so many lanes under a mask. One over the end, which has places
     to be filled in, is apart from the others, where there is a loop over `panels`; and so are these places, where it is
@@ -120,15 +108,6 @@ def fill_panels(s: Schedule, panel: str, panels: Sequence[Var], left: int = 0, m
         lane = s.get_loops(copy)[-1]
         s.vectorize(s.split(lane, masked, tail="mask")[1] if masked else lane)
     return copies
-
-
-def share_packing(s: Schedule, copies: Sequence[str], loop: Var) -> None:
-    """Threads share what is packed in an iteration of a loop that they do not share, unless that is a single row."""
-    for copy in copies:
-        loops = s.get_loops(copy)
-        rows = loops[loops.index(loop) + 1 : -1]
-        if rows and not any(find_loop(s.func, v).kind is LoopKind.PARALLEL for v in loops):
-            s.parallel(rows[0])
 
 
 def pack_in_first_tile(s: Schedule, panel: str, block: str, tiles: Var, row: Var, lanes: int) -> None:

@@ -110,7 +110,26 @@ class ChannelsLast(WindowTemplate[ChannelsLastChoice]):
         return kernel_seconds(w, tile, target)
 
     def apply(self, s: Schedule, shape: Windows, choice: ChannelsLastChoice) -> Schedule:
-        return _apply(s, shape, choice)
+        w, c = shape, choice
+        last = final_block(s, w)
+        made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
+        pad = str(s.unite(w.source.name)) if w.padded else ""
+        loops = _tiles(s, w, c, last)
+        for block in (made, w.block) if made else (w.block,):
+            s.compute_at(block, loops.tile)
+        rows = _sum(s, w, c, loops.tile)
+        if made:
+            _in_pairs(s, w, c, made, loops.tile)
+        write_out(s, last, loops.tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
+        if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
+            row = rows[-1] if rows else loops.tile
+            s.compute_at(pad, row)
+            place(s, pad)
+            write_out(s, pad, row, _lane(s, pad, c))
+            s.guard(pad)
+            _edges(s, w, c, loops, pad)
+        s.parallel(loops.shared)
+        return s
 
 
 def _lanes(w: Windows, target: Target) -> int:
@@ -160,28 +179,6 @@ class _Loops:
     rows: Var
     columns: Var
     tile: Var
-
-
-def _apply(s: Schedule, w: Windows, c: ChannelsLastChoice) -> Schedule:
-    last = final_block(s, w)
-    made, last = (last, str(s.cache_write(last))) if c.in_pairs else ("", last)
-    pad = str(s.unite(w.source.name)) if w.padded else ""
-    loops = _tiles(s, w, c, last)
-    for block in (made, w.block) if made else (w.block,):
-        s.compute_at(block, loops.tile)
-    rows = _sum(s, w, c, loops.tile)
-    if made:
-        _in_pairs(s, w, c, made, loops.tile)
-    write_out(s, last, loops.tile, loop_of(s, last, -1) if w.epilogue.calls else _lane(s, last, c))
-    if pad:  # what a tile reads of a row of the image is loaded into registers, padding included
-        row = rows[-1] if rows else loops.tile
-        s.compute_at(pad, row)
-        place(s, pad)
-        write_out(s, pad, row, _lane(s, pad, c))
-        s.guard(pad)
-        _edges(s, w, c, loops, pad)
-    s.parallel(loops.shared)
-    return s
 
 
 def _tiles(s: Schedule, w: Windows, c: ChannelsLastChoice, block: str) -> _Loops:

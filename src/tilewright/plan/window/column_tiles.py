@@ -29,14 +29,14 @@ from enum import Enum
 from functools import reduce
 
 from tilewright.expr.nodes import Var
+from tilewright.loops.edit import blocks
 from tilewright.plan.facts.windows import Windows
 from tilewright.plan.price.sizes import LARGE
-from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of, loops_of
+from tilewright.plan.tile.loops import between, cut_at, extent, inside, loop_of, loops_of
 from tilewright.plan.window.steps import (
     edges_alone,
     final_block,
     hold,
-    image_alone,
     lay_in_vectors,
     padded_rows,
     place,
@@ -47,7 +47,7 @@ from tilewright.plan.window.steps import (
     window_loops,
     write_out,
 )
-from tilewright.schedule.find import find_block, writers_of
+from tilewright.schedule.find import find_block, find_loop, writers_of
 from tilewright.schedule.schedule import Schedule
 from tilewright.types.scopes import Scope
 
@@ -228,10 +228,10 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     vectors, lane = s.split(column, c.copied, tail="shift")
     s.reorder(vectors, *planes, lane)
     s.compute_at(pad, vectors)
-    between = place(s, pad)
+    loaded = place(s, pad)
     s.vectorize(lane)
     if planes:
-        relayout(s, between, lambda d: [*d[:-2], d[-1], d[-2]])
+        relayout(s, loaded, lambda d: [*d[:-2], d[-1], d[-2]])
         plane, place_in_plane = s.get_loops(pad)[-2:]
         s.reorder(place_in_plane, plane)
         s.unroll(s.split(s.fuse(place_in_plane, plane), c.lanes)[0])
@@ -247,7 +247,10 @@ def _copy(s: Schedule, w: Windows, c: ColumnsChoice, pad: str, copy: str) -> Non
     rows = rows_inside(s, pad, w.rows, axis, w.rows.size)
     if c.held is Held.ROW_OF_TILES:
         rows = rows_inside(s, pad, w.rows, axis, c.rows) if planes else (0, LARGE)
-    image_alone(s, row, rows, (0, LARGE) if few else (full[0], full[-1] + 1), -2 - len(planes))
+    middle = between(s, row, rows)
+    if not few:
+        name = blocks(find_loop(s.func, middle))[-1].name
+        cut_at(s, s.get_loops(name)[-2 - len(planes)], (full[0], full[-1] + 1))
 
 
 def apply_dynamic(s: Schedule, w: Windows, c: DynamicChoice) -> Schedule:

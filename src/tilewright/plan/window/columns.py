@@ -17,7 +17,6 @@ from tilewright.plan.window.family import (
     kernel_seconds,
     load_cycles,
     stack_cycles,
-    unhidden,
 )
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -45,7 +44,44 @@ class Columns(WindowTemplate[ColumnsChoice]):
                     yield from _of_tile(shape, rows, lanes, held, target)
 
     def price(self, choice: ColumnsChoice, shape: Windows, target: Target) -> float:
-        return _seconds(shape, choice, target)
+        """Copies, tiles, and an epilogue that runs after them."""
+        w, c = shape, choice
+        planes, tall, wide = w.images * w.channels, -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
+        met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
+        weights, full = w.terms if w.products else 0, target.lanes(w.out.dtype)
+        further, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
+        if c.held.is_copied:
+            by_tiles = c.held is Held.ROW_OF_TILES
+            high = w.rows.reach(c.rows if by_tiles else w.rows.size)
+            room = high * (columns + full) * w.source.dtype.bytes
+            copies = high * (tall if by_tiles else 1) * -(-columns // full)
+            further += copied_cycles(copies, 2.0 * c.deinterleaved, room, target)
+        if c.held is Held.TILE:
+            loads = float(w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes))
+            shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
+            beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
+            spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
+        elif not c.deinterleaved:
+            loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
+        if c.epilogue:
+            each = load_cycles(target) + target.core.store_cycles + epilogue_cycles(w, c.epilogue, target)
+            size = w.rows.size * w.columns.size
+            to_stack = 2 * stack_cycles(size * w.out.dtype.bytes, target, stores=True)
+            further += -(-size // (c.epilogue * c.lanes)) * c.epilogue * max(each, to_stack)
+        tile = Tile(
+            count=tall * wide * planes,
+            terms=c.rows * w.terms * _inside(w, c),
+            loads=loads,
+            weights=weights,
+            shuffles=shuffles,
+            stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
+            epilogues=0 if c.epilogue else c.rows,
+            spills=spills,
+            filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
+            branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
+            waits=loads * stack_cycles(room, target),
+        )
+        return kernel_seconds(w, tile, target, _late(w, c, target), further * planes)
 
     def apply(self, s: Schedule, shape: Windows, choice: ColumnsChoice) -> Schedule:
         return apply_columns(s, shape, choice)
@@ -152,53 +188,13 @@ def _of_tile(w: Windows, rows: int, lanes: int, held: Held, target: Target) -> I
                     yield replace(one, epilogue=beside)
 
 
-def _seconds(w: Windows, c: ColumnsChoice, target: Target) -> float:
-    """Seconds of all planes: copies, tiles, and an epilogue that runs after them."""
-    planes, tall, wide = w.images * w.channels, -(-w.rows.size // c.rows), -(-w.columns.size // c.lanes)
-    met, columns = w.rows.met(c.rows), w.columns.reach(w.columns.size)
-    weights, full = w.terms if w.products else 0, target.lanes(w.out.dtype)
-    further, loads, shuffles, spills, room = 0.0, float(met * w.columns.kernel), 0.0, 0.0, 0
-    if c.held.is_copied:
-        by_tiles = c.held is Held.ROW_OF_TILES
-        high = w.rows.reach(c.rows if by_tiles else w.rows.size)
-        room = high * (columns + full) * w.source.dtype.bytes
-        copies = high * (tall if by_tiles else 1) * -(-columns // full)
-        further += copied_cycles(copies, 2.0 * c.deinterleaved, room, target)
-    if c.held is Held.TILE:
-        loads = float(w.rows.reach(c.rows) * -(-w.columns.reach(min(c.lanes, w.columns.size)) // c.lanes))
-        shuffles = float(met * (w.columns.kernel - (w.columns.stride == 1)))
-        beyond = max(loads + c.rows + weights - target.vector_registers, 0.0)
-        spills = beyond * min(beyond / target.vector_registers, 1.0)  # most of few are loaded when they are needed
-    elif not c.deinterleaved:
-        loads, shuffles = loads * w.columns.stride, loads * (w.columns.stride - 1)
-    if c.epilogue:
-        each = load_cycles(target) + target.core.store_cycles + epilogue_cycles(w, c.epilogue, target)
-        size = w.rows.size * w.columns.size
-        to_stack = 2 * stack_cycles(size * w.out.dtype.bytes, target, stores=True)
-        further += -(-size // (c.epilogue * c.lanes)) * c.epilogue * max(each, to_stack)
-    tile = Tile(
-        count=tall * wide * planes,
-        terms=c.rows * w.terms * _inside(w, c),
-        loads=loads,
-        weights=weights,
-        shuffles=shuffles,
-        stores=c.rows * (1 if c.masked or c.lanes <= w.columns.size else 2),
-        epilogues=0 if c.epilogue else c.rows,
-        spills=spills,
-        filled=loads if w.padded and not w.products and not c.held.is_copied else 0.0,
-        branches=0 if c.unrolled else w.columns.kernel * (2 if c.held is Held.COLUMN else 1),
-        waits=loads * stack_cycles(room, target),
-    )
-    return kernel_seconds(w, tile, target, _late(w, c, target), further * planes)
-
-
 def _late(w: Windows, c: ColumnsChoice, target: Target) -> float:
     """The part of an image that tiles wait for. Copies read in order, which hardware prefetchers follow. Tiles read a
     part of each of several rows; prefetchers are taken to follow as many rows as there are vector registers."""
     if c.held.is_copied:
-        return 0.0 if c.prefetch else unhidden(target)
+        return 0.0 if c.prefetch else target.core.unhidden
     part = min(w.columns.reach(c.lanes) / w.columns.reach(w.columns.size), 1.0)
-    late = unhidden(target) + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
+    late = target.core.unhidden + (1 - part) * min(w.rows.reach(c.rows) / target.vector_registers, 1.0)
     return late / -(-w.rows.size // c.rows) if c.prefetch else late  # the first tiles of an image still wait
 
 

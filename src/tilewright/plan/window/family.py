@@ -7,11 +7,11 @@ an image      read once and stored once, before tiles run or, if it is prefetche
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.facts.windows import Windows
+from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import ChoiceT, Template
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -57,10 +57,13 @@ class Tile:
 def kernel_seconds(w: Windows, tile: Tile, target: Target, late: float | None = None, further: float = 0.0) -> float:
     """Seconds of a kernel that computes its tiles, and for `further` cycles, while images arrive. It waits for a part
     of them, `late`: what is not hidden, where nothing else is said."""
-    read, made = _image_seconds(w, target)
-    busy = (tile.count * _tile_cycles(w, tile, target) + further) / target.core.hertz
-    late = unhidden(target) if late is None else late
-    return target.core.kernel_seconds + made + max(busy, read) + late * min(busy, read)
+    core, results = target.core, w.images * w.channels * w.rows.size * w.columns.size
+    source, made = results * w.rows.stride * w.columns.stride * w.source.dtype.bytes, results * w.out.dtype.bytes
+    read = reread_seconds(source, source + made, target)
+    busy = (tile.count * _tile_cycles(w, tile, target) + further) / core.hertz
+    late = core.unhidden if late is None else late
+    stored = rewrite_seconds(made, source + made, target)
+    return core.kernel_seconds + stored + max(busy, read) + late * min(busy, read)
 
 
 def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
@@ -74,27 +77,10 @@ def _tile_cycles(w: Windows, tile: Tile, target: Target) -> float:
     constants = w.epilogue.work.chained * core.load_cycles / tile.beside  # sums are in registers
     epilogue = epilogue_cycles(w, tile.beside, target) + constants
     # The latency of max and min is about a cycle, a third of a multiply-add's.
-    latency = core.fma_latency if w.products else w.instructions * core.fma_latency / 3
-    chain = w.terms * latency
-    busy = max(arithmetic, moved, chain) + unhidden(target) * min(arithmetic, moved)
+    chain = w.terms * core.fma_latency * (1 if w.products else w.instructions / 3)
+    # Loads that are issued early wait in registers: the more of these, the less often a unit waits for a latency.
+    busy = max(arithmetic, moved, chain) + core.fma_latency / target.vector_registers * min(arithmetic, moved)
     return busy + (1 + tile.branches) * core.add_cycles + tile.epilogues * epilogue + tile.waits
-
-
-def _image_seconds(w: Windows, target: Target) -> tuple[float, float]:
-    """Seconds of reading all images and of storing the results, from and to the nearest cache that holds both."""
-    planes = w.images * w.channels * w.rows.size * w.columns.size
-    read = planes * w.rows.stride * w.columns.stride * w.source.dtype.bytes
-    made = planes * w.out.dtype.bytes
-    for cache, reads, stores in zip(target.caches, target.peaks.cache_gbs, target.peaks.store_gbs, strict=True):
-        if read + made <= cache.bytes:
-            return read / reads / 1e9, made / stores / 1e9
-    return read / target.peaks.memory_gbs / 1e9, made / target.peaks.memory_store_gbs / 1e9
-
-
-def unhidden(target: Target) -> float:
-    """The part of the other units' time that the busiest unit does not hide. Loads that are issued early wait in
-    registers: the more registers, the less often a unit waits for a latency."""
-    return target.core.fma_latency / target.vector_registers
 
 
 def vector_bytes(target: Target) -> int:
@@ -125,15 +111,14 @@ def copied_cycles(vectors: float, shuffles: float, room: int, target: Target) ->
 
 
 def stack_cycles(room: int, target: Target, stores: bool = False) -> float:
-    """The further cycles of a vector, where `room` bytes do not fit the first cache."""
+    """The further cycles of a vector of `room` bytes on the stack. The first cache keeps as many as it holds: nothing
+    streams past between a copy and the tiles that read it."""
     if room <= target.caches[0].bytes or len(target.caches) < 2:
         return 0.0
     rate = (target.peaks.store_gbs if stores else target.peaks.cache_gbs)[1]
     return vector_bytes(target) / rate * target.core.ghz
 
 
-def even_sizes(extent: int, most: int) -> Iterator[int]:
+def even_sizes(extent: int, most: int) -> list[int]:
     """Sizes of tiles, at most `most`: for each number of tiles, the smallest size with which they cover the extent."""
-    for size in range(min(most, extent), 0, -1):
-        if size == -(-extent // -(-extent // size)):
-            yield size
+    return [size for size in range(min(most, extent), 0, -1) if size == -(-extent // -(-extent // size))]

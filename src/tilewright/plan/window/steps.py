@@ -5,7 +5,7 @@ window_loops, trim_rows      the loops over a window
 place, relayout, lay_in_vectors  where a block stores what it makes, and in which order
 hold                         what a tile reads of rows, in registers
 write_out                    the loops of a tile unrolled around a vector
-image_alone, edges_alone     loops of their own for what lies inside an image, and for tiles at its edges
+edges_alone                  loops of their own for tiles at the edges of an image
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from contextlib import suppress
 
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
-from tilewright.loops.edit import blocks, loads
+from tilewright.loops.edit import loads
 from tilewright.plan.facts.windows import Side, Windows
-from tilewright.plan.tile.loops import between, cut_at, extent, inside, loop_of
-from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
+from tilewright.plan.tile.loops import cut_at, extent, inside, loop_of
+from tilewright.schedule.find import find_block, find_buffer, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Refused
 from tilewright.types.scopes import Scope
@@ -111,14 +111,6 @@ def rows_inside(s: Schedule, block: str, side: Side, axis: int, rows: int) -> tu
     found = find_block(s.func, block)
     first, end = inside(found.where, found.spatial[axis].var)
     return first, max(end - (side.size - rows) * side.stride, first)
-
-
-def image_alone(s: Schedule, row: Var, rows: tuple[int, int], columns: tuple[int, int], place: int = -2) -> Var:
-    """The rows, and the columns of these, that lie inside an image get loops of their own; columns are the loop at this
-    place from behind. Returns the loop over them."""
-    middle = between(s, row, rows)
-    name = blocks(find_loop(s.func, middle))[-1].name
-    return between(s, s.get_loops(name)[place], columns)
 
 
 def edges_alone(s: Schedule, loop: Var) -> None:

@@ -1,4 +1,5 @@
-"""Control flow: branches decided while the model is read; loops as scans, or unrolled where each step is different."""
+"""Control flow: branches, decided while the model is read or while the program runs; loops as scans, or unrolled where
+each step is different."""
 
 from __future__ import annotations
 
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
+from tilewright.frontends.build.choice import Choice
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
-from tilewright.frontends.onnx.operators.repeat import scan_graph, truth
+from tilewright.frontends.onnx.operators.repeat import names_used, scan_graph, truth
 from tilewright.frontends.onnx.registry import Ints, handles
 
 if TYPE_CHECKING:
@@ -28,23 +30,31 @@ FEW_STEPS = 8
 
 @handles("If")
 def if_(b: OnnxEmit, cond: Tensor, *, then_branch: GraphProto, else_branch: GraphProto) -> tuple[Tensor, ...]:
-    """The branch that the condition takes, where it is known; else both, if that is safe, and a selection."""
+    """The branch that the condition takes, where that is known; else a choice between the two while the program runs,
+    or a selection of what both compute where that is little."""
     taken = truth(cond)
     if taken is not None:
         return tuple(b.model.body(then_branch if taken else else_branch, []))
-    before = len(b.graph.nodes)
-    results = [b.model.body(branch, []) for branch in (then_branch, else_branch)]
-    for pair in zip(*results, strict=True):
-        if pair[0].shape != pair[1].shape or pair[0].dtype is not pair[1].dtype:
-            raise Unsupported("the branches of an If with a condition from data must give tensors of the same type")
-        for tensor in pair:
-            tensor.value  # noqa: B018  makes its nodes, which are looked at next
-    if any(node.op.name in _UNSAFE for node in b.graph.nodes[before:]):
-        raise Unsupported("a branch of an If with a condition from data has checks that the other branch may fail")
-    return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*results, strict=True))
+    choice = Choice(b, "if", cond)
+    results = [
+        _branch(b, graph, e, choice) for graph, e in ((then_branch, choice.then), (else_branch, choice.otherwise))
+    ]
+    for x, y in zip(*results, strict=True):
+        if x.rank != y.rank or x.dtype is not y.dtype:
+            raise Unsupported(
+                "the branches of an If with a condition from data must give tensors of the same element type and rank,"
+                f" not {x.dtype} of {x.rank} dimensions and {y.dtype} of {y.rank}"
+            )
+    if choice.is_plain() and all(x.shape == y.shape for x, y in zip(*results, strict=True)):
+        inline = [b.model.body(graph, []) for graph in (then_branch, else_branch)]
+        return tuple(b.select(b.reshape(cond, ()), x, y) for x, y in zip(*inline, strict=True))
+    return tuple(choice.finish(*results))
 
 
-_UNSAFE = frozenset(("size", "require", "checked_indices", "compact"))
+def _branch(b: OnnxEmit, graph: GraphProto, emit: OnnxEmit, choice: Choice[OnnxEmit]) -> list[Tensor]:
+    """The results of a branch, in a function of its own."""
+    within = {name: choice.inside(emit, t) for name, t in b.model.visible(names_used(graph)).items()}
+    return b.model.within(graph, [], emit, within)
 
 
 @handles("Loop")

@@ -1,0 +1,154 @@
+"""If by a condition from data: one branch runs, and gives what the reference of ONNX gives, whatever the other is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+from tilewright.frontends.onnx.importer import read
+from tilewright.graph.evaluate import evaluate
+from tilewright.graph.nodes import GraphFunction, Module
+from tilewright.graph.verify import verify
+from tilewright.report.errors import RuntimeFault, UserError
+
+Array = np.ndarray[Any, Any]
+FLOAT, BOOL, INT = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
+
+
+def body(name: str, nodes: list[NodeProto], outputs: list[str], **constants: Array) -> GraphProto:
+    held = [numpy_helper.from_array(array, key) for key, array in constants.items()]
+    return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(n) for n in outputs], held)
+
+
+def model_of(
+    nodes: list[NodeProto], inputs: dict[str, tuple[int, list[Any]]], outputs: list[str], **constants: Array
+) -> ModelProto:
+    infos = [helper.make_tensor_value_info(name, *type) for name, type in inputs.items()]
+    results = [helper.make_empty_tensor_value_info(name) for name in outputs]
+    held = [numpy_helper.from_array(array, key) for key, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", infos, results, held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def choose(cond: str, outputs: list[str], then: GraphProto, otherwise: GraphProto) -> NodeProto:
+    return helper.make_node("If", [cond], outputs, then_branch=then, else_branch=otherwise)
+
+
+def node(op: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(op, inputs.split(), [output], **attributes)
+
+
+def agree(model: ModelProto, *feeds: dict[str, Array]) -> Module:
+    """The graph, and its compiled code, give what ONNX's reference gives."""
+    module = read(model)
+    verify(module)
+    exe = tw.compile(model)
+    for feed in feeds:
+        expected = ReferenceEvaluator(model).run(None, dict(feed))
+        for found in (evaluate(module, feed), exe.run(feed)):
+            for array, want in zip(found.values(), expected, strict=True):
+                assert array.shape == want.shape
+                np.testing.assert_allclose(array, want, rtol=1e-4, atol=1e-5)
+    return module
+
+
+def branches(module: Module) -> int:
+    graphs = [f for f in module.functions.values() if isinstance(f, GraphFunction)]
+    return sum(node.op.name == "if" for f in graphs for node in f.nodes)
+
+
+def rand(*shape: int) -> Array:
+    return np.random.default_rng(sum(shape)).uniform(-1, 1, shape).astype(np.float32)
+
+
+def both(**feed: Array) -> list[dict[str, Array]]:
+    return [{"c": np.array(c), **feed} for c in (True, False)]
+
+
+W = rand(4, 5)
+
+
+def test_branches_of_different_sizes() -> None:
+    then = body(
+        "then", [node("MatMul", "x w", "t"), node("ReduceSum", "t last", "s", keepdims=0)], ["s"], last=np.array([1])
+    )
+    places = [
+        node("NonZero", "x", "p"),
+        node("Cast", "p", "f", to=FLOAT),
+        node("ReduceMean", "f first", "s", keepdims=0),
+    ]
+    otherwise = body("else", places, ["s"], first=np.array([0]))
+    model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, []), "x": (FLOAT, ["n", 4])}, ["y"], w=W)
+    feeds = [feed for n in (0, 1, 6) for feed in both(x=np.where(rand(n, 4) > 0, rand(n, 4), 0).astype(np.float32))]
+    assert branches(agree(model, *feeds)) == 1
+
+
+def test_checks_of_the_other_branch_do_not_fire() -> None:
+    """Gather of a row that is not there, and a Reshape that fits for some sizes only."""
+    then = body(
+        "then",
+        [node("Gather", "x i", "r"), node("Reshape", "x wide", "s"), node("Add", "s r", "y")],
+        ["y"],
+        wide=np.array([-1, 4]),
+    )
+    otherwise = body("else", [node("Relu", "x", "y")], ["y"])
+    inputs = {"c": (BOOL, []), "x": (FLOAT, ["n", 4]), "i": (INT, [])}
+    model = model_of([choose("c", ["y"], then, otherwise)], inputs, ["y"])
+    agree(model, *both(x=rand(3, 4), i=np.array(2)), {"c": np.array(False), "x": rand(3, 4), "i": np.array(7)})
+    with pytest.raises(RuntimeFault):
+        tw.compile(model)(np.array(True), rand(3, 4), np.array(7))
+
+
+def test_branches_within_branches_share_what_is_around() -> None:
+    inner = choose(
+        "d",
+        ["z"],
+        body("a", [node("MatMul", "h w", "a")], ["a"]),
+        body("b", [node("Concat", "h h", "b", axis=0)], ["b"]),
+    )
+    then = body("then", [node("Relu", "x", "h"), inner], ["z"])
+    otherwise = body("else", [node("Neg", "x", "n")], ["n"])
+    inputs = {"c": (BOOL, []), "d": (BOOL, [1]), "x": (FLOAT, ["n", 4])}
+    model = model_of([choose("c", ["y"], then, otherwise), node("Shape", "y", "size")], inputs, ["y", "size"], w=W)
+    feeds = [{**feed, "d": np.array([d])} for n in (1, 3) for feed in both(x=rand(n, 4)) for d in (True, False)]
+    assert branches(agree(model, *feeds)) == 2
+
+
+def test_little_is_computed_twice_and_selected() -> None:
+    then = body("then", [node("Exp", "x", "y")], ["y"])
+    otherwise = body("else", [node("Neg", "x", "y")], ["y"])
+    model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"])
+    assert branches(agree(model, *both(x=rand(5)))) == 0
+
+
+def test_a_branch_in_a_loop() -> None:
+    """The condition is that of the step."""
+    then = body("then", [node("MatMul", "h v", "t")], ["t"])
+    otherwise = body("else", [node("Add", "h row", "u")], ["u"])
+    step = helper.make_graph(
+        [
+            node("ReduceSum", "row", "s", keepdims=0),
+            node("Greater", "s zero", "p"),
+            choose("p", ["n"], then, otherwise),
+        ],
+        "step",
+        [helper.make_tensor_value_info("h", FLOAT, [1, 4]), helper.make_tensor_value_info("row", FLOAT, [4])],
+        [helper.make_empty_tensor_value_info("n")],
+    )
+    scan = helper.make_node("Scan", ["h0", "x"], ["y"], body=step, num_scan_inputs=1)
+    inputs = {"h0": (FLOAT, [1, 4]), "x": (FLOAT, ["n", 4])}
+    model = model_of([scan], inputs, ["y"], v=rand(4, 4), zero=np.array(0, np.float32))
+    assert branches(agree(model, *({"h0": rand(1, 4), "x": rand(n, 4)} for n in (1, 12)))) == 1
+
+
+def test_branches_of_different_ranks_are_refused() -> None:
+    then = body("then", [node("ReduceSum", "x", "y", keepdims=0)], ["y"])
+    otherwise = body("else", [node("Relu", "x", "y")], ["y"])
+    model = model_of([choose("c", ["y"], then, otherwise)], {"c": (BOOL, []), "x": (FLOAT, ["n"])}, ["y"])
+    with pytest.raises(UserError, match="same element type and rank, not f32 of 0 dimensions and f32 of 1"):
+        read(model)
