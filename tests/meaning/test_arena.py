@@ -13,7 +13,7 @@ from tilewright.expr.nodes import const
 from tilewright.graph.nodes import Module
 from tilewright.loops.nodes import Function
 from tilewright.loops.parse import parse_all
-from tilewright.lower.memory import bufferize
+from tilewright.lower.memory import lay_steps
 from tilewright.lower.memory.check_memory import check_memory
 from tilewright.lower.memory.plan_memory import Layout
 from tilewright.report.errors import InternalError, UserError
@@ -182,7 +182,7 @@ def test_every_program_that_a_test_compiles_is_checked(monkeypatch: pytest.Monke
     with pytest.raises(InternalError, match="not laid out right"):
         LOOPS.verify(wrong)
     monkeypatch.setattr(
-        bufferize, "plan_memory", lambda lives, bound_at: Layout({v.buffer: const(0) for v in lives}, (const(4096),))
+        lay_steps, "plan_memory", lambda lives, bound_at: Layout({v.buffer: const(0) for v in lives}, (const(4096),))
     )
     with pytest.raises(InternalError, match="pass bufferize failed") as caught:
         tw.compile(CHAIN, level=0)

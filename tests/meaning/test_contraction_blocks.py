@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -375,4 +376,6 @@ def test_threads_share_panels_where_only_a_call_knows_the_rows(n: int) -> None:
     exe = tw.compile(tw.Module({"main": graph}, {"w": w}, "main"), target="x86-64-v3", threads=2)
     np.testing.assert_allclose(exe(x)[0], x @ w, rtol=1e-4, atol=1e-3)
     loops = [line for line in exe.show(after="share-out", kernel=0).splitlines() if "parallel" in line]
-    assert len(loops) == 1 and "* 8" in loops[0], "eight groups of panels for each block of rows"
+    (loop,) = loops
+    iterations, grain = map(int, re.search(r"\* (\d+) grain (\d+):$", loop).groups())  # type: ignore[union-attr]
+    assert iterations // grain >= 2 * 2, "two shares a thread for each block of rows"
