@@ -80,6 +80,7 @@ def show(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -100,7 +101,7 @@ def show(
     _require_one([option for option, given in asked.items() if given], text=bool(after or kernel or assembly))
     measured = Measured(measure, seconds, inputs, sizes, seed)
     _require_use(asked, as_json, measured)
-    how = How(level, off, dims, precision, choices=choices)
+    how = How(level, off, dims, precision, choices=choices, strict=strict)
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0
