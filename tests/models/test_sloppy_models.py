@@ -42,7 +42,9 @@ def model(
 ) -> ModelProto:
     held = [numpy_helper.from_array(array, name) for name, array in constants]
     graph = helper.make_graph(nodes or chain(), "g", inputs, outputs, held, value_info=types)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid(*o) for o in opsets], ir_version=1 if format is None else format)
+    proto = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*o) for o in opsets], ir_version=1 if format is None else format
+    )
     if format is None:
         proto.ClearField("ir_version")
     return proto
