@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from onnx_models import FIX_EXISTS, FIX_INLINE, FIX_SAVE, about_tensor, external, folder, message, refusal
+from onnx_models import FIX_EXISTS, FIX_INLINE, FIX_SAVE, about_tensor, external, folder, message, read_all, refusal
 
-from tilewright.frontends.onnx.file import from_proto
+from tilewright.frontends.onnx.file import from_proto, open_model
 from tilewright.report.errors import UserError
 
 __all__ = ["folder"]
@@ -81,22 +83,158 @@ def test_external_location_that_is_reserved_for_the_model_itself() -> None:
     )
 
 
-def test_external_symbolic_link() -> None:
-    Path("real.bin").write_bytes(bytes(16))
-    os.symlink("real.bin", "w.bin")
-    assert refusal(external(location="w.bin")) == about_tensor(
-        "refused to open the data file 'w.bin'", "'w.bin' is a symbolic link", FIX_INLINE
+def linked_out(name: str, target: str, location: str = "w.bin") -> str:
+    return about_tensor(
+        f"refused to open the data file {location!r}",
+        f"{name!r} is a symbolic link to {target!r}, "
+        "which is neither below the model's folder nor beside the model's file",
+        FIX_INLINE,
     )
 
 
-def test_external_folder_that_is_a_symbolic_link(tmp_path_factory: pytest.TempPathFactory) -> None:
+def read_values() -> list[float]:
+    opened = open_model("m.onnx")
+    return [float(x) for tensor in opened.tensors() for x in opened.tensor(tensor)]
+
+
+DATA = np.arange(4, dtype=np.float32)
+
+
+def write_model(place: str = "m.onnx", location: str = "w.bin") -> None:
+    Path(place).write_bytes(external(location=location).SerializeToString())
+
+
+@pytest.mark.parametrize("absolute", [False, True])
+def test_links_within_the_models_folder_are_followed(absolute: bool) -> None:
+    """A link to a file, one to a folder, and one to a link."""
+    Path("a/b").mkdir(parents=True)
+    Path("a/b/real.bin").write_bytes(DATA.tobytes())
+    start = os.getcwd() if absolute else "."
+    os.symlink(f"{start}/a/b", "folder")
+    os.symlink(f"{start}/folder/real.bin", "w.bin")
+    os.symlink("../../w.bin", "a/b/back.bin")
+    for location in ("w.bin", "folder/real.bin", "folder/back.bin"):
+        write_model(location=location)
+        assert read_values() == [0, 1, 2, 3]
+
+
+def test_a_cache_of_downloads() -> None:
+    """Model and data are links in the folder of a snapshot to files in a folder of blobs."""
+    Path("snapshots/1f3c").mkdir(parents=True)
+    Path("blobs").mkdir()
+    write_model("blobs/aa", "model.onnx_data")
+    Path("blobs/bb").write_bytes(DATA.tobytes())
+    os.symlink("../../blobs/aa", "snapshots/1f3c/model.onnx")
+    os.symlink("../../blobs/bb", "snapshots/1f3c/model.onnx_data")
+    os.symlink("snapshots/1f3c", "main")
+    for start in ("snapshots/1f3c", "main", f"{os.getcwd()}/main"):
+        opened = open_model(f"{start}/model.onnx")
+        (tensor,) = opened.tensors()
+        assert [float(x) for x in opened.tensor(tensor)] == [0, 1, 2, 3]
+
+
+def test_a_cache_of_downloads_leads_nowhere_else() -> None:
+    """Beside the model's file means beside: not below, not above, and only where a link says so."""
+    Path("snapshots/1f3c").mkdir(parents=True)
+    Path("blobs/deeper").mkdir(parents=True)
+    write_model("blobs/aa", "data")
+    os.symlink("../../blobs/aa", "snapshots/1f3c/model.onnx")
+    for place in ("blobs/deeper/bb", "bb", "snapshots/bb"):
+        Path(place).write_bytes(DATA.tobytes())
+        os.symlink(f"../../{place}", "snapshots/1f3c/data")
+        with pytest.raises(UserError, match=r"'data' is a symbolic link to .*, which is neither below"):
+            read_all(open_model("snapshots/1f3c/model.onnx"))
+        os.unlink("snapshots/1f3c/data")
+    Path("blobs/data").write_bytes(DATA.tobytes())
+    with pytest.raises(UserError, match="No such file or directory"):
+        read_all(open_model("snapshots/1f3c/model.onnx"))
+    os.symlink("../../blobs/deeper", "snapshots/1f3c/in")
+    write_model("blobs/aa", "in/bb")
+    with pytest.raises(UserError, match=r"'in' is a symbolic link to .*, which is neither below"):
+        read_all(open_model("snapshots/1f3c/model.onnx"))
+
+
+def test_links_out_of_the_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     outside = tmp_path_factory.mktemp("outside")
     (outside / "w.bin").write_bytes(bytes(16))
+    os.mkfifo(outside / "pipe")
     Path("in").mkdir()
+    for target in ("/etc/passwd", "/dev/zero", "/dev/stdin", f"{outside}/w.bin", f"{outside}/pipe", "/", "/etc/none"):
+        os.symlink(target, "w.bin")
+        assert refusal(external(location="w.bin")) == linked_out("w.bin", target)
+        os.unlink("w.bin")
     os.symlink(outside, "in/link")
-    assert refusal(external(location="in/link/w.bin")) == about_tensor(
-        "refused to open the data file 'in/link/w.bin'", "'in/link' is a symbolic link", FIX_INLINE
+    target = f"{outside}/w.bin"
+    assert refusal(external(location="in/link/w.bin")) == linked_out("in/link", target, "in/link/w.bin")
+    for target in ("..", "../../../etc/passwd", "in/../../x", "."):
+        os.symlink(target, "w.bin")
+        assert refusal(external(location="w.bin")) == linked_out("w.bin", f"{os.getcwd()}/{target}")
+        os.unlink("w.bin")
+
+
+def test_a_link_that_leads_out_through_another() -> None:
+    """Names above a link are not those above its target: what counts is where the way ends."""
+    Path("in").mkdir()
+    os.symlink("/etc", "in/etc")
+    os.symlink("in/etc/passwd", "w.bin")
+    assert refusal(external(location="w.bin")) == linked_out("in/etc", "/etc/passwd")
+
+
+def test_links_that_lead_in_a_circle() -> None:
+    os.symlink("b", "w.bin")
+    os.symlink("w.bin", "b")
+    assert refusal(external(location="w.bin")) == about_tensor(
+        "refused to open the data file 'w.bin'", "its links lead on after 16 of them", FIX_INLINE
     )
+
+
+def test_links_to_what_is_no_file_within_the_folder() -> None:
+    Path("folder").mkdir()
+    os.mkfifo("pipe")
+    for target, why, fix in (
+        ("none", "No such file or directory", FIX_EXISTS),
+        ("folder", "it is a folder", "give the path of an ordinary file"),
+        ("pipe", "it is a device, pipe or socket", "give the path of an ordinary file"),
+    ):
+        os.symlink(target, "w.bin")
+        assert refusal(external(location="w.bin")) == about_tensor("cannot read the data file 'w.bin'", why, fix)
+        os.unlink("w.bin")
+
+
+def test_a_link_to_a_hard_link() -> None:
+    Path("real.bin").write_bytes(bytes(16))
+    os.link("real.bin", "second.bin")
+    os.symlink("second.bin", "w.bin")
+    assert "the file has 2 hard links" in refusal(external(location="w.bin"))
+
+
+def test_a_file_that_becomes_a_link_while_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a check and its use, names are exchanged for links out of the folder: nothing behind them is opened."""
+    Path("in").mkdir()
+    Path("in/real.bin").write_bytes(DATA.tobytes())
+    os.symlink("in/real.bin", "w.bin")
+    write_model()
+    readlink, opened = os.readlink, []
+
+    def exchanged(path: str, **options: Any) -> str:
+        text = readlink(path, **options)
+        if path == "w.bin" and not os.path.islink("in"):
+            os.rename("in", "gone")
+            os.symlink("/etc", "in")
+        return text
+
+    original = os.open
+
+    def watched(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        fd = original(path, flags, *rest, **options)
+        opened.append(os.readlink(f"/proc/self/fd/{fd}"))
+        return fd
+
+    monkeypatch.setattr(os, "readlink", exchanged)
+    monkeypatch.setattr(os, "open", watched)
+    with pytest.raises(UserError, match=r"'in' is a symbolic link to '/etc/real.bin'"):
+        read_all(open_model("m.onnx"))
+    assert all(path.startswith(os.getcwd()) for path in opened)
 
 
 def test_external_hard_link() -> None:

@@ -10,7 +10,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import tilewright as tw
 from cli_models import save_affine
@@ -64,6 +66,32 @@ def test_a_changed_file_is_compiled_again(tmp_path: Path) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     exe = tw.compile(path)
     assert not exe.cached and exe(np.zeros((1, 3), np.float32), np.zeros(3, np.float32))[0].tolist() == [[2.0] * 3]
+
+
+def test_a_model_in_a_cache_of_downloads_is_found_again(tmp_path: Path) -> None:
+    """Model and data are links to files elsewhere, and the folder of the links is one, too."""
+    snapshot, blobs = tmp_path / "snapshots" / "1f3c", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    weight = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 64]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [weight])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    onnx.save(model, snapshot / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    for name in ("model.onnx", "model.onnx_data"):
+        (snapshot / name).rename(blobs / f"blob of {name}")
+        (snapshot / name).symlink_to(f"../../blobs/blob of {name}")
+    (tmp_path / "main").symlink_to("snapshots/1f3c")
+    x = np.ones((1, 64), np.float32)
+    for path in (snapshot / "model.onnx", tmp_path / "main" / "model.onnx"):
+        for cached in (path.parent.name == "main", True):
+            exe = tw.compile(path)
+            assert exe.cached == cached
+            assert exe(x)[0].tolist() == [[64.0] * 64]
+    (blobs / "blob of model.onnx_data").write_bytes(np.full((64, 64), 2, np.float32).tobytes())
+    exe = tw.compile(tmp_path / "main" / "model.onnx")
+    assert not exe.cached
+    assert exe(x)[0].tolist() == [[128.0] * 64]
 
 
 def test_a_content_is_hashed_once_while_a_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

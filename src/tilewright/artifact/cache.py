@@ -59,4 +59,4 @@ def origin_of(stored: Stored) -> Origin:
 
 
 def _relative(path: str | None, folder: str, n: int) -> str:
-    return "" if n == 0 or path is None else os.path.relpath(path, os.path.realpath(folder))
+    return "" if n == 0 or path is None else os.path.relpath(path, folder)

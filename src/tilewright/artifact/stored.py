@@ -106,7 +106,7 @@ class Stored:
             ExternalFiles,  # brings the front end along, for these models only
         )
 
-        external = ExternalFiles(os.path.dirname(os.path.abspath(self.path)))
+        external = ExternalFiles.of_model(self.path)
         sources: list[Source] = []
         for path, expected in rows:
             source = self.model if not path else Source(path, external.get(path, self.path).data)

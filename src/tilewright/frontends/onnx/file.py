@@ -73,11 +73,11 @@ class _Found:
 
 
 def open_model(path: str | os.PathLike[str], limits: Limits | None = None) -> ModelFile:
-    """Open the ONNX model at a path. External data is looked for in the folder of that path."""
+    """Open the ONNX model at a path. External data is looked for in the folder of that path
+    (`external.py`)."""
     name = os.fspath(path)
     mapped = map_file(name, "model file")
-    folder = os.path.dirname(os.path.abspath(name))
-    return ModelFile(mapped, repr(name), ExternalFiles(folder), limits or Limits())
+    return ModelFile(mapped, repr(name), ExternalFiles.of_model(name), limits or Limits())
 
 
 def from_bytes(data: bytes, base_dir: str | os.PathLike[str] | None = None, limits: Limits | None = None) -> ModelFile:
