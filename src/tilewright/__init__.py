@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tilewright.api.programs import build, evaluate, parse
     from tilewright.explain.page import page
     from tilewright.explain.why import why
+    from tilewright.frontends.build.remarks import ModelWarning
     from tilewright.graph.nodes import GraphFunction, Module
     from tilewright.loops.nodes import Function
     from tilewright.plan.facts.kernel import Facts
@@ -51,6 +52,7 @@ _HOME = {
     "Function": "tilewright.loops.nodes",
     "Instruction": "tilewright.target.instructions",
     "InternalError": "tilewright.report.errors",
+    "ModelWarning": "tilewright.frontends.build.remarks",
     "RuntimeFault": "tilewright.report.errors",
     "UserError": "tilewright.report.errors",
     "Executable": "tilewright.runtime.executable",
@@ -71,6 +73,7 @@ __all__ = [
     "Instruction",
     "InternalError",
     "Kernel",
+    "ModelWarning",
     "Module",
     "Register",
     "RuntimeFault",

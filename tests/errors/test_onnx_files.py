@@ -17,7 +17,6 @@ from onnx_models import (
     little_memory,
     message,
     model,
-    raw,
     read_all,
     refusal,
 )
@@ -150,16 +149,6 @@ def test_packed_integers_count_by_the_memory_they_take_when_parsed() -> None:
         data = b"\x3a" + varint(len(graph)) + graph
         with pytest.raises(UserError, match=f"structure_bytes = {8 << 22}"):
             from_bytes(data, limits=Limits(structure_bytes=8 << 22))
-
-
-def test_duplicate_initializers() -> None:
-    proto = model([raw("w", [1], bytes(4)), raw("v", [1], bytes(4)), raw("w", [1], bytes(4))])
-    assert refusal(proto) == message(
-        "two initializers have the same name",
-        "graph 'g' in 'm.onnx'",
-        "'w' names more than one initializer",
-        "rename one of them, and the node inputs that mean it",
-    )
 
 
 @pytest.mark.parametrize(

@@ -28,9 +28,9 @@ def build(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def refusal(model: ModelProto) -> str:
+def refusal(model: ModelProto, *, strict: bool = False) -> str:
     with pytest.raises(UserError) as caught:
-        read(model)
+        read(model, strict=strict)
     return str(caught.value)
 
 
@@ -102,7 +102,7 @@ why:  no input, initializer or node has it"""
 
 def test_nodes_out_of_order() -> None:
     nodes = [helper.make_node("Relu", ["z"], ["y"], name="b"), helper.make_node("Neg", ["x"], ["z"], name="a")]
-    assert refusal(build(nodes)) == (
+    assert refusal(build(nodes), strict=True) == (
         """\
 the nodes of a graph are not in order
 at:   Relu 'b'
@@ -159,22 +159,65 @@ the model uses what is not supported: 3 errors
     )
 
 
-def test_an_output_declared_with_another_shape() -> None:
-    y = helper.make_tensor_value_info("y", FLOAT, (2, 4))
+def test_nodes_of_a_sub_graph_out_of_order() -> None:
+    inner = [helper.make_node("Relu", ["z"], ["r"], name="b"), helper.make_node("Neg", ["x"], ["z"], name="a")]
+    branch = helper.make_graph(inner, "then", [], [helper.make_empty_tensor_value_info("r")])
+    node = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    assert refusal(build([node], [("x", FLOAT, (2, 3)), ("c", TensorProto.BOOL, ())])) == (
+        """\
+the nodes of a graph are not in order
+at:   Relu 'b'
+why:  it uses 'z', which Neg 'a' defines later
+fix:  sort them topologically"""
+    )
+
+
+def test_an_output_declared_with_another_element_type() -> None:
+    y = helper.make_tensor_value_info("y", TensorProto.DOUBLE, (2, 3))
     assert refusal(build([helper.make_node("Relu", ["x"], ["y"])], outputs=[y])) == (
         """\
 an output is declared with another type than it has
 at:   output 'y'
-why:  dimension 1 is declared as 4, but is 3"""
+why:  it is declared as float64, but its elements are f32"""
     )
 
 
-def test_a_negative_dimension() -> None:
-    assert refusal(build([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, (-2, 3))])) == (
+def test_a_default_value_of_another_type() -> None:
+    model = build([helper.make_node("Relu", ["x"], ["y"])], constants={"x": np.ones((2, 4), np.float32)})
+    assert refusal(model) == (
         """\
-an input has a negative dimension
+an input has a default value of another type
 at:   input 'x'
-why:  it is -2"""
+why:  dimension 1 is declared as 3, but is 4"""
+    )
+
+
+def test_all_that_a_strict_reading_refuses_is_listed_at_once() -> None:
+    nodes = [helper.make_node("Relu", ["z"], ["y"], name="a"), helper.make_node("Neg", ["x"], ["z"], name="a")]
+    y = helper.make_tensor_value_info("y", FLOAT, (2, 4))
+    assert refusal(build(nodes, [("x", FLOAT, (-1, 3))], [y, y]), strict=True) == (
+        """\
+the model is not written as its format says: 5 errors
+   1. two nodes have the same name
+      at:   Neg 'a'
+      why:  another node is called 'a'
+      fix:  give each its own name
+   2. the nodes of a graph are not in order
+      at:   Relu 'a'
+      why:  it uses 'z', which Neg 'a' defines later
+      fix:  sort them topologically
+   3. a dimension is declared with a negative size
+      at:   input 'x'
+      why:  dimension 0 is -1
+      fix:  give the dimension a name in place of the size
+   4. a value is declared with another shape than it has
+      at:   output 'y'
+      why:  dimension 1 is declared as 4, but is 3
+      fix:  correct the declaration: onnx.shape_inference.infer_shapes after clearing graph.value_info
+   5. two outputs have the same name
+      at:   output 'y'
+      why:  it is listed twice
+      fix:  give each its own name"""
     )
 
 

@@ -41,6 +41,7 @@ def compile(
     precision: str = PLAIN,
     denormals: str = KEEP,
     choices: Mapping[str, Forced] | None = None,
+    strict: bool = False,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -60,10 +61,13 @@ def compile(
     processors spend a hundred cycles each; `tilewright profile` tells where that is so.
     `choices` says how kernels are to run, by their names: {"dense1": {"template": "contraction", "choice": {…}}}, as
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
+    `strict` refuses files that ONNX does not allow, but other runtimes read; otherwise each kind of what is wrong with
+    them is a `ModelWarning` when the file is read. What comes from the store is not read again, and warns of nothing.
     Raises UserError for a model that cannot be compiled, listing all reasons.
     """
     start = time.perf_counter()
     _check_kinds(target, dims, level, off, precision)
+    check_kind("strict", strict, bool, "True or False", "strict=True")
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     check_denormals(denormals, machine)
@@ -74,10 +78,10 @@ def compile(
         with rare_collections():  # loading the compiler makes many objects, too
             from tilewright.api.programs import compile_model
 
-            executable = compile_model(model, machine, threads, switches, sizes)
+            executable = compile_model(model, machine, threads, switches, sizes, strict)
         executable.denormals = denormals
         return executable
-    executable = _from_store(Stored.of_file(model, machine, switches, sizes), threads, start)
+    executable = _from_store(Stored.of_file(model, machine, switches, sizes, strict), threads, start)
     executable.denormals = denormals
     return executable
 

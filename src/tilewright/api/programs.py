@@ -45,13 +45,14 @@ def compile_model(
     threads: int,
     switches: Switches,
     sizes: Mapping[str, int],
+    strict: bool,
 ) -> Executable:
     """The executable of a model in memory."""
     start = time.perf_counter()
     read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
-    module = _checked(model) if isinstance(model, Module) else read(model)
+    module = _checked(model) if isinstance(model, Module) else read(model, strict=strict)
     executable = compile_module(fix_dimensions(module, sizes), target, threads, switches)
     executable.compile_seconds = time.perf_counter() - start
     return executable

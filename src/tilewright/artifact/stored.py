@@ -32,7 +32,7 @@ _SETTLED_NS = 2_000_000_000
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A model file and how it is compiled: what decides which entry of the store is its. `hashed` gives the SHA-256 of
-    its content."""
+    its content; `strict` files are refused where ONNX does not allow what they say."""
 
     path: str
     model: Source
@@ -41,13 +41,20 @@ class Stored:
     switches: Switches
     sizes: Mapping[str, int]
     store: Store
+    strict: bool
 
     @staticmethod
-    def of_file(path: str | os.PathLike[str], target: Target, switches: Switches, sizes: Mapping[str, int]) -> Stored:
+    def of_file(
+        path: str | os.PathLike[str],
+        target: Target,
+        switches: Switches,
+        sizes: Mapping[str, int],
+        strict: bool = False,
+    ) -> Stored:
         """Raises UserError for a file that cannot be read."""
         name, store = os.fspath(path), Store.default()
         model = Source("", map_file(name, "model file").data)
-        return Stored(name, model, _hashed(name, model, store), target, switches, sizes, store)
+        return Stored(name, model, _hashed(name, model, store), target, switches, sizes, store, strict)
 
     @property
     def sha256(self) -> str:
@@ -68,6 +75,7 @@ class Stored:
             precision=self.switches.precision,
             choices=self.switches.choices,
             extensions=extensions.stamp(),
+            strict=self.strict,
             dims=" ".join(f"{dim}={size}" for dim, size in sorted(self.sizes.items())),
         )
 

@@ -78,6 +78,7 @@ def bench(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -94,7 +95,7 @@ def bench(
     """
     peers, absent = ([], []) if is_compiled(model) else choose(vs)
     count = count_threads(threads)
-    how = How(level, off, dims, precision, denormals, choices)
+    how = How(level, off, dims, precision, denormals, choices, strict)
     compile_again = partial(compile_model, model, threads=count, how=how)
     executable = compile_again()
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)

@@ -28,7 +28,7 @@ def compare(
     """The verdict on each output of a call. What is exact is the graph as it was read, before any pass touched it; what
     rounding may do is what it does to the graph that was compiled, in which factors may be rounded to bf16, and
     products made of others."""
-    module = read(model)
+    module = read(model, warn=False)
     evaluated, exact = evaluate(module, feeds), in_double(module)(feeds)
     origin = executable.origin
     assert origin is not None, "models that are files have an origin"

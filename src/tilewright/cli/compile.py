@@ -46,6 +46,7 @@ def compile(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -63,7 +64,9 @@ def compile(
         raise UserError("the model is compiled already", where=model, fix="run it: tilewright run")
     place = place_for(output or str(Path(model).with_suffix(".tw")), "--output", model)
     names = list(dict.fromkeys(targets)) or ["native"]
-    made = [compile_model(model, name, how=How(level, off, dims, precision, denormals, choices)) for name in names]
+    made = [
+        compile_model(model, name, how=How(level, off, dims, precision, denormals, choices, strict)) for name in names
+    ]
     with progress(f"writing {place.name}"):
         tw.save(place, *made)
     seconds, taken = sum(e.compile_seconds for e in made), place.stat().st_size

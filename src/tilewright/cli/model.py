@@ -35,6 +35,7 @@ class How:
     precision: str = PLAIN
     denormals: str | None = None
     choices: str | None = None
+    strict: bool = False
 
 
 def compile_model(path: str, target: str = "native", threads: int | None = None, how: How = How()) -> Executable:
@@ -54,6 +55,7 @@ def compile_model(path: str, target: str = "native", threads: int | None = None,
             precision=how.precision,
             denormals=how.denormals or KEEP,
             choices=read_choices(how.choices),
+            strict=how.strict,
         )
 
 
@@ -89,6 +91,7 @@ def _check_no_choices(path: str, target: str, how: How) -> None:
     """Refuses options of compiling for what is compiled already."""
     choices = {"--target": target != "native", "-O": how.level != HIGHEST, "--off": bool(how.off)}
     choices |= {"--dim": bool(how.dims), "--precision": how.precision != PLAIN, "--choices": how.choices is not None}
+    choices["--strict"] = how.strict
     given = next((option for option, chosen in choices.items() if chosen), None)
     if given is not None:
         raise UserError(

@@ -96,4 +96,9 @@ Denormals = Annotated[
     ),
 ]
 
+Strict = Annotated[
+    bool,
+    typer.Option("--strict", help="Refuse files that ONNX does not allow, of which there are only warnings otherwise."),
+]
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -46,6 +46,7 @@ def profile(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -60,7 +61,7 @@ def profile(
       tilewright profile model.onnx --calls --trace timeline.json
     """
     place = None if trace is None else place_for(trace, "--trace", model, inputs)
-    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices))
+    executable = compile_model(model, threads=threads, how=How(level, off, dims, precision, denormals, choices, strict))
     feeds = make_feeds(executable.inputs, inputs, sizes, random=True, seed=seed)
     tell_assumptions(feeds, sizes)
     with progress("measuring"):

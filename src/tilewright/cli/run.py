@@ -68,6 +68,7 @@ def run(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
     denormals: options.Denormals = None,
     as_json: options.Json = False,
 ) -> int:
@@ -92,7 +93,7 @@ def run(
         )
     place = None if save_output is None else place_for(save_output, "--save-output", model, inputs, ".npz")
     check_runnable(target)
-    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices))
+    executable = compile_model(model, target, threads, How(level, off, dims, precision, denormals, choices, strict))
     feeds = make_feeds(executable.inputs, inputs, sizes, random, seed)
     tell_assumptions(feeds, sizes)
     outputs, seconds = _call(executable, feeds)

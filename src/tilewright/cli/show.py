@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -80,6 +80,7 @@ def show(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
 ) -> int:
     """Print a model as it is after any stage of compilation.
 
@@ -97,10 +98,9 @@ def show(
       tilewright show model.onnx --html model.html --threads 1
     """
     asked = {"--html": html is not None, "--stages": stages, "--plan": plan, "--memory": memory}
-    _require_one([option for option, given in asked.items() if given], text=bool(after or kernel or assembly))
     measured = Measured(measure, seconds, inputs, sizes, seed)
-    _require_use(asked, as_json, measured)
-    how = How(level, off, dims, precision, choices=choices)
+    _require_use(asked, bool(after or kernel or assembly), as_json, measured)
+    how = How(level, off, dims, precision, choices=choices, strict=strict)
     if html is not None:
         write_page(model, html, target, threads, how, measured)
         return 0
@@ -130,14 +130,11 @@ def _stage(after: str | None, kernel: str | None, assembly: bool) -> str | None:
     return stage
 
 
-def _require_one(asked: Sequence[str], *, text: bool) -> None:
-    """At most one thing can be shown."""
-    if len(asked) + text > 1:
-        raise UserError(f"{asked[0]} goes alone", why=ALONE[asked[0]])
-
-
-def _require_use(asked: Mapping[str, bool], as_json: bool, measured: Measured) -> None:
-    """Refuses options that would change nothing about what is shown."""
+def _require_use(asked: Mapping[str, bool], text: bool, as_json: bool, measured: Measured) -> None:
+    """At most one thing can be shown; refuses options that would change nothing about it."""
+    given = [option for option, wanted in asked.items() if wanted]
+    if len(given) + text > 1:
+        raise UserError(f"{given[0]} goes alone", why=ALONE[given[0]])
     if as_json and not (asked["--plan"] or asked["--memory"]):
         raise UserError("--json goes with --plan or --memory", why="all else is the text of programs, or a page")
     if measured.sizes and not (asked["--memory"] or asked["--html"]):

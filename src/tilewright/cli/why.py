@@ -49,6 +49,7 @@ def why(
     off: options.Off = [],  # noqa: B006
     precision: options.Precision = PLAIN,
     choices: options.Choices = None,
+    strict: options.Strict = False,
     as_json: options.Json = False,
 ) -> int:
     """Tell why a kernel is as it is, and what else was priced.
@@ -64,7 +65,7 @@ def why(
       tilewright why model.onnx 3 --json
       tilewright why model.onnx value:conv1_output
     """
-    executable = compile_model(model, target, threads, How(level, off, dims, precision, choices=choices))
+    executable = compile_model(model, target, threads, How(level, off, dims, precision, choices=choices, strict=strict))
     asked = explainer(executable)
     if name is not None:
         asked.find(name)

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tilewright.frontends.build.names import clip
+from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.onnx.external import ExternalFiles, reference
 from tilewright.frontends.onnx.limits import Limits
+from tilewright.frontends.onnx.sloppy import check_format
 from tilewright.frontends.onnx.structure import bad_text, check_opset, check_structure, scopes, tensors
 from tilewright.frontends.onnx.tensors import (
     ELEMENTS,
@@ -102,6 +104,7 @@ class ModelFile:
 
     `proto` is the model with its large tensors emptied: they keep name, dims and data_type, and their data is in the
     external location "", which means the model's own bytes. Ask `tensor` for data, of these and of all other tensors.
+    `bodies` are its graphs and functions; `remarks` what was found in the file that ONNX does not allow.
     """
 
     def __init__(self, mapped: MappedFile, source: str, external: ExternalFiles, limits: Limits) -> None:
@@ -115,10 +118,12 @@ class ModelFile:
         release(mapped.data)
         self._payloads = stripped.payloads
         self.proto: ModelProto = _parse(stripped.data, source)
-        check_opset(self.proto, source)
-        self._bodies = list(scopes(self.proto))
-        check_structure(self.proto, self._bodies, limits.nesting, source)
-        for tensor in tensors(self._bodies):
+        self.remarks = Remarks()
+        check_format(self.proto, source, self.remarks)
+        check_opset(self.proto, source, self.remarks)
+        self.bodies = list(scopes(self.proto))
+        check_structure(self.proto, self.bodies, limits.nesting, source, self.remarks)
+        for tensor in tensors(self.bodies):
             self._check(tensor)
 
     def tensor(self, tensor: TensorProto) -> np.ndarray:
@@ -159,7 +164,7 @@ class ModelFile:
 
     def tensors(self) -> Iterator[TensorProto]:
         """All tensors of the model: initializers, dense and sparse, and those in attributes, at any depth."""
-        return tensors(self._bodies)
+        return tensors(self.bodies)
 
     def _check(self, tensor: TensorProto) -> None:
         """Refuse a wrong shape, length or place; the element type is judged when the data is asked for."""

@@ -14,19 +14,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tilewright.expr import dtypes
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.handlers import misfit
 from tilewright.frontends.build.names import Dimensions, clip
 from tilewright.frontends.build.problems import AlreadyReported, Problems, Unsupported
+from tilewright.frontends.build.remarks import Remarks
 from tilewright.frontends.build.scopes import UNREAD, Known, Scope, Scopes
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx import functions
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.file import ModelFile, from_bytes, from_proto, open_model
 from tilewright.frontends.onnx.functions import Body
+from tilewright.frontends.onnx.kinds import ATTRIBUTE_TWICE, NEGATIVE_SIZE, OPSET_MISSING, OUTPUT_TWICE
 from tilewright.frontends.onnx.operators import HANDLERS
-from tilewright.frontends.onnx.order import check_order
+from tilewright.frontends.onnx.order import check_order, in_order
 from tilewright.frontends.onnx.registry import attribute_values, check_call
+from tilewright.frontends.onnx.sloppy import check_default, check_names, check_shape, check_values, newest_version
 from tilewright.frontends.onnx.structure import domain_of
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.graph.build import GraphBuilder
@@ -45,11 +48,15 @@ MOST_DIMENSIONS = 32
 _CHECK = "see what onnx.checker.check_model(model, full_check=True) says; if it finds nothing, this is our defect"
 
 
-def read(model: str | os.PathLike[str] | bytes | ModelProto | ModelFile) -> Module:
+def read(
+    model: str | os.PathLike[str] | bytes | ModelProto | ModelFile, *, strict: bool = False, warn: bool = True
+) -> Module:
     """The model as a Module: one graph function `main`, its weights as constants that are views of the file.
 
     Takes a path, a serialised model, a ModelProto, or a file that is already open. UserError for what is wrong with the
-    model; for what is not supported, one UserError that lists everything.
+    model; for what is not supported, one UserError that lists everything. What ONNX does not allow and other runtimes
+    read nevertheless (`kinds.py`) is a `ModelWarning` each kind, or with `strict` an error; `warn` is for a model that
+    was read before.
     """
     if isinstance(model, ModelFile):
         file = model
@@ -59,7 +66,12 @@ def read(model: str | os.PathLike[str] | bytes | ModelProto | ModelFile) -> Modu
         file = open_model(model)
     else:
         file = from_proto(model)
-    return Importer(file).module()
+    module = Importer(file).module()
+    if strict:
+        file.remarks.check()
+    if warn:
+        file.remarks.tell()
+    return module
 
 
 class Importer:
@@ -80,13 +92,15 @@ class Importer:
 
     def module(self) -> Module:
         """The whole model."""
-        proto = self.file.proto.graph
-        check_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer])
+        proto, remarks = self.file.proto.graph, self.file.remarks
+        check_names(proto, self.file.bodies, remarks)
+        nodes = in_order(proto.node, [i.name for i in proto.input], [t.name for t in proto.initializer], remarks)
         with self.scopes.inner({}):
             self._initializers(proto)
             self._params(proto)
-            self._nodes(proto.node)
+            self._nodes(nodes)
             results = self._results(proto)
+            check_values(proto.value_info, self.scopes.innermost, remarks)
         self.problems.check("the model uses what is not supported")
         return self.graph.module(results)
 
@@ -159,6 +173,9 @@ class Importer:
         scope = self.scopes.innermost
         for info in proto.input:
             if info.name in scope:
+                given = scope[info.name]
+                if isinstance(given, Tensor):
+                    check_default(info, given, self.file.proto.ir_version, self.file.remarks)
                 continue
             type = self._type_of(info)
             scope[info.name] = (
@@ -186,25 +203,25 @@ class Importer:
             raise UserError("an input has too many dimensions", where=where, why=f"it has {len(dims)}")
         dtype = dtypes.from_numpy(element.dtype)
         assert dtype is not None
-        return TensorType.of(dtype, [self._dimension(d, f"{info.name}_{n}", where) for n, d in enumerate(dims)])
+        return TensorType.of(dtype, [self._dimension(d, info.name, n, where) for n, d in enumerate(dims)])
 
-    def _dimension(self, dimension, name: str, where: str) -> Expr | int:  # type: ignore[no-untyped-def]
+    def _dimension(self, dimension, name: str, n: int, where: str) -> Expr | int:  # type: ignore[no-untyped-def]
         if dimension.WhichOneof("value") == "dim_value":
             size = int(dimension.dim_value)
-            if size < 0:
-                raise UserError("an input has a negative dimension", where=where, why=f"it is {size}")
-            return size
-        return self._dimensions.symbol(dimension.dim_param, name)
+            if size >= 0:
+                return size
+            self.file.remarks.add(NEGATIVE_SIZE, where, f"dimension {n} is {size}")
+        return self._dimensions.symbol(dimension.dim_param, f"{name}_{n}")
 
     def _results(self, proto: GraphProto) -> dict[str, Value]:
         results: dict[str, Value] = {}
         for info in proto.output:
             tensor = self.scopes.find(info.name, "the model's outputs")
             if info.name in results:
-                raise UserError("two outputs have the same name", why=f"{clip(info.name)} is listed twice")
-            if not isinstance(tensor, Tensor):
+                self.file.remarks.add(OUTPUT_TWICE, f"output {clip(info.name)}", "it is listed twice")
+            if info.name in results or not isinstance(tensor, Tensor):
                 continue
-            _check_declared(info, tensor)
+            _check_declared(info, tensor, self.file.remarks)
             with self.graph.at(f"output {clip(info.name)}"):
                 results[info.name] = tensor.value
         return results
@@ -218,6 +235,7 @@ class Importer:
     def _node(self, node: NodeProto) -> None:
         source = f"{self._path}{source_of(node)}"
         given = functions.resolve(node.attribute, self.attributes)
+        self._check_attributes(node, source)
         inputs = [self.scopes.find(name, source) if name else None for name in node.input]
         outputs: Sequence[Tensor | None] | None = None
         try:
@@ -229,6 +247,12 @@ class Importer:
         for n, name in enumerate(node.output):
             if name:
                 self.scopes.innermost[name] = UNREAD if outputs is None else self._output(node, outputs, n, source)
+
+    def _check_attributes(self, node: NodeProto, source: str) -> None:
+        names = [attribute.name for attribute in node.attribute]
+        if len(names) > 1 and len(set(names)) < len(names):
+            name = next(n for n in names if names.count(n) > 1)
+            self.file.remarks.add(ATTRIBUTE_TWICE, source, f"its attribute {clip(name)} is given twice")
 
     def _output(self, node: NodeProto, outputs: Sequence[Tensor | None], n: int, source: str) -> Known:
         tensor = outputs[n] if n < len(outputs) else None
@@ -256,10 +280,7 @@ class Importer:
                 if unread
                 else self._expand(functions.local_body(local, given, self.opsets), tensors, source, wanted)
             )
-        version = self.opsets.get(domain)
-        if version is None:
-            why = f"the model does not import the operator set {clip(domain or 'ai.onnx')}"
-            raise UserError(f"cannot tell what {node.op_type} means", where=source, why=why)
+        version = self._version(domain, node, source)
         handler = HANDLERS.find(node.op_type, version, domain)
         if handler is None:
             return self._standard(node, given, version, None if unread else tensors, source, wanted)
@@ -270,6 +291,18 @@ class Importer:
             return None
         with self.emit.node(source, version, wanted):
             return handler.call(self.emit, tensors, lambda: attribute_values(handler, given, self.emit.error), _CHECK)
+
+    def _version(self, domain: str, node: NodeProto, source: str) -> int:
+        """The version of an operator set: that of its import, or else the newest one that is known."""
+        version = self.opsets.get(domain)
+        if version is not None:
+            return version
+        newest, shown = newest_version(domain), clip(domain or "ai.onnx")
+        if newest is None:
+            why = f"the model does not import the operator set {shown}"
+            raise UserError(f"cannot tell what {node.op_type} means", where=source, why=why)
+        self.file.remarks.add(OPSET_MISSING, source, f"it is of {shown}, which becomes version {newest}")
+        return newest
 
     def _standard(
         self,
@@ -337,25 +370,15 @@ def _element_problem(number: int, where: str) -> UserError:
     return UserError("the element type of a value is not supported", where=where, why=why)
 
 
-def _check_declared(info: ValueInfoProto, tensor: Tensor) -> None:
-    """The declared type of an output must not contradict the one that was found."""
+def _check_declared(info: ValueInfoProto, tensor: Tensor, remarks: Remarks) -> None:
+    """The declared element type of an output must be the one that was found; a remark on a shape that cannot be."""
     if info.type.WhichOneof("value") != "tensor_type":
         return
-    declared = info.type.tensor_type
-    element = ELEMENTS.get(declared.elem_type)
+    number = info.type.tensor_type.elem_type
+    element = ELEMENTS.get(number)
     where = f"output {clip(info.name)}"
-    what = "an output is declared with another type than it has"
-    if declared.elem_type and (element is None or element.dtype != tensor.dtype.numpy):
+    if number and (element is None or element.dtype != tensor.dtype.numpy):
         name = "another type" if element is None else element.name
+        what = "an output is declared with another type than it has"
         raise UserError(what, where=where, why=f"it is declared as {name}, but its elements are {tensor.dtype}")
-    if not declared.HasField("shape"):
-        return
-    dims = declared.shape.dim
-    if len(dims) != tensor.rank:
-        why = f"it is declared with {len(dims)} dimensions, but has {tensor.rank}"
-        raise UserError(what, where=where, why=why)
-    for n, (dimension, extent) in enumerate(zip(dims, tensor.shape, strict=True)):
-        if dimension.WhichOneof("value") == "dim_value" and isinstance(extent, Const):
-            if dimension.dim_value != extent.value:
-                why = f"dimension {n} is declared as {dimension.dim_value}, but is {extent}"
-                raise UserError(what, where=where, why=why)
+    check_shape(info.type, tensor, where, remarks)

@@ -1,7 +1,7 @@
 """Checks on a model's structure that hold for every model, whatever its operators: text, opsets, names, functions.
 
-Each check is a function from a ModelProto to nothing, or to what it found; it raises UserError on the first fault. All
-walks keep their own stack: a model's depth never becomes Python's.
+Each check is a function from a ModelProto to nothing, or to what it found; it raises UserError on the first fault, and
+remarks on what can be read nevertheless. All walks keep their own stack: a model's depth never becomes Python's.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tilewright.frontends.build.names import clip
+from tilewright.frontends.build.remarks import Remarks
+from tilewright.frontends.onnx.kinds import INITIALIZER_TWICE, OPSET_TWICE
 from tilewright.frontends.onnx.wire import too_deep
 from tilewright.report.errors import UserError
 
@@ -40,27 +42,29 @@ class Scope(NamedTuple):
     function: FunctionKey | None
 
 
-def check_opset(proto: ModelProto, source: str = "the model") -> dict[str, int]:
+def check_opset(proto: ModelProto, source: str = "the model", remarks: Remarks | None = None) -> dict[str, int]:
     """The version of each operator set that the model imports, by domain ("" is ONNX's own).
 
-    UserError if there is none, if a domain is imported twice, or if a version is not one that exists.
+    UserError if there is none, if a domain is imported with two versions, or if a version is not one that exists.
     """
-    versions = _opsets(proto.opset_import, source)
+    remarks = remarks or Remarks()
+    versions = _opsets(proto.opset_import, source, remarks)
     for function in proto.functions:
         if function.opset_import:
-            _opsets(function.opset_import, f"function {clip(function.name)} in {source}")
+            _opsets(function.opset_import, f"function {clip(function.name)} in {source}", remarks)
     return versions
 
 
-def check_structure(proto: ModelProto, bodies: Iterable[Scope], nesting: int, source: str) -> None:
-    """Names of initializers and functions are unique, functions do not call themselves, sub-graphs are not too deep."""
+def check_structure(proto: ModelProto, bodies: Iterable[Scope], nesting: int, source: str, remarks: Remarks) -> None:
+    """Names of functions are unique, functions do not call themselves, sub-graphs are not too deep. A remark on names
+    of two initializers."""
     functions = _functions(proto, source)
     calls: dict[FunctionKey, set[FunctionKey]] = {key: set() for key in functions}
     for scope in bodies:
         if scope.depth > nesting:
             raise too_deep(source, nesting)
         if scope.graph is not None:
-            _check_names(scope.graph, f"{scope.label} in {source}")
+            _check_names(scope.graph, f"{scope.label} in {source}", remarks)
         if scope.function is not None:
             called = {(domain_of(n.domain), n.op_type, n.overload) for n in scope.nodes}
             calls[scope.function] |= called & functions.keys()
@@ -127,14 +131,16 @@ def bad_text(proto: ModelProto, source: str) -> UserError:
     return UserError("a string is not UTF-8", where=source, why=f"{place} holds other bytes", fix=fix)
 
 
-def _opsets(imports: Iterable[OperatorSetIdProto], where: str) -> dict[str, int]:
+def _opsets(imports: Iterable[OperatorSetIdProto], where: str, remarks: Remarks) -> dict[str, int]:
     from onnx import defs
 
     versions: dict[str, int] = {}
     for entry in imports:
         domain = domain_of(entry.domain)
         shown = clip(domain or "ai.onnx")
-        if domain in versions:
+        if versions.get(domain) == entry.version:
+            remarks.add(OPSET_TWICE, where, f"{shown} is imported twice, with version {entry.version}")
+        elif domain in versions:
             why = f"the operator set {shown} is imported twice, with versions {versions[domain]} and {entry.version}"
             raise _bad_opset(where, why, "keep one import of each operator set")
         newest = defs.onnx_opset_version() if domain == "" else MAX_CUSTOM_OPSET
@@ -187,16 +193,14 @@ def _functions(proto: ModelProto, source: str) -> dict[FunctionKey, FunctionProt
     return found
 
 
-def _check_names(graph: GraphProto, where: str) -> None:
+def _check_names(graph: GraphProto, where: str, remarks: Remarks) -> None:
     names = [tensor.name for tensor in graph.initializer] + [s.values.name for s in graph.sparse_initializer]
     if len(set(names)) == len(names):
         return
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            why = f"{clip(name)} names more than one initializer"
-            fix = "rename one of them, and the node inputs that mean it"
-            raise UserError("two initializers have the same name", where=where, why=why, fix=fix)
+            remarks.add(INITIALIZER_TWICE, where, f"{clip(name)} names more than one initializer")
         seen.add(name)
 
 
