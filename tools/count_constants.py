@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[1] / "src" / "tilewright"
-COUNTED = ("plan", "lower", "schedule")
+COUNTED = ("analysis", "plan", "lower", "schedule")
 """The folders whose constants are counted."""
 MEASURED = ("plan", "schedule")
 """The folders whose lines are counted, together."""

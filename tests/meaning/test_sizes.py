@@ -10,10 +10,10 @@ import pytest
 
 import tilewright as tw
 from cli_models import save_affine
+from tilewright.analysis.sizes import LARGE, USUAL, Sizes, known, sizes_of_call
 from tilewright.explain.why import explainer
 from tilewright.expr.nodes import Const, Var, const
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.plan.price.sizes import LARGE, USUAL, Sizes, known, sizes_of_call
 from tilewright.runtime.executable import Executable
 
 LAYER = """

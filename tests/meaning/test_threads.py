@@ -33,7 +33,6 @@ from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.private_buffers import give_private_buffers
 from tilewright.lower.loops.wrap import wrap
 from tilewright.plan.choose import schedule
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target, native
 
 Array = np.ndarray[Any, Any]
@@ -292,7 +291,7 @@ func f(x: f32[1, 3, {extent}], y: f32[1, {extent}, 3]):
     for text in (flat, turned):
         scheduled = schedule(parse(text), native())[0].func
         (loop,) = [f for f in statements(scheduled.body) if isinstance(f, For) and f.kind is LoopKind.PARALLEL]
-        assert extent_of(loop) is not const(1)
+        assert loop.extent is not const(1)
         x, y = (np.zeros([int(str(e)) for e in b.shape], np.float32) for b in scheduled.params)
         x += np.arange(x.size, dtype=np.float32).reshape(x.shape)
         tw.build(share_out(scheduled, MACHINE), threads=3)(x, y)

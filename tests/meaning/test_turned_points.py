@@ -14,7 +14,6 @@ from tilewright.graph.nodes import Module
 from tilewright.graph.parse import parse_module
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import For, Function, LoopKind
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target
 
 V3 = Target.parse("x86-64-v3")
@@ -65,7 +64,7 @@ def test_turned_points_run_in_blocks_of_a_cache_line_and_load_whole_vectors() ->
     module = parse_module(TURNED.format(r=64, c=48))
     llvm = agrees(module)
     assert "insertelement" not in llvm and "shufflevector" in llvm
-    by_kind = [(loop.kind, extent_of(loop)) for loop in loops(module)]
+    by_kind = [(loop.kind, loop.extent) for loop in loops(module)]
     unrolled = [extent for kind, extent in by_kind if kind is LoopKind.UNROLL]
     assert [int(e.value) for e in unrolled if isinstance(e, Const)] == [4]
 
@@ -77,8 +76,8 @@ def test_norms_over_channels(sizes: tuple[int, int, int]) -> None:
 
 def test_rows_and_columns_of_an_image_are_one_axis_of_a_norm() -> None:
     """Vectors would else end where each row of fourteen ends; and strips of 196 positions keep several threads busy."""
-    outer = next(loop for loop in loops(parse_module(NORM.format(c=96, h=14, w=14))) if extent_of(loop) is not const(1))
-    extent = extent_of(outer)
+    outer = next(loop for loop in loops(parse_module(NORM.format(c=96, h=14, w=14))) if loop.extent is not const(1))
+    extent = outer.extent
     assert isinstance(extent, Const) and extent.value == 6 and outer.kind is LoopKind.PARALLEL
 
 

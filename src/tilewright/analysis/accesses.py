@@ -156,8 +156,11 @@ def flat_index(shape: tuple[Expr, ...], indices: tuple[Expr, ...]) -> Expr:
 def stride(access: Access, var: Var) -> Expr | None:
     """The elements that the flat row-major index moves for a step of `var`; None when it does not move evenly."""
     index = flat_index(access.buffer.shape, access.indices)
-    if index.lanes != 1:
-        return None
+    return None if index.lanes != 1 else coefficient_of(index, var)
+
+
+def coefficient_of(index: Expr, var: Var) -> Expr | None:
+    """The factor of `var` in an index that is linear in it; None when it is not."""
     parts = linear_in(polynomial(index), var)
     return None if parts is None else expression(parts[0])
 

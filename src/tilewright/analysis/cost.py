@@ -107,7 +107,7 @@ def _flops(stmt: Stmt, around: Ranges, fixed: Collection[Var]) -> Expr:
         case For() if stmt.var in fixed:
             return _flops(stmt.body, around, fixed)
         case For():
-            extent = simplify(stmt.end - stmt.begin)
+            extent = stmt.extent
             inner = _flops(stmt.body, {**around, stmt.var: Range(stmt.begin, extent)}, fixed)
             bounds = interval(extent, around)
             return inner * simplify(maximum(extent if bounds is None else bounds.high, 0))

@@ -16,7 +16,6 @@ from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.expr.linear import plus, polynomial
 from tilewright.expr.nodes import Const, Expr, Min, Var
-from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import For
 
@@ -62,7 +61,7 @@ def meetings(nest: For, loops: Sequence[For], outer: Sequence[For] = ()) -> list
 
 def most_apart(loop: For) -> int | None:
     """The largest distance of two iterations of a loop; None where that is dynamic."""
-    extent = longest(simplify(loop.end - loop.begin))
+    extent = longest(loop.extent)
     return max(int(extent.value) - 1, 0) if isinstance(extent, Const) else None
 
 

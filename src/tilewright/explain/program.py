@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.compiler.legalise import GRAPH
 from tilewright.compiler.pipeline import PLANNED, SCHEDULED, own_symbols, pipeline, plan_kernels
 from tilewright.core.forced import forced_in
@@ -26,7 +27,6 @@ from tilewright.plan.fusion.kernels import Kernel, Kernels
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.fusion.templates import Memo, explore
 from tilewright.plan.price.kernels import CostModel, KernelCost
-from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.report.errors import UserError
 from tilewright.runtime.inside import Origin
 from tilewright.schedule.schedule import Schedule

@@ -164,7 +164,7 @@ def _plain(node: Node) -> Node:
 
 
 def _compare_loops(nest: _Nest, wanted: _Nest) -> None:
-    found, expected = ([simplify(s.end - s.begin) for s in n.loops] for n in (nest, wanted))
+    found, expected = ([s.extent for s in n.loops] for n in (nest, wanted))
     if found != expected:
         have = ", ".join(f"{s.var.name} of {e}" for s, e in zip(nest.loops, found, strict=True))
         want = ", ".join(f"{s.var.name} of {e}" for s, e in zip(wanted.loops, expected, strict=True))

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.core.node import Node, reference
 from tilewright.expr.dtypes import DType
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.simplify import simplify
 from tilewright.report.errors import InternalError
 from tilewright.target.instructions import Instruction
 from tilewright.types.scopes import Scope
@@ -175,6 +176,27 @@ class For(Stmt):
 
     def held(self) -> tuple[Stmt, ...]:
         return (self.body,)
+
+    @property
+    def extent(self) -> Expr:
+        """The number of iterations; negative where it ends before it begins."""
+        return simplify(self.end - self.begin)
+
+    @property
+    def size(self) -> int | None:
+        """The number of iterations; None where it is dynamic."""
+        extent = self.extent
+        return int(extent.value) if isinstance(extent, Const) else None
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is one iteration."""
+        return self.extent is const(1)
+
+    @property
+    def bounded_by(self) -> frozenset[Var]:
+        """The variables in the bounds."""
+        return self.begin.variables | self.end.variables
 
     def serial(self) -> For:
         """The loop with its iterations in order."""

@@ -229,7 +229,7 @@ class _Verifier:
     def loop(self, s: For) -> None:
         self.expect(s, s.begin, dtypes.index, "the begin of a loop")
         self.expect(s, s.end, dtypes.index, "the end of a loop")
-        extent = simplify(s.end - s.begin)
+        extent = s.extent
         if isinstance(extent, Const) and extent.value < 0:
             why = f"it would run {extent.value} times"
             raise Fault(

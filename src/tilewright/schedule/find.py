@@ -115,13 +115,6 @@ def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
     return frozenset([s.buffer for s in statements(stmt) if isinstance(s, Store)])
 
 
-def nested(loops: Sequence[For], inside: Stmt) -> Stmt:
-    """A statement under loops, outermost first, each in place of what it held."""
-    for loop in reversed(loops):
-        inside = loop.replace(body=inside)
-    return inside
-
-
 def perfect_nest(stmt: Stmt) -> tuple[list[For], Stmt]:
     """(the loops that are nested with nothing between them, what the innermost of them holds)."""
     loops: list[For] = []

@@ -20,6 +20,9 @@ import math
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from tilewright.analysis.iterations import is_spatial
+from tilewright.analysis.known import NOTHING
+from tilewright.analysis.sizes import FEW
 from tilewright.expr.build import maximum, minimum
 from tilewright.expr.nodes import FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
@@ -27,9 +30,6 @@ from tilewright.expr.work import Work
 from tilewright.loops.edit import statements
 from tilewright.loops.nodes import Block, CallFunction, For, Function, If, LoopKind, Seq, Stmt, Store, seq
 from tilewright.plan.price.points import iterations, nest_seconds, vector_cycles
-from tilewright.plan.price.sizes import FEW
-from tilewright.schedule.facts.iterations import bounds_of, extent_of, is_spatial, size_of
-from tilewright.schedule.facts.known import NOTHING
 from tilewright.schedule.loops.rearrange import fused
 from tilewright.target import Target
 
@@ -60,14 +60,14 @@ class _Sharing:
 
     def _shared(self, loop: For, seconds: float) -> Stmt:
         """A parallel loop of so many seconds with its grain, or the loop inside it in its place."""
-        size, inner, each = size_of(loop), loop.body, seconds / max(iterations(loop), 1)
+        size, inner, each = loop.size, loop.body, seconds / max(iterations(loop), 1)
         if size == 1:
             body = self._shared(inner, each) if _is_independent(inner) else self.statement(inner)
             return loop.replace(kind=LoopKind.SERIAL, grain=1, body=body)
         few = size is None or size < FEW
         uneven = size is not None and size % 2 == 1
-        if (few or uneven) and _is_independent(inner) and loop.var not in bounds_of(inner):
-            count, turn = size_of(inner), each / max(iterations(inner), 1)
+        if (few or uneven) and _is_independent(inner) and loop.var not in inner.bounded_by:
+            count, turn = inner.size, each / max(iterations(inner), 1)
             large = (count is None or count >= FEW) and each >= FEW * self.target.core.fork_seconds
             if few and large and _may_be_parallel(inner):
                 return self._in_parts(loop, inner, turn)
@@ -76,14 +76,14 @@ class _Sharing:
             if count is not None and divisions * (size or FEW) < turn:
                 return self._shared(fused(loop.replace(kind=LoopKind.PARALLEL), inner), seconds)
         grain = self._grain(each)
-        if NOTHING.at_least(const(2 * grain - 1), extent_of(loop)):
+        if NOTHING.at_least(const(2 * grain - 1), loop.extent):
             return loop.replace(kind=LoopKind.SERIAL, grain=1)
         return loop.replace(kind=LoopKind.PARALLEL, grain=grain)
 
     def _in_parts(self, loop: For, inner: For, turn: float) -> Stmt:
         """Two loops with the inner one, of which a turn takes so many seconds, in parts that run in parallel: as many
         as are worth a share, and no more than leave few threads without work twice over."""
-        count = extent_of(inner)
+        count = inner.extent
         parts = simplify(maximum(minimum(FloorDiv(count, const(self._grain(turn))), const(2 * FEW)), const(1)))
         part = Var("part")
         begin, end = (simplify(inner.begin + FloorDiv(count * p, parts)) for p in (part, part + 1))

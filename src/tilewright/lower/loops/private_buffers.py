@@ -13,6 +13,7 @@ passes them to a call, makes views of them, or lets their shapes vary.
 
 from __future__ import annotations
 
+from tilewright.analysis.sizes import FEW
 from tilewright.core.node import Node
 from tilewright.core.walk import transform
 from tilewright.expr.build import maximum, minimum
@@ -34,7 +35,6 @@ from tilewright.loops.nodes import (
     View,
     seq,
 )
-from tilewright.plan.price.sizes import FEW
 from tilewright.types.scopes import Scope
 
 
@@ -60,7 +60,7 @@ def _with_private(loop: For) -> Stmt:
         return loop
     if not _are_separable(loop, set(own)):
         return loop.serial()
-    extent = simplify(loop.end - loop.begin)
+    extent = loop.extent
     parts = simplify(maximum(minimum(FloorDiv(extent, const(loop.grain)), const(FEW)), const(1)))
     count = parts if isinstance(parts, Const) else const(FEW)
     part = Var("part")

@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.arena import LINE
+from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.nodes import Const, Expr, FloorDiv, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.nodes import Buffer
 from tilewright.lower.memory.place_buffers import Span, place_buffers
-from tilewright.plan.price.sizes import Sizes
 
 ALIGNMENT = LINE
 

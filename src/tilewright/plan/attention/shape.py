@@ -15,6 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.sizes import Sizes, known
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import blocks, loads, loops_around
@@ -22,10 +23,8 @@ from tilewright.loops.nodes import Block, Load, Store
 from tilewright.plan.facts.contraction import Contraction, contraction_of
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import Sums
-from tilewright.plan.price.sizes import Sizes, known
 from tilewright.plan.price.transfer import fits
 from tilewright.plan.tile.packing import only_store
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -227,4 +226,4 @@ def _lies_apart(found: Contraction) -> bool:
 
 def _points(s: Schedule, block: Block) -> int:
     """How often a block runs."""
-    return math.prod(Sizes().value(extent_of(loop)) for loop in loops_around(s.func.body, block))
+    return math.prod(Sizes().value(loop.extent) for loop in loops_around(s.func.body, block))

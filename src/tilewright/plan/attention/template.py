@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
+from tilewright.analysis.sizes import LARGE, USUAL
 from tilewright.plan.attention.schedule import Choice, apply_choice
 from tilewright.plan.attention.shape import Attention, Size, recognise
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.choice import written_out
 from tilewright.plan.price.contraction import RegisterTile, Sums, cycles, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles, vector_cycles
-from tilewright.plan.price.sizes import LARGE, USUAL
 from tilewright.plan.price.transfer import byte_cycles, fits
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import MANY

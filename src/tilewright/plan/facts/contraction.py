@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewright.analysis.sizes import known
 from tilewright.core.walk import preorder
 from tilewright.expr.linear import affine_in, polynomial
 from tilewright.expr.nodes import Add, Cast, Const, Expr, Mul, Sub, Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import blocks, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
-from tilewright.plan.price.sizes import known
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target.target import SHORTEST_LANES
 from tilewright.types.scopes import Scope
 
@@ -128,7 +127,7 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
     loops, store = loops_around(function.body, block), block.body
     if [a.binding for a in block.axes] != [loop.var for loop in loops] or not isinstance(store, Store):
         return None
-    extents, spatial = tuple(map(extent_of, loops)), tuple(a.var for a in block.spatial)
+    extents, spatial = tuple(loop.extent for loop in loops), tuple(a.var for a in block.spatial)
     if block.init is None or (block.where is not None and not bounded) or store.indices != spatial or not spatial:
         return None
     factors = factors_of(store)

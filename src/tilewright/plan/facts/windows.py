@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 
+from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.sizes import USUAL, known
 from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Max, Min, Var
 from tilewright.expr.variables import variables_of
@@ -20,8 +22,6 @@ from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, blocks, loads, loops_around
 from tilewright.loops.nodes import Block, Buffer, Function, Load, Store
 from tilewright.plan.facts.contraction import Contraction, factors_of
-from tilewright.plan.price.sizes import USUAL, known
-from tilewright.schedule.facts.iterations import accumulation, extent_of
 from tilewright.schedule.find import writers_of
 from tilewright.types.scopes import Scope
 
@@ -165,7 +165,7 @@ def _reduction(function: Function) -> tuple[Block | None, Extents]:
     if block.body.indices != tuple(a.var for a in block.spatial):
         return None, {}
     loops = {loop.var: loop for loop in loops_around(function.body, block)}
-    return block, {a.var: extent_of(loops[a.binding]) for a in block.axes if a.binding in loops}
+    return block, {a.var: loops[a.binding].extent for a in block.axes if a.binding in loops}
 
 
 def _windows(

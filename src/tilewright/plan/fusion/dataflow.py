@@ -8,11 +8,11 @@ from collections.abc import Hashable
 from functools import cache
 from typing import NamedTuple
 
+from tilewright.analysis.sizes import Sizes
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.op import Pattern
 from tilewright.graph.symbolic import Constant
 from tilewright.ops.reduce import ReduceAttributes
-from tilewright.plan.price.sizes import Sizes
 
 
 class Reference(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tilewright.analysis.cost import count_flops, total_of
+from tilewright.analysis.sizes import Sizes, sizes_of_call
 from tilewright.expr.build import minimum
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module, Value
@@ -23,7 +24,6 @@ from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.fusion.kernels import Kernel
 from tilewright.plan.fusion.planner import Part, Plan
 from tilewright.plan.price.kernels import CostModel, KernelCost
-from tilewright.plan.price.sizes import Sizes, sizes_of_call
 from tilewright.store import Json
 from tilewright.target import Target
 

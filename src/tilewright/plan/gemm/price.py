@@ -11,11 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from tilewright.analysis.sizes import USUAL
 from tilewright.plan.gemm.choice import Choice
 from tilewright.plan.gemm.shape import Lies, Size
-from tilewright.plan.price.contraction import Sums, added_cycles, cycles, tallest
+from tilewright.plan.price.contraction import MARGIN, Sums, added_cycles, cycles, tallest
 from tilewright.plan.price.points import copy_cycles
-from tilewright.plan.price.sizes import MARGIN, USUAL
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in, wait_cycles
 from tilewright.target import Target
 

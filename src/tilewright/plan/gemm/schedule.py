@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tilewright.analysis.accesses import accesses
+from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Const, Var
 from tilewright.expr.variables import variables_of
 from tilewright.plan.facts.contraction import Contraction
@@ -25,7 +26,6 @@ from tilewright.plan.gemm.choice import Choice, choices
 from tilewright.plan.gemm.price import seconds
 from tilewright.plan.gemm.shape import Product, recognise
 from tilewright.plan.price.contraction import Dot
-from tilewright.plan.price.sizes import known
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import (
     MANY,

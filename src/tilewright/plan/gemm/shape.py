@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tilewright.analysis.sizes import known
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr, Mod, const
 from tilewright.expr.simplify import simplify
@@ -14,7 +15,6 @@ from tilewright.loops.nodes import Store
 from tilewright.plan.facts.contraction import Contraction, Operand
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.price.contraction import Dot, RegisterTile, Sums, tile_registers
-from tilewright.plan.price.sizes import known
 from tilewright.target import Target
 
 

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tilewright.analysis.sizes import known
 from tilewright.expr.nodes import Var
 from tilewright.loops.decompose import variables_of
 from tilewright.loops.edit import loads
@@ -32,7 +33,6 @@ from tilewright.plan.gemm.schedule import results_apart, split_terms
 from tilewright.plan.gemm.shape import Product, Size, recognise
 from tilewright.plan.price.contraction import Dot, RegisterTile, choose_dot, cycles, free_places, tiles
 from tilewright.plan.price.points import copy_cycles, transpose_cycles
-from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import byte_cycles, fits, move_cycles, room_in
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import (

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 
+from tilewright.analysis.iterations import is_spatial, summed_in
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Alloc, For, LoopKind, Seq, Stmt
@@ -20,7 +21,6 @@ from tilewright.plan.nests.sums import is_schedulable, reduces_contiguously
 from tilewright.plan.nests.tiles import Tile, apply_tile, choose_points, choose_sums, holds_points, lanes_of
 from tilewright.plan.price.points import chains
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import is_spatial, size_of, summed_in
 from tilewright.schedule.find import find_loop, nests, perfect_nest
 from tilewright.schedule.loops.merge import merged_nests
 from tilewright.schedule.schedule import Schedule
@@ -72,7 +72,7 @@ def _choose_rows(nest: Stmt, lanes: int, target: Target) -> Nest:
         if not all(map(is_spatial, inside)):
             sums = {loop: len(summed_in(loop)) for loop in inside}
             chosen = [loop for loop in inside if sums[loop] and reduces_contiguously(loop, lanes)]
-            found += [Pass(numbers[v], lanes=_width(size_of(v), lanes, sums[v], target)) for v in chosen]
+            found += [Pass(numbers[v], lanes=_width(v.size, lanes, sums[v], target)) for v in chosen]
         elif holds_points(part):
             found.append(Pass(numbers[inside[0]], choose_points(part, target, lanes)))
     return Nest(tuple(found), bool(spatial))

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tilewright.analysis.iterations import Summed, accumulation, summed_in
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step
+from tilewright.analysis.sizes import FEW
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Mul
 from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads, loops_around, loops_inside, statements
 from tilewright.loops.nodes import Assert, For, If, LoopKind, Stmt, Store, While
 from tilewright.plan.price.points import iterations
-from tilewright.plan.price.sizes import FEW
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import Summed, accumulation, size_of, summed_in
 from tilewright.schedule.find import find_block, nests, stored_buffers
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -63,8 +63,8 @@ def choose_parts(s: Schedule, target: Target) -> tuple[Part, ...]:
     for block in blocks(s.func.body):
         around = loops_around(s.func.body, block) if block.reduce else []
         summed = [loop for loop in around if loop.var in summed_loops(block)]
-        cut = next((loop for loop in summed if has(size_of(loop), FEW)), None)
-        if cut is not None and all(loop in summed or size_of(loop) == 1 for loop in around):
+        cut = next((loop for loop in summed if has(loop.size, FEW)), None)
+        if cut is not None and all(loop in summed or loop.size == 1 for loop in around):
             terms = _part_of(cut, math.prod(iterations(loop) for loop in summed if loop is not cut), target)
             if terms and trial.attempt(trial.sum_in_parts, block.name, cut.var, terms) is not None:
                 found.append(Part(block.name, around.index(cut), terms))
@@ -76,7 +76,7 @@ def _part_of(loop: For, each: int, target: Target) -> int:
     of while threads fork and join twice, and in a sum of known size no more parts than leave few threads without work
     twice over; 0 where that is all of the loop."""
     delivered = 2 * target.core.fork_seconds * target.peaks.memory_gbs * 1e9 / dtypes.f32.bytes
-    size, least = size_of(loop), math.ceil(delivered / max(each, 1))
+    size, least = loop.size, math.ceil(delivered / max(each, 1))
     if size is None:
         return least
     parts = min(size // least, 2 * FEW)
@@ -119,7 +119,7 @@ def _prepare_terms(s: Schedule, number: int) -> None:
     nest = nests(s.func)[number]
     if not reduces_contiguously(nest):
         for loop in reversed(loops_inside(nest)):
-            if has(size_of(loop), 2 * SUM_BLOCK) and any(map(_rounds_often, summed_in(loop))):
+            if has(loop.size, 2 * SUM_BLOCK) and any(map(_rounds_often, summed_in(loop))):
                 s.sum_in_blocks(loop.var, SUM_BLOCK)
 
 
@@ -129,7 +129,7 @@ def _is_one_sum(outer: For) -> bool:
     inner = outer.body
     if not isinstance(inner, For) or not outer.kind is inner.kind is LoopKind.SERIAL:
         return False
-    size, sums = size_of(inner), summed_in(inner)
+    size, sums = inner.size, summed_in(inner)
     if not sums or size is None or inner.begin != Const(0, inner.var.dtype):
         return False
     if any(not {outer.var, inner.var} <= summed_loops(s.block) for s in sums):
@@ -147,7 +147,7 @@ def _rounds_often(s: Summed) -> bool:
 def reduces_contiguously(body: Stmt, lanes: int = 0) -> bool:
     """Whether every accumulation inside runs over contiguous data, at least so much of it, in its innermost loop."""
     found = [s for s in loops_inside(body) if any(made.block.reduce for made in summed_in(s))]
-    return bool(found) and all(has(size_of(s), lanes) and _is_contiguous(s) for s in found)
+    return bool(found) and all(has(s.size, lanes) and _is_contiguous(s) for s in found)
 
 
 def _is_contiguous(loop: For) -> bool:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from math import prod
 
 from tilewright.analysis.accesses import Access, accesses
+from tilewright.analysis.iterations import accumulation, is_spatial
 from tilewright.analysis.movement import is_one_piece, moving_accesses, step, vector_cost
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
@@ -30,7 +31,6 @@ from tilewright.loops.edit import blocks, loops_inside, statements
 from tilewright.loops.nodes import Block, For, LoopKind, Seq, Stmt, Store
 from tilewright.plan.nests.sums import has, reduces_contiguously
 from tilewright.plan.price.points import additions, chains, iterations
-from tilewright.schedule.facts.iterations import accumulation, is_spatial, size_of
 from tilewright.schedule.find import find_loop, perfect_nest
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -92,9 +92,9 @@ def lanes_of(nest: Stmt, target: Target) -> int:
 def pieces_of(loops: Sequence[For]) -> list[Piece]:
     """The pieces that loops in each other run over, the outermost first. An inner loop of a dynamic extent stays by
     itself: that quotients and remainders by what is dynamic are one place each cannot be proved."""
-    pieces = [Piece(1, loops[-1].var, size_of(loops[-1]))]
+    pieces = [Piece(1, loops[-1].var, loops[-1].size)]
     for loop in reversed(loops[:-1]):
-        size, inner = size_of(loop), pieces[0]
+        size, inner = loop.size, pieces[0]
         if inner.size is not None and is_one_piece(accesses(loops[0]), loop.var, inner.var, inner.size):
             pieces[0] = Piece(inner.count + 1, inner.var, None if size is None else size * inner.size)
         else:
@@ -286,7 +286,7 @@ def _in_strips(s: Schedule, along: Var, chosen: Tile, strips: Sequence[Strip]) -
     if not strips:
         _write_out_rows(s, columns, chosen)
         return [along]
-    if size_of(columns) == strips[0].width and isinstance(columns.body, Block):
+    if columns.size == strips[0].width and isinstance(columns.body, Block):
         s.vectorize(along)
         return [along]
     outer, inner, rest = s.split(along, strips[0].width, tail="peel")
@@ -310,7 +310,7 @@ def _vectorize(s: Schedule, columns: Var, strip: Strip, chosen: Tile) -> None:
 def _write_out_rows(s: Schedule, columns: For, chosen: Tile) -> None:
     """So many rows at a time, around each statement: the rows are the loop inside that over columns."""
     rows = columns.body
-    if chosen.rows > 1 and isinstance(rows, For) and has(size_of(rows), chosen.rows):
+    if chosen.rows > 1 and isinstance(rows, For) and has(rows.size, chosen.rows):
         few = s.split(rows.var, chosen.rows, tail="peel")[1]
         s.unroll(few)
         s.jam(few, front=True)
@@ -324,7 +324,7 @@ def _loops(s: Schedule, roots: Sequence[Var]) -> list[For]:
 def _unroll_short_sums(s: Schedule, roots: Sequence[Var], turns: int) -> None:
     """Innermost reduce loops of a few turns are written out where the tile is small: a window's taps."""
     for loop in _loops(s, roots) if turns else ():
-        size = size_of(loop)
+        size = loop.size
         if loop.kind is LoopKind.SERIAL and size is not None and size <= turns:
             reduces = any(loop.var in variables_of(a.binding) for b in blocks(loop) for a in b.reduce)
             if reduces and not any(inner.kind is LoopKind.SERIAL for inner in loops_inside(loop.body)):
@@ -337,7 +337,7 @@ def _write_out_lines(s: Schedule, roots: Sequence[Var]) -> None:
     for loop in _loops(s, roots):
         inside, _ = perfect_nest(loop.body)
         kinds = [i.kind for i in inside]
-        if loop.kind is not LoopKind.SERIAL or not is_spatial(loop) or not has(size_of(loop), SHORTEST_LANES):
+        if loop.kind is not LoopKind.SERIAL or not is_spatial(loop) or not has(loop.size, SHORTEST_LANES):
             continue
         if kinds not in ([LoopKind.VECTORIZE], [LoopKind.UNROLL, LoopKind.VECTORIZE]):
             continue

@@ -29,8 +29,17 @@ from tilewright.plan.price.transfer import apart_cycles, byte_cycles
 from tilewright.target import Target
 from tilewright.target.instructions import INSTRUCTIONS
 
+MARGIN = 1.03
+"""A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
+that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
+
 LOADED_AHEAD = 3
 """Elements beside the one in use that LLVM loads ahead where an instruction multiplies by one lane of a register."""
+
+
+def pays(plain: float, rewritten: float) -> bool:
+    """Whether a rewrite of so many seconds is clearly better than the `plain` way."""
+    return plain >= MARGIN * rewritten
 
 
 @dataclass(frozen=True, slots=True)

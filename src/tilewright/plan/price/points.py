@@ -7,15 +7,14 @@ from functools import lru_cache
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.movement import moving_accesses, step, vector_cost
+from tilewright.analysis.sizes import Sizes
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Var
 from tilewright.expr.variables import variables_of
 from tilewright.expr.work import Work, work_of
 from tilewright.loops.edit import allocations, loads_of
 from tilewright.loops.nodes import Buffer, For, LoopKind, Stmt, Store
-from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.target import Target
 from tilewright.types.scopes import Scope
 
@@ -121,7 +120,7 @@ def _lanes(access: Access, target: Target) -> int:
 @lru_cache(maxsize=1 << 11)
 def iterations(loop: For) -> int:
     """The iterations of a loop, dynamic ones as they are assumed to be."""
-    return max(Sizes().value(extent_of(loop)), 0)
+    return max(Sizes().value(loop.extent), 0)
 
 
 def _bytes(buffer: Buffer) -> float:

@@ -22,6 +22,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from tilewright.analysis.sizes import Sizes
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const
 from tilewright.expr.simplify import product_of
@@ -37,7 +38,6 @@ from tilewright.ops.symbolic import Full
 from tilewright.plan.fusion.dataflow import Dataflow
 from tilewright.plan.price.contraction import Sums, least_cycles
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.sizes import Sizes
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.target import Target
 

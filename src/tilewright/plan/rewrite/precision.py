@@ -20,11 +20,10 @@ from tilewright.expr.work import Work, work_of
 from tilewright.graph.nodes import Node
 from tilewright.ops.contract import maps_of
 from tilewright.plan.fusion.dataflow import Dataflow
-from tilewright.plan.price.contraction import Dot, least_seconds, pairs_of
+from tilewright.plan.price.contraction import Dot, least_seconds, pairs_of, pays
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds
 from tilewright.plan.price.kernels import CostModel, Product
 from tilewright.plan.price.points import copy_cycles, vector_cycles
-from tilewright.plan.price.sizes import pays
 from tilewright.plan.rewrite.layout import read_channels
 
 

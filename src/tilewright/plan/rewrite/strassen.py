@@ -24,8 +24,7 @@ import numpy as np
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Var
 from tilewright.ops.strassen import DERIVED, PRODUCTS, STORED, factor_terms, input_terms, output_terms, rows_at_once
-from tilewright.plan.price.contraction import Sums, least_seconds
-from tilewright.plan.price.sizes import MARGIN
+from tilewright.plan.price.contraction import MARGIN, Sums, least_seconds
 from tilewright.plan.price.transfer import kept, memory, read_seconds
 from tilewright.plan.rewrite.winograd import longest_chain
 from tilewright.plan.transforms.strassen import Halves, transform_seconds

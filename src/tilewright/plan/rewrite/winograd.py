@@ -32,9 +32,8 @@ from tilewright.expr.dtypes import DType, bf16, f32
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.ops.accuracy import ROUNDED_GROWTH, WINDOW_ERROR
 from tilewright.ops.winograd import INPUT, OUTPUT, WINDOW, edge_of, input_terms, output_terms, transformed_parts
-from tilewright.plan.price.contraction import Dot, Sums, least_seconds
+from tilewright.plan.price.contraction import MARGIN, Dot, Sums, least_seconds
 from tilewright.plan.price.convolution import Sizes, direct_seconds, dot_seconds, filter_seconds
-from tilewright.plan.price.sizes import MARGIN
 from tilewright.plan.rewrite.precision import fits
 from tilewright.plan.transforms.winograd import Tiling, transform_seconds
 from tilewright.target import Target

@@ -7,6 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tilewright.analysis.known import bound, resolved
+from tilewright.analysis.sizes import LARGE, known
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjuncts
 from tilewright.expr.linear import affine_in
@@ -16,9 +18,6 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads, loops_around
 from tilewright.plan.facts.contraction import Contraction
 from tilewright.plan.price.contraction import RegisterTile
-from tilewright.plan.price.sizes import LARGE, known
-from tilewright.schedule.facts.iterations import extent_of, size_of
-from tilewright.schedule.facts.known import bound, resolved
 from tilewright.schedule.find import find_block, find_loop
 from tilewright.schedule.schedule import Schedule
 
@@ -43,7 +42,7 @@ def loop_of(s: Schedule, block: str, axis: int) -> Var:
 
 def extent(s: Schedule, loop: Var) -> int:
     """The iterations of a loop, as a number."""
-    return known(extent_of(find_loop(s.func, loop)))
+    return known(find_loop(s.func, loop).extent)
 
 
 def inside(where: Expr | None, axis: Var, step: int = 1) -> tuple[int, int]:
@@ -131,7 +130,7 @@ def write_out_terms(s: Schedule, terms: Sequence[Var], tile: RegisterTile, some:
     """Short inner reduce loops, the taps of a window, are written out; or else a few terms, as many as divide them."""
     size = tile.rows * tile.vectors
     for n, loop in reversed(list(enumerate(terms))):
-        count = size_of(find_loop(s.func, loop))
+        count = find_loop(s.func, loop).size
         if count is None:
             return
         if n == 0 or size * count > MOST_WRITTEN_OUT:

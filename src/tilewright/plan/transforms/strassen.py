@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 
+from tilewright.analysis.sizes import known
 from tilewright.core.walk import preorder
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Mul, Var
@@ -19,7 +20,6 @@ from tilewright.loops.edit import blocks, loads
 from tilewright.loops.nodes import Buffer
 from tilewright.ops.strassen import PRODUCTS, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
-from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.schedule.find import find_block

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tilewright.analysis.sizes import known
 from tilewright.expr.dtypes import f32
 from tilewright.expr.nodes import Const, Expr, Select
 from tilewright.loops.edit import loads, loops_around
@@ -32,12 +33,10 @@ from tilewright.ops.winograd import edge_of, input_terms, output_terms
 from tilewright.plan.facts.kernel import Facts
 from tilewright.plan.gemm.transposed import store_transposed
 from tilewright.plan.price.points import transpose_cycles
-from tilewright.plan.price.sizes import known
 from tilewright.plan.price.transfer import apart_cycles, fits, kept, reread_seconds, rewrite_seconds
 from tilewright.plan.template import Template
 from tilewright.plan.tile.loops import MANY, cut_at, extent, in_vectors, inside
 from tilewright.plan.transforms.strassen import LanesChoice, count_sums
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.target import Target
@@ -269,7 +268,7 @@ def _has_points(facts: Facts) -> bool:
 
 def _extents(facts: Facts, block: Block) -> list[Expr]:
     """The extents of the loops around a block."""
-    return [extent_of(loop) for loop in loops_around(facts.function.body, block)]
+    return [loop.extent for loop in loops_around(facts.function.body, block)]
 
 
 def transform_seconds(before: Tiling, behind: Tiling, target: Target) -> float:

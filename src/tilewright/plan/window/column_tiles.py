@@ -28,10 +28,10 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
 
+from tilewright.analysis.sizes import LARGE
 from tilewright.expr.nodes import Var
 from tilewright.loops.edit import blocks
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.sizes import LARGE
 from tilewright.plan.tile.loops import between, cut_at, extent, inside, loop_of, loops_of
 from tilewright.plan.window.steps import (
     edges_alone,

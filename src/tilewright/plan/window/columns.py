@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tilewright.analysis.sizes import known
 from tilewright.plan.facts.windows import Windows
-from tilewright.plan.price.sizes import known
 from tilewright.plan.window.column_tiles import ColumnsChoice, DynamicChoice, Held, apply_columns, apply_dynamic
 from tilewright.plan.window.family import (
     Tile,

@@ -7,7 +7,10 @@ from collections.abc import Collection, Mapping, Sequence, Set
 
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
+from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
+from tilewright.analysis.elements import covering, elements, touches, unwritten
 from tilewright.analysis.intervals import Range
+from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
 from tilewright.expr.linear import Polynomial, plus, polynomial, times
 from tilewright.expr.nodes import Expr, Lt, Var
@@ -17,20 +20,7 @@ from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, repla
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.boxes import (
-    Domain,
-    covered,
-    covering,
-    elements,
-    known_in,
-    nest_over,
-    single_axis,
-    touches,
-    unclipped,
-    unwritten,
-)
-from tilewright.schedule.facts.iterations import access_text, is_single
-from tilewright.schedule.facts.known import NOTHING, exchanged, tighten
+from tilewright.schedule.facts.iterations import access_text
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
@@ -43,6 +33,7 @@ from tilewright.schedule.facts.place import (
     require_unchanged,
 )
 from tilewright.schedule.find import find_block, find_loop, stored_buffers
+from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Step, refusal
 
 Box = tuple[Range, ...]
@@ -225,7 +216,7 @@ def _tile(function: Function, found: Place, boxes: Mapping[Buffer, Box], what: s
                 runs = f"{found.block.name} runs for {axis[0].name} in {domain.box[axis[0]]}"
                 why = f"{runs}, the loop completes what it reads in {whole}"
                 raise refusal(function, what, found.block, why=why)
-    idle = next((n for n, loop in enumerate(around) if loop.var not in used and not is_single(loop)), None)
+    idle = next((n for n, loop in enumerate(around) if loop.var not in used and not loop.is_single), None)
     if idle is not None:
         raise _idle(function, found, around[: idle + 1], boxes, what)
     return part
@@ -256,7 +247,7 @@ def _require_final(function: Function, made: Function, found: Place, read: set[B
             why = f"{s.buffer.name} is stored after loop {found.loop.var.name} once more"
             raise refusal(function, what, s, why=why)
     for loop in found.around_loop():
-        load = None if is_single(loop) else _meeting(made, found.block.name, loop.var, read)
+        load = None if loop.is_single else _meeting(made, found.block.name, loop.var, read)
         if load is not None:
             why = f"{found.block.name} {access_text(load)}, which another iteration of {loop.var.name} stores"
             fix = f"take a loop further out, or move what stores {load.buffer.name} with compute_at or inline"

@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
+from tilewright.analysis.domains import Domain, values_of
+from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
+from tilewright.analysis.known import NOTHING, resolved
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
@@ -27,9 +30,6 @@ from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
 from tilewright.schedule.blocks.compute_at import computed_after, computed_at
 from tilewright.schedule.buffers.copies import compacted
-from tilewright.schedule.facts.boxes import Domain, touches, unwritten, values_of
-from tilewright.schedule.facts.iterations import is_single
-from tilewright.schedule.facts.known import NOTHING, resolved
 from tilewright.schedule.facts.place import (
     Memory,
     domain_in,
@@ -201,7 +201,7 @@ def _is_read_again(function: Function, buffer: Buffer) -> bool:
     """Whether a block reads an element of a buffer in several iterations of a loop around it."""
     found = _loads_of(function.body, buffer)
     idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
-    return any(not is_single(loop) for loops in idle for loop in loops)
+    return any(not loop.is_single for loops in idle for loop in loops)
 
 
 def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:

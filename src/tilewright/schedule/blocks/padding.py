@@ -15,6 +15,9 @@ import math
 from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access, accesses, mentions
+from tilewright.analysis.elements import Touch, conditions_of, point, touches
+from tilewright.analysis.iterations import accumulation
+from tilewright.analysis.known import Known, bound, exchanged, resolved
 from tilewright.analysis.regions import ranges_of
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -29,9 +32,6 @@ from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
 from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.layout import filling_of
-from tilewright.schedule.facts.boxes import Touch, conditions_of, point, touches
-from tilewright.schedule.facts.iterations import accumulation, bounds_of
-from tilewright.schedule.facts.known import Known, bound, exchanged, resolved
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import allocation_of, find_block, find_loop
 from tilewright.schedule.step import Step, refusal, rewritten
@@ -176,7 +176,7 @@ class PlaceBeyond:
         if not all(self._holds_first(n, beyond) for n in needs):
             raise self.refused(f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
-            if bounds_of(loop) & beyond:
+            if loop.bounded_by & beyond:
                 raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond), beyond):

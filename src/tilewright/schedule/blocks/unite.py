@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from tilewright.analysis.domains import single_axis, values_of
 from tilewright.analysis.intervals import Range
+from tilewright.analysis.known import NOTHING, bound
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
@@ -21,8 +23,6 @@ from tilewright.expr.variables import variables_of
 from tilewright.loops.build import Builder
 from tilewright.loops.edit import fresh_copy, loads, loads_of, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, Function, Load, Seq, Stmt, Store, seq
-from tilewright.schedule.facts.boxes import single_axis, values_of
-from tilewright.schedule.facts.known import NOTHING, bound
 from tilewright.schedule.facts.place import Memory, domain_in, inverse, nest_of, readers_of, require_unchanged
 from tilewright.schedule.find import find_block, find_buffer, writers_of
 from tilewright.schedule.step import Step, refusal, rewritten, unique_block

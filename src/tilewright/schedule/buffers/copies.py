@@ -7,7 +7,22 @@ from collections.abc import Collection, Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.domains import known_in, ranges_in
+from tilewright.analysis.elements import (
+    Elements,
+    Touch,
+    contains,
+    cover_all,
+    covering,
+    elements,
+    point,
+    tightened,
+    touches,
+    united,
+    unwritten,
+)
 from tilewright.analysis.intervals import Range, interval
+from tilewright.analysis.known import NOTHING, Known
 from tilewright.analysis.vectors import longest
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
@@ -52,23 +67,7 @@ from tilewright.schedule.buffers.local import (
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.boxes import (
-    Elements,
-    Touch,
-    contains,
-    cover_all,
-    covering,
-    elements,
-    known_in,
-    point,
-    ranges_in,
-    tightened,
-    touches,
-    united,
-    unwritten,
-)
 from tilewright.schedule.facts.iterations import access_text, require_independent
-from tilewright.schedule.facts.known import NOTHING, Known
 from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
 from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer

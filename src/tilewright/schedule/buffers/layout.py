@@ -19,6 +19,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.elements import Elements
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
 from tilewright.expr import dtypes
@@ -49,7 +51,6 @@ from tilewright.schedule.buffers.local import (
     require_no_prefetch,
     whole,
 )
-from tilewright.schedule.facts.boxes import Domain, Elements, domain_of
 from tilewright.schedule.find import find_buffer, perfect_nest
 from tilewright.schedule.step import Step, fresh_loops, refusal
 from tilewright.types.scopes import MOST_BYTES, Scope

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.analysis.accesses import accesses
+from tilewright.analysis.elements import Elements, point
 from tilewright.analysis.intervals import Range
+from tilewright.analysis.known import compared, resolved
 from tilewright.core.walk import substitute
 from tilewright.expr.build import conjunction
 from tilewright.expr.linear import polynomial
@@ -18,10 +20,9 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import statements, substitute_buffers, transform_statements
 from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt
 from tilewright.loops.sizes import bytes_of
-from tilewright.schedule.facts.boxes import Elements, over_box, point
-from tilewright.schedule.facts.known import compared, resolved
 from tilewright.schedule.facts.place import require_plain
 from tilewright.schedule.find import allocation_of
+from tilewright.schedule.nests import over_box
 from tilewright.schedule.step import refusal
 from tilewright.types.scopes import MOST_BYTES, Scope
 

@@ -13,6 +13,7 @@ from functools import lru_cache
 from itertools import takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
+from tilewright.analysis.domains import Domain, domain_of, single_axis
 from tilewright.analysis.intervals import Ranges
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
@@ -36,7 +37,6 @@ from tilewright.loops.nodes import (
     While,
     seq,
 )
-from tilewright.schedule.facts.boxes import Domain, domain_of, single_axis
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
 from tilewright.schedule.step import refusal

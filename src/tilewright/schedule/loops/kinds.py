@@ -12,7 +12,7 @@ from tilewright.loops.edit import blocks, loops_around, path_to, replace, statem
 from tilewright.loops.instructions import Mismatch, Tile, match
 from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import extent_of, require_independent
+from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.step import Step, refusal, rewritten, unique_block
@@ -61,7 +61,7 @@ def unroll(function: Function, loop: Var) -> Step:
 
 
 def _require_constant(function: Function, loop: For, what: str) -> int:
-    extent = extent_of(loop)
+    extent = loop.extent
     if not isinstance(extent, Const):
         why = f"its extent {extent} is known only when the program runs"
         raise refusal(function, what, loop, why=why, fix=f'split({loop.var.name}, 8, tail="mask") first')

@@ -24,7 +24,7 @@ from tilewright.loops.edit import (
     substitute_expressions,
 )
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
-from tilewright.schedule.facts.iterations import bounds_of, extent_of, require_independent
+from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import find_loop, nests, stored_buffers
 from tilewright.schedule.step import Step, refusal, rewritten
 
@@ -164,7 +164,7 @@ def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
 
 def _require_parts(function: Function, loop: For, what: str) -> None:
     """Raises the error `what` if the loop would separate a statement from its scope, or if memory has no fixed size."""
-    extent = extent_of(loop)
+    extent = loop.extent
     for s in statements(loop.body):
         if isinstance(s, BOUND) or (isinstance(s, Alloc) and s.offset is not None):
             why = f"a statement {type(s).__name__.lower()} inside it belongs to all that stands around it"
@@ -188,7 +188,7 @@ def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
         return (more, *parts) if front else (*parts, more)
 
     own = [s.buffer for s in body.body if isinstance(s, Alloc)]
-    larger = {b: b.replace(shape=with_one(b.shape, extent_of(loop))) for b in own}
+    larger = {b: b.replace(shape=with_one(b.shape, loop.extent)) for b in own}
     place = simplify(loop.var - loop.begin)
     moved = substitute_buffers(body, larger, lambda at: with_one(at, place)) if own else body
     return seq(*(s if isinstance(s, Alloc) else _jammed(loop, s, front, copies) for s in moved.held()))
@@ -197,4 +197,4 @@ def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
 def _lets_in(inner: For, var: Var) -> bool:
     """Whether a loop may change places with the one inside it."""
     decided = inner.kind in (LoopKind.UNROLL, LoopKind.VECTORIZE) or inner.instruction is not None
-    return not decided and var not in bounds_of(inner)
+    return not decided and var not in inner.bounded_by

@@ -17,7 +17,6 @@ from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import allocations, loops_around, path_to
 from tilewright.loops.nodes import Block, Buffer, For, Function, Load, LoopKind, Prefetch, seq
-from tilewright.schedule.facts.iterations import extent_of
 from tilewright.schedule.find import find_buffer, find_loop
 from tilewright.schedule.step import Step, refusal, rewritten
 from tilewright.types.scopes import Scope
@@ -153,7 +152,7 @@ def _parts(
 
 def _most(loop: For, around: Sequence[For]) -> int | None:
     """The most iterations of a loop, as a number; None where no bound is known."""
-    bounds = interval(extent_of(loop), ranges_of(around))
+    bounds = interval(loop.extent, ranges_of(around))
     most = None if bounds is None else longest(bounds.high)
     return max(int(most.value), 1) if isinstance(most, Const) else None
 

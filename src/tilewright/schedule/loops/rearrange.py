@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import cast
 
 from tilewright.analysis.intervals import facts_of
+from tilewright.analysis.known import Known, boundary
 from tilewright.analysis.regions import ranges_of
 from tilewright.analysis.vectors import Vector, meetings
 from tilewright.expr.build import conjunction, conjuncts, maximum, minimum
@@ -21,9 +22,9 @@ from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, statements, substitute_expressions
 from tilewright.loops.nodes import Alloc, Block, For, Function, If, Let, LoopKind, Prefetch, Seq, Stmt, Store, seq
 from tilewright.report.errors import UserError
-from tilewright.schedule.facts.iterations import KEPT, bounds_of, extent_of, is_single, require_reorder, turned_around
-from tilewright.schedule.facts.known import Known, boundary, settle
-from tilewright.schedule.find import find_loop, nested, perfect_nest
+from tilewright.schedule.facts.iterations import KEPT, require_reorder, turned_around
+from tilewright.schedule.find import find_loop, perfect_nest
+from tilewright.schedule.nests import nested, settle
 from tilewright.schedule.step import Step, fresh_blocks, refusal, rewritten
 
 TAILS = ("exact", "mask", "clip", "peel", "shift")
@@ -44,7 +45,7 @@ def split(function: Function, loop: Var, factor: int, *, tail: str = "exact") ->
         raise refusal(function, what, found, why="a loop of less than 1 iteration is none", fix="take a factor from 1")
     if tail not in TAILS:
         raise refusal(function, what, found, why=f'there is no tail "{tail}"', fix=f"take one of {', '.join(TAILS)}")
-    outer, inner, extent = Var(found.var.name + "o"), Var(found.var.name + "i"), extent_of(found)
+    outer, inner, extent = Var(found.var.name + "o"), Var(found.var.name + "i"), found.extent
     place: Expr = simplify(found.begin + outer * factor + inner)
     count, proof = simplify(FloorDiv(extent, const(factor))), f"{factor} divides {extent}"
     body, end, rest = found.body, as_expr(factor), None
@@ -208,7 +209,7 @@ def fuse(function: Function, outer: Var, inner: Var) -> Step:
     made = fused(first, second)
     for block, after in zip(_started(second), _started(made), strict=True):
         summed = [loop.var.name for loop in (first, second) if loop.var in summed_loops(block)]
-        if len(summed) == 1 and not is_single(first) and not is_single(second):
+        if len(summed) == 1 and not first.is_single and not second.is_single:
             why = f"{block.name} sums over {summed[0]} alone of the two, and its init runs between them"
             raise _decompose_first(function, first, block, summed[0], why, what)
         if _start_conditions(block) != _start_conditions(after):
@@ -223,14 +224,14 @@ def _require_pair(function: Function, first: For, second: For, what: str) -> Non
     if first.body is not second:
         why = f"{second.var.name} is not directly inside {first.var.name}, alone"
         raise refusal(function, what, second, why=why, fix="reorder the loops first")
-    if first.var in bounds_of(second):
+    if first.var in second.bounded_by:
         raise refusal(function, what, second, why=f"the bounds of {second.var.name} depend on {first.var.name}")
 
 
 def fused(first: For, second: For) -> For:
     """Two loops, the second all that the first holds, as one of the kind of the first."""
     var = Var(first.var.name + second.var.name)
-    n, m = extent_of(first), extent_of(second)
+    n, m = first.extent, second.extent
     one = n is const(1)
     values: dict[Expr, Expr] = {
         first.var: first.begin if one else simplify(first.begin + FloorDiv(var, m)),
@@ -261,7 +262,7 @@ def reorder(function: Function, *loops: Var) -> Step:
     places = iter(wanted)
     target = [next(places) if loop in wanted else loop for loop in chain]
     for n, loop in enumerate(target):
-        used = [inner.var.name for inner in target[n + 1 :] if inner.var in bounds_of(loop)]
+        used = [inner.var.name for inner in target[n + 1 :] if inner.var in loop.bounded_by]
         if used:
             why = f"the bounds of {loop.var.name} depend on {', '.join(used)}, which would run inside it"
             raise refusal(function, what, loop, why=why)
@@ -280,7 +281,7 @@ def reorder(function: Function, *loops: Var) -> Step:
 def _repeating(block: Block, loops: Sequence[For]) -> set[Var]:
     """The loops that repeat a block, init and all: outside of those that it sums over, no axis is bound to them."""
     outside = takewhile(lambda loop: loop.var not in summed_loops(block), loops)
-    return {loop.var for loop in outside if loop.var not in spatial_loops(block) and not is_single(loop)}
+    return {loop.var for loop in outside if loop.var not in spatial_loops(block) and not loop.is_single}
 
 
 def _chain(function: Function, wanted: Sequence[For], what: str) -> list[For]:
@@ -320,7 +321,7 @@ def skew(function: Function, loop: Var, inner: Var, step: int = 1) -> Step:
     what = f"cannot skew loops {first.var.name} and {second.var.name}"
     if type(step) is not int or step < 1:
         raise refusal(function, what, first, why=f"{step!r} is no number of places", fix="give it 1 or more")
-    rows, width = extent_of(first), extent_of(second)
+    rows, width = first.extent, second.extent
     _require_skewable(function, first, second, what)
     if not isinstance(width, Const) or width.value < 1:
         why = f"{second.var.name} has {width} iterations, which is no number of one or more"

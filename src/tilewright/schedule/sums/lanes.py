@@ -9,12 +9,12 @@ from __future__ import annotations
 from itertools import chain
 from typing import cast
 
+from tilewright.analysis.iterations import Summed, summed_in
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Const, Var, const
 from tilewright.expr.variables import variables_of
 from tilewright.loops.edit import blocks, loads_of
 from tilewright.loops.nodes import Alloc, Block, For, Function, Load, LoopKind, Stmt, Store, seq
-from tilewright.schedule.facts.iterations import Summed, extent_of, summed_in
 from tilewright.schedule.find import find_loop
 from tilewright.schedule.loops.rearrange import split
 from tilewright.schedule.step import Step, refusal, rewritten
@@ -99,7 +99,7 @@ def _require_sums(function: Function, loop: For, least: int, what: str) -> None:
     """The error `what` unless a loop of at least `least` terms holds accumulations that run over it."""
     if isinstance(least, bool) or not isinstance(least, int) or least < 2:
         raise refusal(function, what, loop, why="a sum has two partial sums or more", fix="take 8")
-    extent = extent_of(loop)
+    extent = loop.extent
     if isinstance(extent, Const) and extent.value < least:
         raise refusal(function, what, loop, why=f"it has {extent} terms", fix=f"take at most {extent}")
     found = summed_in(loop)

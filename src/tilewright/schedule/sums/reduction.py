@@ -11,6 +11,8 @@ from typing import cast
 
 from tilewright.analysis.accesses import mentions
 from tilewright.analysis.dependences import carried
+from tilewright.analysis.domains import Domain
+from tilewright.analysis.iterations import Summed, accumulation
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Expr, Var, const
@@ -44,8 +46,6 @@ from tilewright.loops.nodes import (
     seq,
 )
 from tilewright.loops.sums import names_in
-from tilewright.schedule.facts.boxes import Domain, nest_over
-from tilewright.schedule.facts.iterations import Summed, accumulation, bounds_of, extent_of, is_single
 from tilewright.schedule.facts.place import (
     Memory,
     alone_in,
@@ -57,6 +57,7 @@ from tilewright.schedule.facts.place import (
 )
 from tilewright.schedule.find import find_block, find_loop, perfect_nest, stored_buffers
 from tilewright.schedule.loops.rearrange import reorder, split
+from tilewright.schedule.nests import nest_over
 from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
 from tilewright.types.scopes import Scope
 
@@ -125,7 +126,7 @@ def _require_place(function: Function, block: Block, around: Sequence[For], inne
             raise refusal(function, what, loop, why=why)
         if loop is first:
             return
-        if loop.var not in spatial and not is_single(loop):
+        if loop.var not in spatial and not loop.is_single:
             why = f"loop {loop.var.name} repeats {name} and its init: no axis of the block is bound to it"
             raise refusal(function, what, loop, why=why)
 
@@ -197,7 +198,7 @@ def rfactor(function: Function, block: str, loop: Var, *, axis: int = 0) -> Step
         why = f"the partial results have {rank + 1} dimensions"
         raise refusal(function, what, target, why=why, fix=f"take an axis in 0..{rank + 1}")
     shape = [domain.box[a.var].extent for a in found.spatial]
-    shape.insert(axis, extent_of(target))
+    shape.insert(axis, target.extent)
     unsteady = next((e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)), None)
     if unsteady is not None:
         why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
@@ -298,7 +299,7 @@ class _Parts:
         told = [substitute(c, bound) for c in domain.conditions]
         left = {loop.var for loop in domain.reduce} - {self.loop.var}
         kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
-        again = For(var, const(0), extent_of(self.loop), LoopKind.SERIAL, made)
+        again = For(var, const(0), self.loop.extent, LoopKind.SERIAL, made)
         return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
 
 
@@ -333,7 +334,7 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For, wha
     if outside is not None:
         why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
         raise refusal(function, what, outside, why=why, fix="factor before something is moved between the two loops")
-    used = bounds_of(loop) & {each.var for each in inside}
+    used = loop.bounded_by & {each.var for each in inside}
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
         raise refusal(function, what, loop, why=why, fix='split with tail="mask" instead')

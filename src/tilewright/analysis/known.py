@@ -1,5 +1,5 @@
 """What is proved while loops run: signs of numbers over their variables, and which ranges lie in which. And conditions:
-what they say of boxes, up to which iteration they hold, and what is left of a statement where they are decided.
+what they say of boxes, up to which iteration they hold.
 
 i in 0..n//8, j in 0..8     ->      n - 8*i - j - 1 >= 0;  8*i..8*i + 8 lies in 0..n
 """
@@ -13,19 +13,17 @@ from tilewright.analysis.accesses import mentions
 from tilewright.analysis.intervals import Range, Ranges, facts_of, interval
 from tilewright.analysis.proofs import never_negative
 from tilewright.analysis.regions import ranges_of, span
-from tilewright.core.node import Node
-from tilewright.core.walk import preorder, substitute, transform
+from tilewright.core.walk import preorder, substitute
 from tilewright.expr import dtypes
-from tilewright.expr.build import conjunction, conjuncts, minimum
+from tilewright.expr.build import conjuncts, minimum
 from tilewright.expr.linear import Monomial, Polynomial, expression, involves, linear_in, plus, polynomial
-from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Max, Min, Select, Var, const
+from tilewright.expr.nodes import Const, Expr, FloorDiv, Le, Lt, Min, Select, Var, const
 from tilewright.expr.simplify import Facts, simplify
 from tilewright.expr.variables import bits_of
-from tilewright.loops.decompose import summed_loops
-from tilewright.loops.edit import loops_inside, map_expressions, statements
-from tilewright.loops.nodes import Block, For, If, Let, Load, Seq, Stmt, seq
+from tilewright.loops.edit import loops_inside, statements
+from tilewright.loops.nodes import Block, For, If, Let, Load
 
-_CHOOSING = bits_of(Select, Min)
+CHOOSING = bits_of(Select, Min)
 
 
 class Known:
@@ -153,7 +151,7 @@ def boundary(loop: For) -> Expr | None:
         if isinstance(s, If):
             conds += conjuncts(s.cond)
         elif isinstance(s, Block):
-            chosen = [e.cond for e in _decisions(s) if isinstance(e, Select)]
+            chosen = [e.cond for e in decisions(s) if isinstance(e, Select)]
             conds += [resolved(s, part) for cond in (s.where, *chosen) for part in conjuncts(cond)]
     for most in (False, True):
         for cond in conds:
@@ -165,9 +163,9 @@ def boundary(loop: For) -> Expr | None:
     return None
 
 
-def _decisions(block: Block) -> list[Expr]:
+def decisions(block: Block) -> list[Expr]:
     """The selections and minima in what a block computes."""
-    parts = [part for part in block.held() if part.kinds() & _CHOOSING]
+    parts = [part for part in block.held() if part.kinds() & CHOOSING]
     return [e for e in preorder(parts) if isinstance(e, Select | Min)]
 
 
@@ -182,70 +180,3 @@ def _limit(cond: Expr, var: Var, inner: Ranges, most: bool) -> Expr | None:
     if rest is None or mentions(end := rest.high if most else rest.low, {var}):
         return None
     return simplify(FloorDiv(end, const(-parts[0][()])) + 1)
-
-
-def settle(stmt: Stmt, known: Known) -> Stmt:
-    """The statement without the conditions that are decided by the loops around it and in it, and without blocks that
-    run nowhere."""
-    match stmt:
-        case Seq(body):
-            made = [settle(s, known) for s in body]
-            return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
-        case For(var, begin, end):
-            if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
-                end = end.b if end.a is begin else end.a
-            held = settle(stmt.body, known.where({var: span(begin, end)}))
-            if held is stmt.body:
-                return stmt
-            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
-        case Block():
-            told = {part: resolved(stmt, part) for part in conjuncts(stmt.where)}
-            kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
-            if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
-                return Seq(())
-            parts = [part for part, c in told.items() if not _holds(c, known)]
-            block = _decided(stmt, known)
-            return block if len(parts) == len(told) else block.replace(where=conjunction(parts))
-        case If(cond, then, otherwise):
-            decided = known.simplified(cond)
-            if isinstance(decided, Const):
-                chosen = then if decided.value else otherwise
-                return settle(chosen, known) if chosen is not None else Seq(())
-            rest = settle(otherwise, known) if otherwise is not None else None
-            return If(cond, settle(then, known), rest)
-    return stmt
-
-
-def _holds(cond: Expr, known: Known) -> bool:
-    """Whether a condition is known to hold."""
-    decided = known.simplified(cond)
-    spare = bound(decided)
-    return bool(decided.value) if isinstance(decided, Const) else spare is not None and known.never_negative(spare)
-
-
-def _fails(cond: Expr, known: Known) -> bool:
-    """Whether a condition holds nowhere."""
-    spare = bound(cond)
-    return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
-
-
-def _decided(block: Block, known: Known) -> Block:
-    """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
-    if not any(e.dtype.is_int or isinstance(e, Select) for e in _decisions(block)):
-        return block
-    memo: dict[Node, Node] = {}
-
-    def change(node: Node) -> Node:
-        match node:
-            case Select(cond, a, _) if _holds(resolved(block, cond), known):
-                return a
-            case Min(a, b) if node.dtype is dtypes.index:
-                return a if known.never_negative(polynomial(resolved(block, b - a))) else node
-        return node
-
-    def stays(node: Node) -> bool:
-        return isinstance(node, Expr) and not node.kinds & _CHOOSING
-
-    made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
-    assert isinstance(made, Block)
-    return made

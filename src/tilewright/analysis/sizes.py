@@ -1,4 +1,4 @@
-"""What is assumed where nothing is known: of a dynamic size before there is a call, and of how far prices are off.
+"""What is assumed of a dynamic size before there is a call.
 
 A plan is made before there is a call, for all sizes at once. Where a decision needs a number for a size that is an
 expression over symbols, it comes from here:
@@ -33,15 +33,6 @@ LARGE = 1 << 12
 FEW = 16
 """Fewer iterations than this may leave threads without work, or some with much more than others. So many parts are
 enough where each part costs a buffer."""
-
-MARGIN = 1.03
-"""A rewrite that changes how results are rounded, or where tensors lie, has to be this much cheaper: prices of ways
-that are nearly alike rank right to about this, whatever the machine, and a program as written is no surprise."""
-
-
-def pays(plain: float, rewritten: float) -> bool:
-    """Whether a rewrite of so many seconds is clearly better than the `plain` way."""
-    return plain >= MARGIN * rewritten
 
 
 def known(extent: Expr) -> int:

@@ -1,0 +1,128 @@
+"""Nests that steps make: loops around a block over a box of its points, and what is left of a statement where its
+conditions are decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tilewright.analysis.accesses import mentions
+from tilewright.analysis.domains import Domain
+from tilewright.analysis.intervals import Ranges
+from tilewright.analysis.known import CHOOSING, Known, bound, decisions, resolved
+from tilewright.analysis.regions import ranges_of, span
+from tilewright.core.node import Node
+from tilewright.core.walk import transform
+from tilewright.expr import dtypes
+from tilewright.expr.build import conjunction, conjuncts
+from tilewright.expr.linear import plus, polynomial
+from tilewright.expr.nodes import Const, Expr, Le, Lt, Max, Min, Select, Var, const
+from tilewright.expr.simplify import simplify
+from tilewright.loops.decompose import summed_loops
+from tilewright.loops.edit import map_expressions
+from tilewright.loops.nodes import Block, For, If, LoopKind, Seq, Stmt, seq
+
+
+def nested(loops: Sequence[For], inside: Stmt) -> Stmt:
+    """A statement under loops, outermost first, each in place of what it held."""
+    for loop in reversed(loops):
+        inside = loop.replace(body=inside)
+    return inside
+
+
+def nest_over(domain: Domain, part: Ranges, around: Sequence[For]) -> Stmt:
+    """The block over a part of its domain, the ranges of some axes, under serial loops of its own: those of the spatial
+    axes in their order, called like them, inside them those of the reduce axes. `around` are the loops that it will
+    stand in. Points of the part that are not in the domain are left out by `where`."""
+    known, conditions = Known(ranges_of(around)), list[Expr]()
+    for var, whole in domain.box.items():
+        found = part.get(var, whole)
+        if not known.at_least(found.begin, whole.begin):
+            conditions.append(Le(whole.begin, var))
+        if not known.at_least(whole.end, found.end):
+            conditions.append(Lt(var, whole.end))
+    made = domain.block.replace(where=conjunction([*conditions, *domain.conditions]))
+    loops = {var: Var(var.name.removeprefix("v") or "v") for var in domain.box}
+    return over_box(made, {**domain.box, **part}, loops, [loop.serial() for loop in domain.reduce])
+
+
+def over_box(
+    block: Block, box: Ranges, loops: Mapping[Var, Var], inner: Sequence[For] = (), *, singles: bool = False
+) -> Stmt:
+    """A block over a box of its spatial axes, in a serial loop for each of them, whose variable is in `loops`: for axes
+    of one point only where `singles` have loops. Inside these are the loops `inner`."""
+    made: list[For] = []
+    bindings: dict[Var, Expr] = {}
+    for var, r in box.items():
+        bindings[var] = r.begin
+        if singles or r.extent is not const(1):
+            made.append(For(loops[var], const(0), r.extent, LoopKind.SERIAL, block))
+            bindings[var] = simplify(r.begin + loops[var])
+    axes = tuple(a.replace(binding=bindings.get(a.var, a.binding)) for a in block.axes)
+    return nested([*made, *inner], block.replace(axes=axes))
+
+
+def settle(stmt: Stmt, known: Known) -> Stmt:
+    """The statement without the conditions that are decided by the loops around it and in it, and without blocks that
+    run nowhere."""
+    match stmt:
+        case Seq(body):
+            made = [settle(s, known) for s in body]
+            return stmt if all(a is b for a, b in zip(made, body, strict=True)) else seq(*made)
+        case For(var, begin, end):
+            if isinstance(end, Max) and begin in (end.a, end.b):  # a loop that runs at all ends at the other side
+                end = end.b if end.a is begin else end.a
+            held = settle(stmt.body, known.where({var: span(begin, end)}))
+            if held is stmt.body:
+                return stmt
+            return held if isinstance(held, Seq) and not held.body else stmt.replace(body=held)
+        case Block():
+            told = {part: resolved(stmt, part) for part in conjuncts(stmt.where)}
+            kept = summed_loops(stmt) if stmt.init is not None else frozenset()  # a condition on these leaves the init
+            if any(not mentions(c, kept) and _fails(c, known) for c in told.values()):
+                return Seq(())
+            parts = [part for part, c in told.items() if not _holds(c, known)]
+            block = _decided(stmt, known)
+            return block if len(parts) == len(told) else block.replace(where=conjunction(parts))
+        case If(cond, then, otherwise):
+            decided = known.simplified(cond)
+            if isinstance(decided, Const):
+                chosen = then if decided.value else otherwise
+                return settle(chosen, known) if chosen is not None else Seq(())
+            rest = settle(otherwise, known) if otherwise is not None else None
+            return If(cond, settle(then, known), rest)
+    return stmt
+
+
+def _holds(cond: Expr, known: Known) -> bool:
+    """Whether a condition is known to hold."""
+    decided = known.simplified(cond)
+    spare = bound(decided)
+    return bool(decided.value) if isinstance(decided, Const) else spare is not None and known.never_negative(spare)
+
+
+def _fails(cond: Expr, known: Known) -> bool:
+    """Whether a condition holds nowhere."""
+    spare = bound(cond)
+    return spare is not None and known.never_negative(plus({(): -1}, spare, -1))
+
+
+def _decided(block: Block, known: Known) -> Block:
+    """The block with the selections of its values taken, and its minima, that are decided by the loops around it."""
+    if not any(e.dtype.is_int or isinstance(e, Select) for e in decisions(block)):
+        return block
+    memo: dict[Node, Node] = {}
+
+    def change(node: Node) -> Node:
+        match node:
+            case Select(cond, a, _) if _holds(resolved(block, cond), known):
+                return a
+            case Min(a, b) if node.dtype is dtypes.index:
+                return a if known.never_negative(polynomial(resolved(block, b - a))) else node
+        return node
+
+    def stays(node: Node) -> bool:
+        return isinstance(node, Expr) and not node.kinds & CHOOSING
+
+    made = map_expressions(block, lambda e: e if stays(e) else transform(e, change, memo, stays))
+    assert isinstance(made, Block)
+    return made
