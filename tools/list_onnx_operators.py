@@ -46,7 +46,8 @@ that passes fails the tests. They are, by the reason:
   (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model.
 - No strings, sequences, optionals or maps. No elements narrower than eight bits, no eight-bit floats, no complex
   numbers other than as pairs.
-- No random draws: a result must follow from the inputs.
+- Random numbers are those of a counter-based generator (Threefry-2x32): the same ones in each call, on each machine, for one
+  `seed=` ([how they follow from it](compile-onnx.md#random-numbers)). They are not those of other runtimes.
 - An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the
   other one fails. The two must give the same element types and ranks; their sizes may differ.
 - Recurrent layers take any number of steps, symbolic ones too. So do `Loop` and `Scan` where every step is the same: sizes

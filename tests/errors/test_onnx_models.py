@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from tilewright.core.reading import Reading
 from tilewright.frontends.onnx.importer import read
 from tilewright.report.errors import UserError
 
@@ -30,7 +31,7 @@ def build(
 
 def refusal(model: ModelProto, *, strict: bool = False) -> str:
     with pytest.raises(UserError) as caught:
-        read(model, strict=strict)
+        read(model, Reading(strict=strict))
     return str(caught.value)
 
 

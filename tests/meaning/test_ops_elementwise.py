@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, quick, shapes
 
-from tilewright.expr.dtypes import DType, bool_
+from tilewright.expr.dtypes import DType, bool_, u64
 from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY
 from tilewright.ops.elementwise import ROWS
 
@@ -153,7 +153,52 @@ def cast_by_python(value: Any, target: DType) -> Any:
     return min(max(math.trunc(value), ends[0]), ends[1])
 
 
-@pytest.mark.parametrize("name", [*TABLE, "select", "cast"])
+def threefry(counter: int, key: int) -> int:
+    """Threefry-2x32 of twenty rounds, as its authors write it."""
+    mask = 2**32 - 1
+    x, y = counter & mask, counter >> 32
+    keys = [key & mask, key >> 32]
+    keys.append(keys[0] ^ keys[1] ^ 0x1BD11BDA)
+    x, y = (x + keys[0]) & mask, (y + keys[1]) & mask
+    for n in range(20):
+        turn = (13, 15, 26, 6, 17, 29, 16, 24)[n % 8]
+        x = (x + y) & mask
+        y = ((y << turn | y >> (32 - turn)) & mask) ^ x
+        if n % 4 == 3:
+            group = n // 4 + 1
+            x = (x + keys[group % 3]) & mask
+            y = (y + keys[(group + 1) % 3] + group) & mask
+    return y << 32 | x
+
+
+@case("random_bits")
+def random_bits(draw: Draw) -> Case:
+    counter, key = operands(draw, [u64, u64])
+    spread = np.broadcast_arrays(counter, key)
+    expected = np.empty(spread[0].shape, np.uint64)
+    for at in np.ndindex(expected.shape):
+        expected[at] = threefry(spread[0][at].item(), spread[1][at].item())
+    return Case([counter, key], expected=[expected])
+
+
+KNOWN_ANSWERS = (
+    ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+    ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+    ((0x243F6A88, 0x85A308D3), (0x13198A2E, 0x03707344), (0xC4923A9C, 0x483DF7A0)),
+)
+"""Counters, keys and results of Random123's table for twenty rounds, the first word first."""
+
+
+@pytest.mark.parametrize(("counter", "key", "result"), KNOWN_ANSWERS)
+def test_known_answers_of_random_bits(counter: Any, key: Any, result: Any) -> None:
+    a, b, expected = (low | high << 32 for low, high in (counter, key, result))
+    assert threefry(a, b) == expected
+    op = REGISTRY["random_bits"]
+    (found,) = op.meaning((np.array([a], np.uint64), np.array([b], np.uint64)), NO_ATTRIBUTES)
+    assert int(found[0]) == expected
+
+
+@pytest.mark.parametrize("name", [*TABLE, "select", "cast", "random_bits"])
 @given(data=st.data())
 @quick
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:

@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, num
 
 import tilewright as tw
 from cli_models import invoke
+from tilewright.core.reading import Reading
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate
 
@@ -207,9 +208,9 @@ def test_is_read_with_one_warning(case: str) -> None:
 @pytest.mark.parametrize("case", [*SLOPPY, *TOLERATED])
 def test_is_refused_if_strict(case: str) -> None:
     make, what, where = (SLOPPY | TOLERATED)[case]
-    for call in (read, tw.compile):
+    for call in (lambda m: read(m, Reading(strict=True)), lambda m: tw.compile(m, strict=True)):
         with pytest.raises(tw.UserError) as caught:
-            call(make(), strict=True)
+            call(make())
         assert (caught.value.what, caught.value.where) == (what, where)
         assert caught.value.why
         assert caught.value.fix
@@ -217,7 +218,7 @@ def test_is_refused_if_strict(case: str) -> None:
 
 @pytest.mark.parametrize("case", RIGHT)
 def test_what_only_looks_odd_is_read_without_a_word(case: str) -> None:
-    _, texts = warned(lambda: read(RIGHT[case](), strict=True))
+    _, texts = warned(lambda: read(RIGHT[case](), Reading(strict=True)))
     assert texts == []
 
 

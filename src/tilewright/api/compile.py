@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tilewright.artifact.stored import Stored
 from tilewright.core.collection import rare_collections
 from tilewright.core.forced import Forced, forced_in, read_forced
+from tilewright.core.reading import Reading
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.report import settings
 from tilewright.report.arguments import check_kind
@@ -42,6 +43,7 @@ def compile(
     denormals: str = KEEP,
     choices: Mapping[str, Forced] | None = None,
     strict: bool = False,
+    seed: int | str = 0,
 ) -> Executable:
     """Compiles a model: the path of an ONNX file, its bytes, an `onnx.ModelProto`, a `Module`, or a graph function that
     needs no constants.
@@ -63,11 +65,13 @@ def compile(
     `exe.decisions[name].taken.record()` has it. They are put over those of the setting TILEWRIGHT_CHOICES.
     `strict` refuses files that ONNX does not allow, but other runtimes read; otherwise each kind of what is wrong with
     them is a `ModelWarning` when the file is read. What comes from the store is not read again, and warns of nothing.
+    `seed` is where random draws start that have no seed of their own (from 0 to 2**64 - 1): each call of one program
+    gives the same numbers. A text is the name of a further input, u64[], by which each call gives the seed.
     Raises UserError for a model that cannot be compiled, listing all reasons.
     """
     start = time.perf_counter()
     _check_kinds(target, dims, level, off, precision)
-    check_kind("strict", strict, bool, "True or False", "strict=True")
+    reading = Reading(strict, seed).check()
     machine = target if isinstance(target, Target) else measured(Target.parse(target))
     threads = count_threads(threads)
     check_denormals(denormals, machine)
@@ -78,10 +82,10 @@ def compile(
         with rare_collections():  # loading the compiler makes many objects, too
             from tilewright.api.programs import compile_model
 
-            executable = compile_model(model, machine, threads, switches, sizes, strict)
+            executable = compile_model(model, machine, threads, switches, sizes, reading)
         executable.denormals = denormals
         return executable
-    executable = _from_store(Stored.of_file(model, machine, switches, sizes, strict), threads, start)
+    executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
     executable.denormals = denormals
     return executable
 

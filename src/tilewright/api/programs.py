@@ -15,6 +15,7 @@ from tilewright.artifact.stored import Stored
 from tilewright.compiler import compile_module
 from tilewright.compiler.compiled import program_of, stages_of
 from tilewright.compiler.pipeline import lower_function, read_pass_switches
+from tilewright.core.reading import Reading
 from tilewright.core.switches import Switches
 from tilewright.frontends.onnx import read
 from tilewright.graph.evaluate import evaluate as _evaluate
@@ -45,14 +46,14 @@ def compile_model(
     threads: int,
     switches: Switches,
     sizes: Mapping[str, int],
-    strict: bool,
+    reading: Reading,
 ) -> Executable:
     """The executable of a model in memory."""
     start = time.perf_counter()
     read_pass_switches(switches.level, switches.off, switches.precision)
     if isinstance(model, GraphFunction):
         model = Module({model.name: model}, {}, model.name)
-    module = _checked(model) if isinstance(model, Module) else read(model, strict=strict)
+    module = _checked(model) if isinstance(model, Module) else read(model, reading)
     executable = compile_module(fix_dimensions(module, sizes), target, threads, switches)
     executable.compile_seconds = time.perf_counter() - start
     return executable

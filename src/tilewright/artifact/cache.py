@@ -22,7 +22,7 @@ def compile_file(stored: Stored, threads: int, start: float) -> Executable:
     """The executable of the model in a file; the code is the same for any number of threads. It counts as
     compiled since `start`."""
     file = open_model(stored.path)
-    compiled = produce(fix_dimensions(read(file, strict=stored.strict), stored.sizes), stored.target, stored.switches)
+    compiled = produce(fix_dimensions(read(file, stored.reading), stored.sizes), stored.target, stored.switches)
     files = file.files()
     for source in files:
         release(source.data)
@@ -50,7 +50,7 @@ def compile_again(stored: Stored) -> Compiled:
 def origin_of(stored: Stored) -> Origin:
     """The model that a stored program was compiled from, and how."""
     return Origin(
-        lambda: fix_dimensions(read(stored.path, warn=False), stored.sizes),
+        lambda: fix_dimensions(read(stored.path, stored.reading, warn=False), stored.sizes),
         stored.target,
         stored.switches,
         lambda: value_names(open_model(stored.path)),

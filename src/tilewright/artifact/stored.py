@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.core import extensions
+from tilewright.core.reading import LENIENT, Reading
 from tilewright.core.switches import Switches
 from tilewright.report import settings
 from tilewright.report.errors import UserError
@@ -32,7 +33,7 @@ _SETTLED_NS = 2_000_000_000
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A model file and how it is compiled: what decides which entry of the store is its. `hashed` gives the SHA-256 of
-    its content; `strict` files are refused where ONNX does not allow what they say."""
+    its content; `reading` says how it is read."""
 
     path: str
     model: Source
@@ -41,7 +42,7 @@ class Stored:
     switches: Switches
     sizes: Mapping[str, int]
     store: Store
-    strict: bool
+    reading: Reading
 
     @staticmethod
     def of_file(
@@ -49,12 +50,12 @@ class Stored:
         target: Target,
         switches: Switches,
         sizes: Mapping[str, int],
-        strict: bool = False,
+        reading: Reading = LENIENT,
     ) -> Stored:
         """Raises UserError for a file that cannot be read."""
         name, store = os.fspath(path), Store.default()
         model = Source("", map_file(name, "model file").data)
-        return Stored(name, model, _hashed(name, model, store), target, switches, sizes, store, strict)
+        return Stored(name, model, _hashed(name, model, store), target, switches, sizes, store, reading)
 
     @property
     def sha256(self) -> str:
@@ -75,7 +76,8 @@ class Stored:
             precision=self.switches.precision,
             choices=self.switches.choices,
             extensions=extensions.stamp(),
-            strict=self.strict,
+            strict=self.reading.strict,
+            seed=self.reading.seed,
             dims=" ".join(f"{dim}={size}" for dim, size in sorted(self.sizes.items())),
         )
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 
 from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.loop import inside
 from tilewright.frontends.build.values import Tensor
 from tilewright.graph.build import GraphBuilder
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 class Model(Protocol):
     """The model being read, as its handlers see it."""
+
+    draws: int
+    """How many nodes drew random numbers so far."""
 
     def tensor_data(self, tensor: TensorProto) -> np.ndarray[Any, Any]:
         """The data of a tensor in an attribute."""
@@ -47,12 +51,49 @@ class Model(Protocol):
 
 
 class OnnxEmit(Emit):
-    """The builder of one graph function, and the node being read: `opset` is the version of its operator set."""
+    """The builder of one graph function, and the node being read: `opset` is the version of its operator set. `seed` is
+    that of draws that have none of their own, `step` (u64) the place of what is being read in the loops around it."""
+
+    seed: Tensor
+    step: Tensor | None
 
     def __init__(self, graph: GraphBuilder, model: Model) -> None:
         super().__init__(graph)
         self.model = model
         self.opset = 0
+        self.seed = self.of_array(np.array(0, np.uint64), "seed")
+        self.step = None
+
+    def within(self, graph: GraphBuilder) -> Self:
+        """The builder of another function, which draws by the same seed in the same step."""
+        inner = super().within(graph)
+        inner.seed = inside(inner, self.seed)
+        inner.step = None if self.step is None else inside(inner, self.step)
+        return inner
+
+    def key_of_draw(self, seed: int | None) -> Tensor:
+        """The key of a node that draws: its own seed, or one that no other node has; in each step of a loop another."""
+        self.model.draws += 1
+        if seed is not None:
+            key = self.of_array(np.array(seed, np.uint64), "seed")
+        else:
+            draw = self.of_array(np.array(self.model.draws - 1, np.uint64), "draw")
+            key = self.op("random_bits", draw, self.seed)
+        return key if self.step is None else self.op("random_bits", self.step, key)
+
+    def within_step(self, step: Tensor) -> Tensor:
+        """The `step` of what is read in this step (u64) of a loop here."""
+        return step if self.step is None else self.op("random_bits", step, self.step)
+
+    @contextmanager
+    def repeated(self, step: int, draws: int) -> Iterator[None]:
+        """Inside, what is read is this step of a loop that is unrolled, before which there were so many `draws`."""
+        before, self.model.draws = self.step, draws
+        self.step = self.within_step(self.of_array(np.array(step, np.uint64), "step"))
+        try:
+            yield
+        finally:
+            self.step = before
 
     @contextmanager
     def node(self, source: str, opset: int, wanted: tuple[bool, ...]) -> Iterator[None]:

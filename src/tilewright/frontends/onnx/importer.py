@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.core.reading import LENIENT, Reading
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.handlers import misfit
@@ -49,14 +50,14 @@ _CHECK = "see what onnx.checker.check_model(model, full_check=True) says; if it 
 
 
 def read(
-    model: str | os.PathLike[str] | bytes | ModelProto | ModelFile, *, strict: bool = False, warn: bool = True
+    model: str | os.PathLike[str] | bytes | ModelProto | ModelFile, reading: Reading = LENIENT, *, warn: bool = True
 ) -> Module:
     """The model as a Module: one graph function `main`, its weights as constants that are views of the file.
 
     Takes a path, a serialised model, a ModelProto, or a file that is already open. UserError for what is wrong with the
     model; for what is not supported, one UserError that lists everything. What ONNX does not allow and other runtimes
-    read nevertheless (`kinds.py`) is a `ModelWarning` each kind, or with `strict` an error; `warn` is for a model that
-    was read before.
+    read nevertheless (`kinds.py`) is a `ModelWarning` each kind, or an error if the `reading` is strict; `warn` is for
+    a model that was read before.
     """
     if isinstance(model, ModelFile):
         file = model
@@ -66,8 +67,8 @@ def read(
         file = open_model(model)
     else:
         file = from_proto(model)
-    module = Importer(file).module()
-    if strict:
+    module = Importer(file, reading.seed).module()
+    if reading.strict:
         file.remarks.check()
     if warn:
         file.remarks.tell()
@@ -77,8 +78,10 @@ def read(
 class Importer:
     """Reads one model. Handlers of control flow call back `body` for the sub-graphs that they take."""
 
-    def __init__(self, file: ModelFile) -> None:
+    def __init__(self, file: ModelFile, seed: int | str = 0) -> None:
         self.file = file
+        self.draws = 0
+        self._seed = seed
         self.graph = GraphBuilder("main")
         self.emit = OnnxEmit(self.graph, self)
         self.problems = Problems()
@@ -98,11 +101,21 @@ class Importer:
         with self.scopes.inner({}):
             self._initializers(proto)
             self._params(proto)
+            self.emit.seed = self._seed_of_draws()
             self._nodes(nodes)
             results = self._results(proto)
             check_values(proto.value_info, self.scopes.innermost, remarks)
         self.problems.check("the model uses what is not supported")
         return self.graph.module(results)
+
+    def _seed_of_draws(self) -> Tensor:
+        """The seed of draws without one of their own, possibly an input of its own."""
+        if isinstance(self._seed, int):
+            return self.emit.of_array(np.array(self._seed, np.uint64), "seed")
+        if any(v.name == self._seed for v in self.graph.params):
+            fix = "give the seed another name"
+            raise UserError(f"the model has an input {clip(self._seed)} already", where="the argument seed", fix=fix)
+        return self.emit.of_value(self.graph.param(self._seed, TensorType.of(dtypes.u64, [])))
 
     def body(self, graph: GraphProto, inputs: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of a sub-graph, which sees the values around it, for these inputs."""
@@ -127,13 +140,17 @@ class Importer:
         """The outputs of a sub-graph in another function, where `values` stand for those around it; None where it
         cannot be read there."""
         before, self.problems = self.problems, Problems()
+        draws = self.draws
         try:
             results = self.within(graph, inputs, emit, values)
-            return None if self.problems else results
+            if not self.problems:
+                return results
         except (TilewrightError, Unsupported, AlreadyReported):
-            return None
+            pass
         finally:
             self.problems = before
+        self.draws = draws
+        return None
 
     def within(
         self, graph: GraphProto, inputs: Sequence[Tensor], emit: OnnxEmit, values: Mapping[str, Tensor]

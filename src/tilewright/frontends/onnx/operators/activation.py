@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 
 from tilewright.expr import dtypes
-from tilewright.expr.build import less_equal
-from tilewright.expr.nodes import Const
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
-from tilewright.frontends.onnx.registry import AnyInt, handles
+from tilewright.frontends.onnx.registry import handles
 
 
 @handles("LeakyRelu")
@@ -100,24 +98,4 @@ def shrink(b: Emit, x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tens
 @handles("Dropout", until=11)
 def dropout_by_attributes(b: Emit, x: Tensor, *, ratio: float = 0.5) -> tuple[Tensor | None, ...]:
     """At inference the tensor itself, and a mask of ones."""
-    return x, _ones(b, x) if b.wants(1) else None
-
-
-@handles("Dropout", since=12)
-def dropout(
-    b: Emit, x: Tensor, ratio: Tensor | None = None, training: Tensor | None = None, *, seed: AnyInt = 0
-) -> tuple[Tensor | None, ...]:
-    """At inference the tensor itself. In training mode only a ratio of zero, which drops nothing, is not random."""
-    if training is not None:
-        on = b.size(training, "the training mode of Dropout", 0, 1)
-        kept = b.scalar(False, dtypes.bool_) if ratio is None else b.map("eq", ratio, 0)
-        if ratio is None and isinstance(on, Const) and on.value:
-            raise Unsupported("dropout in training mode draws random numbers")
-        if not isinstance(on, Const) or on.value:
-            zero = b.size(b.cast(kept, dtypes.i64), "whether the ratio of Dropout is zero", 0, 1)
-            b.require(less_equal(on, zero), "Dropout in training mode with a ratio other than 0 draws random numbers")
-    return x, _ones(b, x) if b.wants(1) else None
-
-
-def _ones(b: Emit, x: Tensor) -> Tensor:
-    return b.full(x.shape, True, dtypes.bool_)
+    return x, b.full(x.shape, True, dtypes.bool_) if b.wants(1) else None

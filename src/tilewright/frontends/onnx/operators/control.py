@@ -70,7 +70,7 @@ def loop(
         most = counts[0]
     carried, steps = list(initial), 0
     stacks: list[list[Tensor]] = [[] for _ in range(len(body.output) - 1 - len(initial))]
-    going = True if cond is None else truth(cond)
+    going, drawn = True if cond is None else truth(cond), b.model.draws
     if going and most is not None and FEW_STEPS < most <= MOST_SCANNED:
         whole = scan_graph(
             b, body, most, initial, [b.iota([most], 0)], [False], [False] * len(stacks), [_condition(b, True)]
@@ -80,7 +80,8 @@ def loop(
     while going and (most is None or steps < most):
         if steps >= MOST_STEPS:
             raise Unsupported(f"a Loop of more than {MOST_STEPS} steps is not supported")
-        proceed, *rest = b.model.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
+        with b.repeated(steps, drawn):
+            proceed, *rest = b.model.body(body, [b.scalar(steps, dtypes.i64), _condition(b, True), *carried])
         carried = rest[: len(carried)]
         for stack, tensor in zip(stacks, rest[len(carried) :], strict=True):
             stack.append(b.unsqueeze(tensor, [0]))
@@ -158,12 +159,14 @@ def _scanned(
     """The last states, and the outputs of each step."""
     steps = steps_of(sequences[0], axes[0], "Scan")
     stacks: list[list[Tensor]] = [[] for _ in range(outputs)]
+    drawn = b.model.draws
     for step in range(steps):
         slices = [
             b.pick(x, axis, steps - 1 - step if reverse else step)
             for x, axis, reverse in zip(sequences, axes, back, strict=True)
         ]
-        results = b.model.body(body, [*states, *slices])
+        with b.repeated(step, drawn):
+            results = b.model.body(body, [*states, *slices])
         states = results[: len(states)]
         for stack, tensor in zip(stacks, results[len(states) :], strict=True):
             stack.append(tensor)

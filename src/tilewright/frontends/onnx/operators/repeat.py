@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const
 from tilewright.frontends.build.loop import Loop, Results
 from tilewright.frontends.build.reading import Size, static_of
@@ -25,26 +26,37 @@ def scan_graph(
     reverse: Sequence[bool],
     stacked: Sequence[bool],
     before: Sequence[Tensor] = (),
+    *,
+    draws: bool = False,
 ) -> Results | None:
     """A scan that runs a sub-graph, whose inputs are the slices when there is something `before` the states, and else
     follow the states. In the first case it is the body of a Loop: its first output says whether to go on.
 
     None where a size within a step is dynamic, or changes from step to step, and where steps may end early: such loops
-    are unrolled. So are those that cannot be read here at all; unrolling reports why.
+    are unrolled. So are those that cannot be read here at all; unrolling reports why. Where the sub-graph `draws`
+    random numbers, each step has others.
     """
     captured = outside.model.visible(names_used(graph))
     inner = [d for t in scanned for d in t.shape[1:]]
     sizes = [*inner, *(d for t in (*initial, *captured.values()) for d in t.shape)]
     if static_of(sizes) is None:
         return None
-    loop = Loop(outside, "step", steps, initial, scanned, reverse)
-    inputs = [*loop.slices, *(loop.inside(t) for t in before), *loop.states] if before else [*loop.states, *loop.slices]
+    counted = [outside.iota([steps], 0, dtypes.u64)] if draws else []
+    loop = Loop(outside, "step", steps, initial, [*scanned, *counted], [*reverse, *(False for _ in counted)])
+    slices, drawn = loop.slices[: len(scanned)], outside.model.draws
+    for step in loop.slices[len(scanned) :]:
+        loop.b.step = loop.b.within_step(step)
+    inputs = [*slices, *(loop.inside(t) for t in before), *loop.states] if before else [*loop.states, *slices]
     within = {name: loop.inside(t) for name, t in captured.items()}
     results = outside.model.attempt(graph, inputs, loop.b, within)
+    if outside.model.draws > drawn and not draws:
+        outside.model.draws = drawn
+        return scan_graph(outside, graph, steps, initial, scanned, reverse, stacked, before, draws=True)
     if results is not None and before:
         proceed, *results = results
         results = results if truth(proceed) else None
     if results is None or not _repeats(loop, results, initial):
+        outside.model.draws = drawn
         return None
     return loop.finish(results[: len(initial)], results[len(initial) :], stacked)
 
