@@ -33,6 +33,9 @@ HANDLERS = Handlers()
 
 handles = HANDLERS.handles
 
+MICROSOFT = "com.microsoft"
+"""The domain of the operators that ONNX Runtime adds."""
+
 _KINDS = {
     "float": 1, "int": 2, "str": 3, "TensorProto": 4, "GraphProto": 5, "Floats": 6, "Ints": 7, "Strs": 8,
     "AnyInt": 2, "AnyInts": 7,

@@ -20,6 +20,7 @@ from tilewright.frontends.onnx.kinds import (
     OTHER_SHAPE,
     OTHER_TYPE,
 )
+from tilewright.frontends.onnx.registry import MICROSOFT
 from tilewright.frontends.onnx.structure import Scope as Body
 from tilewright.frontends.onnx.tensors import ELEMENTS
 from tilewright.report.errors import UserError
@@ -45,7 +46,7 @@ def newest_version(domain: str) -> int | None:
     their owner knows."""
     from onnx import defs
 
-    if domain == "com.microsoft":
+    if domain == MICROSOFT:
         return 1
     if domain == "ai.onnx.ml":
         return max(int(schema.since_version) for schema in defs.get_all_schemas() if schema.domain == domain)

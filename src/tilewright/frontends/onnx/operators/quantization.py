@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
 
 from tilewright.expr import dtypes
@@ -13,7 +16,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.matmul import matrix_product
-from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.frontends.onnx.registry import MICROSOFT, Ints, handles
 
 
 def saturated(b: Emit, x: Tensor, zero: Tensor | None, dtype: DType) -> Tensor:
@@ -133,8 +136,75 @@ def matmul_integer(b: Emit, x: Tensor, y: Tensor, x_zero: Tensor | None = None, 
     zero, right = _row_scale(b, x_zero, x, -2), _centred(b, y, _row_scale(b, y_zero, y, -1))
     if zero is None or _is_zero(zero) or right.array is None or x.rank < 2 or y.rank < 2:
         return matrix_product(b, _centred(b, x, zero), right, dtypes.i32)
-    sums = b.reduce("sum", b.cast(right, dtypes.i32), [right.rank - 2], keepdims=True)
-    return matrix_product(b, x, right, dtypes.i32) - b.cast(zero, dtypes.i32) * sums
+    return _product_beside(b, x, zero, right, _column_sums(b, right))
+
+
+def _column_sums(b: Emit, y: Tensor) -> Tensor:
+    return b.reduce("sum", b.cast(y, dtypes.i32), [y.rank - 2], keepdims=True)
+
+
+def _product_beside(b: Emit, x: Tensor, zero: Tensor, y: Tensor, sums: Tensor) -> Tensor:
+    """(x - zero) @ y in i32, by the sums of the columns of y."""
+    return matrix_product(b, x, y, dtypes.i32) - b.cast(zero, dtypes.i32) * sums
+
+
+@dataclass(frozen=True, slots=True)
+class QuantizedMatrix:
+    """A constant matrix (y - its zero point) * scale, for products with tensors that are quantized when they come: the
+    integers y - zero, the sums of their columns, and the scale, a number or one for each column."""
+
+    whole: Tensor
+    sums: Tensor
+    scale: Tensor
+
+    @staticmethod
+    def of(b: Emit, y: Tensor, scale: Tensor, zero: Tensor | None) -> QuantizedMatrix:
+        """From the matrix [K, N], its scale and its zero point, each a number or [N]."""
+        whole = _centred(b, y, _row_scale(b, zero, y, -1))
+        spread = _row_scale(b, scale, y, -1)
+        assert spread is not None
+        return QuantizedMatrix(whole, _column_sums(b, whole), spread)
+
+    def inside(self, seen: Callable[[Tensor], Tensor]) -> QuantizedMatrix:
+        """The matrix where `seen` says how its tensors are seen there: in the steps of a loop."""
+        return QuantizedMatrix(seen(self.whole), seen(self.sums), seen(self.scale))
+
+    def after(self, b: Emit, x: Tensor) -> Tensor:
+        """x @ matrix in f32, x quantized to u8 over the range of all its elements."""
+        quantized, scale, zero = dynamic_quantize_linear(b, x)
+        return self.product(b, quantized, scale, zero)
+
+    def product(self, b: Emit, x: Tensor, scale: Tensor, zero: Tensor) -> Tensor:
+        """((x - zero) * scale) @ matrix in f32."""
+        return b.cast(_product_beside(b, x, zero, self.whole, self.sums), dtypes.f32) * (scale * self.scale)
+
+
+@handles("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(
+    b: Emit, x: Tensor, y: Tensor, y_scale: Tensor, y_zero: Tensor | None = None, bias: Tensor | None = None
+) -> Tensor:
+    """x @ ((y - y_zero) * y_scale) + bias, x quantized to u8 over the range of all its elements."""
+    quantized, scale, zero = dynamic_quantize_linear(b, x)
+    return matmul_integer_to_float(b, quantized, y, scale, y_scale, zero, y_zero, bias)
+
+
+@handles("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(
+    b: Emit,
+    x: Tensor,
+    y: Tensor,
+    x_scale: Tensor,
+    y_scale: Tensor,
+    x_zero: Tensor | None = None,
+    y_zero: Tensor | None = None,
+    bias: Tensor | None = None,
+) -> Tensor:
+    """((x - x_zero) * x_scale) @ ((y - y_zero) * y_scale) + bias, from a product of integers."""
+    left, right = _row_scale(b, x_scale, x, -2), _row_scale(b, y_scale, y, -1)
+    assert left is not None
+    assert right is not None
+    total = b.cast(matmul_integer(b, x, y, x_zero, y_zero), left.dtype) * (left * right)
+    return total if bias is None else total + bias
 
 
 @handles("QLinearMatMul")

@@ -14,7 +14,8 @@ from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators import activation
-from tilewright.frontends.onnx.registry import Floats, Strs, handles
+from tilewright.frontends.onnx.operators.weights import Matrix, Rows, Weights, plain, quantized
+from tilewright.frontends.onnx.registry import MICROSOFT, Floats, Strs, handles
 
 Function = Callable[[Emit, Tensor], Tensor]
 Cell = Callable[["Layer", Tensor, list[Tensor]], list[Tensor]]
@@ -25,8 +26,8 @@ class Layer:
     """One direction of a layer: its weights, biases of input and state, peepholes, activations and clipping bound."""
 
     b: Emit
-    w: Tensor
-    r: Tensor
+    w: Matrix
+    r: Matrix
     input_bias: Tensor | None
     state_bias: Tensor | None
     peepholes: Tensor | None
@@ -36,7 +37,7 @@ class Layer:
 
     def inside(self, loop: Loop[Emit]) -> Layer:
         """The layer as the steps of a scan see it; they do not need what the input's part is made of."""
-        r = loop.whole(self.r)
+        r = self.r.inside(loop.whole)
         state_bias, peepholes = (None if t is None else loop.whole(t) for t in (self.state_bias, self.peepholes))
         return replace(self, b=loop.b, r=r, state_bias=state_bias, peepholes=peepholes)
 
@@ -54,17 +55,12 @@ class Layer:
         return self.functions[function](self.b, self.bounded(x))
 
 
-def _product(b: Emit, h: Tensor, r: Tensor) -> Tensor:
-    """h @ r.T"""
-    return b.contract("bh,gh->bg", h, r)
-
-
 def _with(x: Tensor, bias: Tensor | None) -> Tensor:
     return x if bias is None else x + bias
 
 
 def _simple(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
-    recurrent = _with(_product(layer.b, state[0], layer.r), layer.state_bias)
+    recurrent = _with(layer.r.after(layer.b, state[0]), layer.state_bias)
     return [layer.apply(0, x + recurrent)]
 
 
@@ -73,10 +69,11 @@ def _gated(linear_before_reset: bool) -> Cell:
         b, (h,) = layer.b, state
         xz, xr, xh = layer.gates(x, 3)
         size, together = layer.hidden, 3 if linear_before_reset else 2
-        products = _with(_product(b, h, b.narrow(layer.r, 0, 0, together * size)), layer.state_bias)
+        assert isinstance(layer.r, Rows)
+        products = _with(layer.r.part(b, 0, together * size).after(b, h), layer.state_bias)
         hz, hr, *rest = layer.gates(products, together)
         z, r = layer.apply(0, xz + hz), layer.apply(0, xr + hr)
-        inner = r * rest[0] if rest else _product(b, r * h, b.narrow(layer.r, 0, 2 * size, size))
+        inner = r * rest[0] if rest else layer.r.part(b, 2 * size, size).after(b, r * h)
         return [(1 - z) * layer.apply(1, xh + inner) + z * h]
 
     return cell
@@ -85,7 +82,7 @@ def _gated(linear_before_reset: bool) -> Cell:
 def _long(input_forget: bool) -> Cell:
     def cell(layer: Layer, x: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, c = state
-        i, o, f, g = layer.gates(x + _with(_product(layer.b, h, layer.r), layer.state_bias), 4)
+        i, o, f, g = layer.gates(x + _with(layer.r.after(layer.b, h), layer.state_bias), 4)
         peep = [None] * 3 if layer.peepholes is None else layer.gates(layer.peepholes, 3)
         i = layer.apply(0, i if peep[0] is None else i + peep[0] * c)
         if input_forget:
@@ -155,8 +152,7 @@ def _recurrent(
     cell: Cell,
     count: int,
     x: Tensor,
-    w: Tensor,
-    r: Tensor,
+    weights: Weights,
     bias: Tensor | None,
     lengths: Tensor | None,
     initial: Sequence[Tensor | None],
@@ -164,20 +160,14 @@ def _recurrent(
     settings: Settings,
 ) -> tuple[Tensor, ...]:
     """(all states, the last of each kind of state) over one or both directions. `count` is the number of gates."""
-    if settings.direction not in ("forward", "reverse", "bidirectional"):
-        raise b.error(f"the direction is {settings.direction!r}")
-    both = settings.direction == "bidirectional"
+    if x.rank != 3:
+        raise b.error("the input must be [step, batch, input]")
     if settings.layout:
         x = b.transpose(x, (1, 0, 2))
         initial = [None if s is None else b.transpose(s, (1, 0, 2)) for s in initial]
-    hidden = r.static_shape()
-    if hidden is None or x.rank != 3 or w.rank != 3 or len(hidden) != 3 or hidden[0] != 1 + both:
-        raise b.error(
-            "the input must be [step, batch, input], weights [direction, gate rows, columns] of constant shape"
-        )
     rows: list[tuple[Tensor, list[Tensor]]] = []
-    for d in range(1 + both):
-        layer = _layer(b, d, count, w, r, bias, peepholes, settings, hidden[2])
+    for d in range(len(weights.of_input)):
+        layer = _layer(b, d, count, weights, bias, peepholes, settings)
         empty = b.full((x.shape[1], layer.hidden), 0, x.dtype)
         start = [empty if s is None else b.pick(s, 0, d) for s in initial]
         rows.append(_direction(layer, cell, x, start, lengths, d == 1 or settings.direction == "reverse"))
@@ -192,26 +182,24 @@ def _layer(
     b: Emit,
     direction: int,
     count: int,
-    w: Tensor,
-    r: Tensor,
+    weights: Weights,
     bias: Tensor | None,
     peepholes: Tensor | None,
     settings: Settings,
-    hidden: int,
 ) -> Layer:
     """One direction's part of the weights, and its activations."""
     each = len(settings.activations) // (2 if settings.direction == "bidirectional" else 1)
     names = settings.activations[direction * each : (direction + 1) * each]
     input_bias = state_bias = None
     if bias is not None:
-        whole, size = b.pick(bias, 0, direction), count * hidden
+        whole, size = b.pick(bias, 0, direction), count * weights.hidden
         input_bias, state_bias = b.narrow(whole, 0, 0, size), b.narrow(whole, 0, size, size)
         if not settings.inner_bias:
             input_bias, state_bias = input_bias + state_bias, None
     peep = None if peepholes is None else b.pick(peepholes, 0, direction)
     functions = _functions(names, settings.alpha, settings.beta)
-    rows, columns = b.pick(w, 0, direction), b.pick(r, 0, direction)
-    return Layer(b, rows, columns, input_bias, state_bias, peep, functions, hidden, settings.clip)
+    w, r = weights.of_input[direction], weights.of_state[direction]
+    return Layer(b, w, r, input_bias, state_bias, peep, functions, weights.hidden, settings.clip)
 
 
 def _direction(
@@ -220,7 +208,7 @@ def _direction(
     """The output of each step in the order of the input, and the last states. Beyond a sequence's length outputs are
     zero and states stay."""
     b = layer.b
-    parts = _with(b.contract("sbi,gi->sbg", x, layer.w), layer.input_bias)
+    parts = _with(layer.w.after(b, x), layer.input_bias)
     steps = x.shape[0]
     scanned = [parts] if lengths is None else [parts, b.iota([steps], 0)]
     loop = Loop(b, "recurrent", steps, state, scanned, [reverse] * len(scanned))
@@ -257,7 +245,7 @@ def rnn(
 ) -> tuple[Tensor, ...]:
     names = activations if direction == "bidirectional" else activations[:1]
     settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
-    return _recurrent(b, _simple, 1, x, w, r, bias, lengths, [initial], None, settings)
+    return _recurrent(b, _simple, 1, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
 @handles("GRU", since=7)
@@ -282,7 +270,7 @@ def gru(
     names = activations if direction == "bidirectional" else activations[:2]
     inner = bool(linear_before_reset)
     settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout, inner)
-    return _recurrent(b, _gated(inner), 3, x, w, r, bias, lengths, [initial], None, settings)
+    return _recurrent(b, _gated(inner), 3, x, plain(b, direction, w, r), bias, lengths, [initial], None, settings)
 
 
 @handles("LSTM", since=7)
@@ -309,4 +297,41 @@ def lstm(
     names = activations if direction == "bidirectional" else activations[:3]
     settings = Settings(names, activation_alpha, activation_beta, clip, direction, layout)
     initial = [initial_h, initial_c]
-    return _recurrent(b, _long(bool(input_forget)), 4, x, w, r, bias, lengths, initial, peepholes, settings)
+    return _recurrent(
+        b, _long(bool(input_forget)), 4, x, plain(b, direction, w, r), bias, lengths, initial, peepholes, settings
+    )
+
+
+@handles("DynamicQuantizeLSTM", domain=MICROSOFT)
+def dynamic_quantize_lstm(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    bias: Tensor | None = None,
+    lengths: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    w_scale: Tensor | None = None,
+    w_zero: Tensor | None = None,
+    r_scale: Tensor | None = None,
+    r_zero: Tensor | None = None,
+    *,
+    activation_alpha: Floats | None = None,
+    activation_beta: Floats | None = None,
+    activations: Strs = ("Sigmoid", "Tanh", "Tanh", "Sigmoid", "Tanh", "Tanh"),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int = 0,
+    input_forget: int = 0,
+) -> tuple[Tensor, ...]:
+    """LSTM with integer weights [direction, column, gate row]. The input is quantized to u8 over all steps, the state
+    in each step over all of the batch; scales and zero points of weights are [direction] or [direction, gate row]."""
+    if w_scale is None or r_scale is None:
+        raise b.error("DynamicQuantizeLSTM needs the scales of its weights")
+    names = activations if direction == "bidirectional" else activations[:3]
+    settings = Settings(names, activation_alpha, activation_beta, clip, direction, 0)
+    initial = [initial_h, initial_c]
+    weights = quantized(b, direction, (w, w_scale, w_zero), (r, r_scale, r_zero))
+    return _recurrent(b, _long(bool(input_forget)), 4, x, weights, bias, lengths, initial, peepholes, settings)
