@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from op_cases import CASES, Array, Case, Draw, array, case, check, kinds, quick, shapes
 
-from tilewright.expr.dtypes import DType, bool_, u64
+from tilewright.expr.dtypes import DType, bf16, bool_, u64
 from tilewright.graph.op import NO_ATTRIBUTES, REGISTRY
 from tilewright.ops.elementwise import ROWS
 
@@ -153,6 +153,15 @@ def cast_by_python(value: Any, target: DType) -> Any:
     return min(max(math.trunc(value), ends[0]), ends[1])
 
 
+@case("bitcast")
+def same_bits(draw: Draw) -> Case:
+    source = draw(st.sampled_from([d for d in kinds("biuf") if d is not bf16]))
+    wide = [d for d in kinds("iuf") if d is not bf16 and d.bits == max(source.bits, 8)]
+    target = draw(st.sampled_from(wide))
+    x = array(draw, shapes(draw), source)
+    return Case([x], {"dtype": target}, [x.view(target.numpy)])
+
+
 def threefry(counter: int, key: int) -> int:
     """Threefry-2x32 of twenty rounds, as its authors write it."""
     mask = 2**32 - 1
@@ -198,7 +207,7 @@ def test_known_answers_of_random_bits(counter: Any, key: Any, result: Any) -> No
     assert int(found[0]) == expected
 
 
-@pytest.mark.parametrize("name", [*TABLE, "select", "cast", "random_bits"])
+@pytest.mark.parametrize("name", [*TABLE, "select", "cast", "bitcast", "random_bits"])
 @given(data=st.data())
 @quick
 def test_meaning_and_definition(name: str, data: st.DataObject) -> None:

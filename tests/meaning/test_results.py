@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -19,6 +21,22 @@ X = np.arange(12, dtype=np.float32).reshape(3, 4)
 @pytest.fixture(scope="module")
 def exe() -> tw.Executable:
     return tw.compile(tw.parse(GRAPH))
+
+
+def test_constants_that_are_views(tmp_path: Path) -> None:
+    """A module's constants may be transposed, strided and reversed arrays."""
+    text = """
+graph main(x: f32[4, 3]) -> y:
+  w: f32[4, 3] = constant(name=@w)
+  y: f32[4, 3] = add(x, w)
+"""
+    whole = np.arange(72, dtype=np.float32).reshape(6, 12)
+    graph = tw.parse(text)
+    for w in (whole[:3, :4].T, whole[::2, ::4][:, :3].repeat(2, 0)[:4], whole[4:0:-1, 5::-2], whole[1:5, 2:5]):
+        exe = tw.compile(tw.Module({"main": graph}, {"w": w}, "main"))
+        np.testing.assert_array_equal(exe(np.zeros((4, 3), np.float32))[0], w)
+        tw.save(tmp_path / "m.tw", exe)
+        np.testing.assert_array_equal(tw.load(tmp_path / "m.tw")(np.zeros((4, 3), np.float32))[0], w)
 
 
 def test_results_are_written_where_out_says(exe: tw.Executable) -> None:

@@ -6,9 +6,10 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import cast
+from typing import Any, cast
 
 import llvmlite.binding as llvm
+import numpy as np
 
 from tilewright.codegen.abi import ENTRY, PARALLEL, FaultMessage
 from tilewright.codegen.assemble import assemble, assembly
@@ -111,9 +112,14 @@ def link(
     return Executable(program_of(compiled, target, provenance), lambda: inside, seconds=seconds, threads=threads)
 
 
+def _in_rows(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array as programs read it, in row-major order: a copy of one that is a transposed or strided view."""
+    return array if array.flags.c_contiguous else np.ascontiguousarray(array)
+
+
 def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json] = MappingProxyType({})) -> Program:
     """What was compiled as a program that can be run, or written to a file."""
-    constants = tuple(compiled.module.constants[name] for name in compiled.constants)
+    constants = tuple(_in_rows(compiled.module.constants[name]) for name in compiled.constants)
     made_by: dict[str, Json] = {"tilewright": VERSION, "llvm": ".".join(map(str, llvm.llvm_version_info))}
     made = ChainMap(cast(dict[str, Json], provenance), made_by)  # which looks into neither before it is asked
     code = link_code(compiled.code, target, (ENTRY,))

@@ -169,6 +169,29 @@ class CastOp(Elementwise):
         return attrs.dtype
 
 
+class BitcastOp(Elementwise):
+    """The bits of each element as one of another type of the same width; a truth value is the byte 0 or 1."""
+
+    name = "bitcast"
+    attributes = CastAttributes
+
+    def expression(self, elements: tuple[Expr, ...], attrs: CastAttributes) -> Expr:
+        (x,) = elements
+        bits = call("bits", x) if x.dtype.is_float else cast(x, _BITS[max(x.dtype.bits, 8)])
+        return call("from_bits", bits) if attrs.dtype.is_float else cast(bits, attrs.dtype)
+
+    def result(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: CastAttributes) -> DType:
+        source, target = inputs[0].dtype, attrs.dtype
+        if dtypes.bf16 in (source, target) and source is not target:
+            raise context.error("the bits of bf16 are no other type's", "cast to f32, whose upper bits they are")
+        if target.is_bool or max(source.bits, 8) != target.bits:
+            raise context.error(f"{source} and {target} have other numbers of bits")
+        return target
+
+
+_BITS = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
+
+
 def _dtype(array: np.ndarray[Any, Any]) -> DType:
     found = dtypes.from_numpy(array.dtype)
     assert found is not None, f"arrays of {array.dtype} are no tensors"
@@ -251,3 +274,4 @@ for _row in ROWS:
     register(RowOp(_row))
 register(SelectOp())
 register(CastOp())
+register(BitcastOp())

@@ -117,6 +117,13 @@ def mean(b: Emit, first: Tensor, *rest: Tensor) -> Tensor:
     return _folded("add")(b, first, *rest) / (1 + len(rest))
 
 
+@handles("BitCast")
+def bit_cast(b: Emit, x: Tensor, *, to: int) -> Tensor:
+    """The bits of each element as one of another type of the same width."""
+    dtype = dtype_of(to)
+    return x if dtype is x.dtype else b.op("bitcast", x, dtype=dtype)
+
+
 @handles("Clip", until=10)
 def clip_by_attributes(
     b: Emit, x: Tensor, *, min: float = -3.4028234663852886e38, max: float = 3.4028234663852886e38

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.softmax import product
@@ -144,13 +145,33 @@ def unique(b: Emit, x: Tensor, *, axis: int | None = None, sorted: int = 1) -> t
     The elements are sorted (stably), the first of each run is marked, and the marked ones are kept.
     """
     if axis is not None and x.rank != 1:
-        raise Unsupported("Unique of slices along an axis is not supported")
+        return _unique_slices(b, x, b.axis(axis, x.rank), bool(sorted))
     length = product(x.shape)
     values, order = b.ops("top_k", b.reshape(x, (length,)), axis=0, k=length, largest=False)
     place = b.iota((length,), 0)
     before = b.take(values, b.map("max", place - 1, 0), 0)
     starts = b.map("or", b.map("eq", place, 0), b.map("ne", values, before))
     return _runs(b, values, order, starts, length, bool(sorted))
+
+
+def _unique_slices(b: Emit, x: Tensor, axis: int, ascending: bool) -> tuple[Tensor | None, ...]:
+    """`unique` of the slices along an axis, in the order of their first elements that differ: sorted, stably, by their
+    last elements, then by those before, and so on."""
+    order = [axis, *(d for d in range(x.rank) if d != axis)]
+    front = b.transpose(x, order)
+    count, size = front.shape[0], product(front.shape[1:])
+    rows = b.reshape(front, (count, size))
+    loop = Loop(b, "sort", size, [b.iota((count,), 0)], [b.transpose(rows, (1, 0))], [True])
+    (places,), (column,) = loop.states, loop.slices
+    _, sorted_again = loop.b.ops("top_k", loop.b.take(column, places, 0), axis=0, k=column.shape[0], largest=False)
+    (places,), _ = loop.finish([loop.b.take(places, sorted_again, 0)], [], [])
+    values, place = b.take(rows, places, 0), b.iota((count,), 0)
+    before = b.take(values, b.map("max", place - 1, 0), 0)
+    starts = b.map("or", b.map("eq", place, 0), b.reduce("any", b.map("ne", values, before), [1]))
+    kept, *rest = _runs(b, values, places, starts, count, ascending)
+    assert kept is not None
+    whole = b.reshape(kept, (kept.shape[0], *front.shape[1:]))
+    return b.transpose(whole, [order.index(d) for d in range(x.rank)]), *rest
 
 
 def _runs(

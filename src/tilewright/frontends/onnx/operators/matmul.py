@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
+from functools import reduce
+from operator import mul
 
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Const, Expr
 from tilewright.frontends.build.emit import Emit
+from tilewright.frontends.build.loop import Loop
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.registry import handles
+from tilewright.types.tensor import dim
 
 
 @handles("MatMul")
@@ -51,6 +55,37 @@ def product_of(b: Emit, operands: Sequence[tuple[Tensor, str]], out: str, dtype:
 
 def _is_one(extent: Expr) -> bool:
     return isinstance(extent, Const) and extent.value == 1
+
+
+@handles("Det")
+def det(b: Emit, x: Tensor) -> Tensor:
+    """The determinants of square matrices [..., n, n]: the product of the pivots of Gauss's elimination, a step for
+    each column, the largest element of which is the pivot."""
+    if x.rank < 2:
+        raise b.error(f"Det takes matrices, not {x.rank} dimensions")
+    n, batch = x.shape[-1], reduce(mul, x.shape[:-2], dim(1))
+    b.require_equal(x.shape[-2], n, "Det takes square matrices, not {0} by {1}")
+    whole = b.reshape(x, (batch, n, n))
+    places = b.iota((n,), 0)
+    loop = Loop(b, "eliminate", n, [whole, b.full((batch,), 1, x.dtype)], [places], [False])
+    inner, (a, product), (k,), rows = loop.b, loop.states, loop.slices, loop.whole(places)
+    below, here = inner.map("lt", k, rows), inner.map("eq", k, rows)
+    column = inner.take(a, k, 2)
+    size = inner.select(inner.map("lt", rows, k), inner.scalar(-1, x.dtype), inner.map("abs", column))
+    padded = inner.pad(size, [0, 0], [0, 1], -2)  # there is a largest one of no elements, too
+    chosen = inner.unsqueeze(inner.arg_reduce("max", padded, 1), [1])
+    swapped = inner.unsqueeze(inner.map("eq", rows, chosen), [2])
+    index = inner.broadcast(inner.unsqueeze(chosen, [2]), (a.shape[0], 1, a.shape[2]))
+    pivot_row = inner.gather_elements(a, index, 1)
+    own_row = inner.unsqueeze(inner.take(a, k, 1), [1])
+    moved = inner.select(inner.unsqueeze(here, [1]), pivot_row, inner.select(swapped, own_row, a))
+    pivot = inner.reshape(inner.take(pivot_row, k, 2), (a.shape[0],))
+    singular = inner.map("eq", pivot, 0)
+    divisor = inner.unsqueeze(inner.select(singular, inner.scalar(1, x.dtype), pivot), [1])
+    factor = inner.select(below, inner.take(moved, k, 2) / divisor, inner.scalar(0, x.dtype))
+    sign = inner.select(inner.map("eq", inner.reshape(chosen, (a.shape[0],)), k), inner.scalar(1, x.dtype), -1)
+    (_, result), _ = loop.finish([moved - inner.unsqueeze(factor, [2]) * pivot_row, product * pivot * sign], [], [])
+    return b.reshape(result, x.shape[:-2])
 
 
 @handles("Gemm", since=7)

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 
 from tilewright.expr import dtypes
 from tilewright.expr.build import less_equal
-from tilewright.expr.nodes import Const, Expr
-from tilewright.frontends.build.emit import Emit
+from tilewright.expr.nodes import Const, Expr, const
+from tilewright.frontends.build.emit import Emit, Shape
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.reading import Size
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
 from tilewright.frontends.onnx.operators.softmax import product
-from tilewright.frontends.onnx.registry import handles
+from tilewright.frontends.onnx.registry import Ints, handles
+from tilewright.graph.op import LARGEST
 
 _MODES = {"bilinear": "linear", "bicubic": "cubic", "linear": "linear", "cubic": "cubic", "nearest": "nearest"}
 _CUBIC = -0.75
@@ -36,7 +37,7 @@ def grid_sample(
     for d in range(n):
         part = b.reshape(b.narrow(grid, grid.rank - 1, n - 1 - d, 1), (x.shape[0], product(out)))
         places.append(_Line(b, x.shape[2 + d], part, _MODES[mode], padding_mode, bool(align_corners)))
-    return b.reshape(_gathered(b, x, places), (*x.shape[:2], *out))
+    return b.reshape(_weighted(b, x, [line.samples for line in places]), (*x.shape[:2], *out))
 
 
 class _Line:
@@ -104,12 +105,16 @@ def _cubic(b: Emit, distance: Tensor) -> Tensor:
     return b.select(b.map("le", distance, 1), near, far)
 
 
-def _gathered(b: Emit, x: Tensor, lines: Sequence[_Line]) -> Tensor:
+Samples = Sequence[tuple[Tensor, Tensor | None]]
+"""The neighbours along one spatial dimension of each place: pairs of (index inside, weight)."""
+
+
+def _weighted(b: Emit, x: Tensor, sides: Sequence[Samples]) -> Tensor:
     """The weighted sum over all combinations of neighbours: [batch, channels, places]."""
     space = x.shape[2:]
     flat = b.reshape(x, (*x.shape[:2], product(space)))
     result: Tensor | None = None
-    for samples in itertools.product(*(line.samples for line in lines)):
+    for samples in itertools.product(*sides):
         index, weight = samples[0]
         for (more, factor), extent in zip(samples[1:], space[1:], strict=True):
             index = index * b.of_size(extent) + more
@@ -121,6 +126,86 @@ def _gathered(b: Emit, x: Tensor, lines: Sequence[_Line]) -> Tensor:
         result = part if result is None else result + part
     assert result is not None
     return result
+
+
+@handles("AffineGrid")
+def affine_grid(b: Emit, theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    """The places [batch, …, dimension] that matrices [batch, n, n + 1] give the elements of an image of this size."""
+    n = theta.rank and theta.shape[1]
+    if theta.rank != 3 or not isinstance(n, Const):
+        raise b.error("AffineGrid takes matrices [batch, n, n + 1]")
+    extents = b.sizes(size, "the size of AffineGrid", 0, LARGEST)[2:]
+    if len(extents) != n.value:
+        raise b.error(f"the size has {len(extents)} spatial dimensions, and the matrices are for {n}")
+    lines = []
+    for extent in extents:
+        place, count = b.iota((extent,), 0, theta.dtype), b.of_size(extent, theta.dtype)
+        lines.append(place * 2 / b.map("max", count - 1, 1) - 1 if align_corners else (place * 2 + 1) / count - 1)
+    shape: Shape = (*extents, const(1))
+    parts = [b.broadcast(b.align(line, d, len(shape)), shape) for d, line in enumerate(lines)]
+    ones = b.broadcast(b.reshape(b.scalar(1, theta.dtype), (1,) * len(shape)), shape)
+    flat = b.reshape(b.concat([*reversed(parts), ones], len(extents)), (product(extents), int(n.value) + 1))
+    return b.reshape(b.contract("pk,bnk->bpn", flat, theta), (theta.shape[0], *extents, n))
+
+
+@handles("DeformConv")
+def deform_conv(
+    b: Emit,
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """A convolution whose taps are read beside their places, by offsets [batch, offset group * taps * 2, y, x] in y and
+    x, interpolated linearly between four elements, zero outside; `mask` weighs the taps."""
+    if x.rank != 4:
+        raise Unsupported(f"DeformConv of {x.rank - 2} spatial dimensions is not supported")
+    kernel, channels = w.static_shape(), x.shape[1]
+    if kernel is None or not isinstance(channels, Const) or channels.value % (group * offset_group):
+        raise b.error("DeformConv takes constant weights, and channels that its groups divide")
+    step, dilation = b.entries("strides", strides or (1, 1), 2, 1), b.entries("dilations", dilations or (1, 1), 2, 1)
+    around = b.entries("pads", pads or (0,) * 4, 4, 0)
+    taps, out = kernel[2] * kernel[3], offset.shape[2:]
+    moved = b.reshape(offset, (x.shape[0], offset_group, taps, 2, *out))
+    sides = []
+    for d in range(2):
+        shift = b.reshape(b.narrow(moved, 3, d, 1), (x.shape[0] * offset_group, taps, *out))
+        tap = b.iota((kernel[2], kernel[3]), d, x.dtype) * dilation[d]
+        place = b.align(b.iota((out[d],), 0, x.dtype), 2 + d, 4) * step[d] - around[d]
+        where = shift + b.reshape(tap, (1, taps, 1, 1)) + place
+        sides.append(_linear_side(b, x.shape[2 + d], b.reshape(where, (where.shape[0], product(where.shape[1:])))))
+    each = int(channels.value) // offset_group
+    source = b.reshape(x, (x.shape[0] * offset_group, each, *x.shape[2:]))
+    read = _weighted(b, source, sides)
+    values = b.reshape(read, (x.shape[0], offset_group, each, taps, *out))
+    if mask is not None:
+        values = values * b.reshape(mask, (x.shape[0], offset_group, 1, taps, *out))
+    grouped = b.reshape(values, (x.shape[0], group, int(channels.value) // group, taps, *out))
+    weights = b.reshape(w, (group, kernel[0] // group, kernel[1], taps))
+    result = b.reshape(b.contract("bgctyx,gmct->bgmyx", grouped, weights), (x.shape[0], kernel[0], *out))
+    return result if bias is None else result + b.align(bias, 1, 4)
+
+
+def _linear_side(b: Emit, extent: Expr, place: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """(index, weight) of the two neighbours of each place; the weight of one outside is zero."""
+    b.require(less_equal(1, extent), "an image without elements cannot be sampled")
+    last, low = b.of_size(extent - 1, place.dtype), b.map("floor", place)
+    pairs = []
+    for near, weight in ((low, low + 1 - place), (low + 1, place - low)):
+        inside = b.map("and", b.map("le", b.scalar(0, place.dtype), near), b.map("le", near, last))
+        index = b.cast(b.map("max", b.map("min", near, last), 0), dtypes.i64)
+        limit = b.of_size(extent - 1)
+        kept = b.select(inside, weight, b.scalar(0, weight.dtype))
+        pairs.append((b.map("max", b.map("min", index, limit), 0), kept))
+    return pairs
 
 
 @handles("RoiAlign")

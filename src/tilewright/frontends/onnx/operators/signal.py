@@ -13,6 +13,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
+from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.permute import permuted
 from tilewright.frontends.onnx.operators.softmax import product
 from tilewright.frontends.onnx.registry import Ints, handles
@@ -140,6 +141,34 @@ def stft(
     if window is not None:
         framed = framed * b.align(window, 2, 4)
     return transform(b, framed, None, False, bool(onesided))
+
+
+@handles("MelWeightMatrix")
+def mel_weight_matrix(
+    b: Emit, bins: Tensor, length: Tensor, rate: Tensor, lower: Tensor, upper: Tensor, *, output_datatype: int = 1
+) -> Tensor:
+    """Weights [place in the spectrum, band] of triangles that overlap, equally wide on the mel scale
+    2595*log10(1 + f/700) between the two frequencies; their corners are places of the spectrum."""
+    count = b.size(bins, "the number of bands of MelWeightMatrix", 1, LARGEST)
+    whole = b.size(length, "the length of MelWeightMatrix", 1, LARGEST)
+    low, high = (_mel(b, b.cast(b.reshape(f, ()), dtypes.f64)) for f in (lower, upper))
+    step = (high - low) / b.of_size(count + 2, dtypes.f64)
+    mel = b.iota((simplify(count + 2),), 0, dtypes.f64) * step + low
+    hertz = (b.map("pow", b.scalar(10, dtypes.f64), mel / 2595) - 1) * 700
+    corner = b.map("floor", hertz * b.of_size(whole + 1, dtypes.f64) / b.cast(b.reshape(rate, ()), dtypes.f64))
+    first, middle, last = (b.align(b.narrow(corner, 0, n, count), 1, 2) for n in range(3))
+    place = b.align(b.iota((simplify(whole // 2 + 1),), 0, dtypes.f64), 0, 2)
+    rise, fall = middle - first, last - middle
+    rising = b.map("and", b.map("le", first, place), b.map("le", place, middle))
+    falling = b.map("and", b.map("le", middle, place), b.map("lt", place, last))
+    up = b.select(b.map("eq", rise, 0), b.scalar(1, dtypes.f64), (place - first) / b.map("max", rise, 1))
+    down = (last - place) / b.map("max", fall, 1)
+    zero = b.scalar(0, dtypes.f64)
+    return b.cast(b.select(falling, down, b.select(rising, up, zero)), dtype_of(output_datatype))
+
+
+def _mel(b: Emit, frequency: Tensor) -> Tensor:
+    return b.map("log1p", frequency / 700) * (2595 / math.log(10))
 
 
 @handles("Col2Im")
