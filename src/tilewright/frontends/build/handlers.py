@@ -5,9 +5,9 @@
     @HANDLERS.handles("leaky_relu")
     def leaky_relu(b: Emit, x: Tensor, *, alpha: float = 0.01) -> Tensor: ...
 
-Positional parameters after the builder are inputs (`Tensor | None = None` may be left out, `*rest` takes any number),
-keyword parameters are attributes with their type and default; one without a default must be given. So a node can be
-checked before anything is built.
+Positional parameters after the builder are inputs (`Tensor | None = None` may be left out, `Tensor | None` where others
+follow, `*rest` takes any number), keyword parameters are attributes with their type and default; one without a default
+must be given. So a node can be checked before anything is built.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class Handler:
         return sum(p.default is p.empty for p in positional), len(positional), variadic
 
     @cached_property
+    def _needed(self) -> list[bool]:
+        """Which of the inputs that must have a place must be there."""
+        return ["None" not in str(p.annotation) for p in self._parameters[: self.inputs[0]]]
+
+    @cached_property
     def attributes(self) -> Mapping[str, Parameter]:
         """The attributes it takes, by name."""
         return {p.name: _parameter(p) for p in self._parameters if p.kind is p.KEYWORD_ONLY}
@@ -70,8 +75,9 @@ class Handler:
         the names of the node's attributes."""
         problems = []
         least, named, variadic = self.inputs
+        absent = [not there for there, needed in zip(inputs, self._needed, strict=False) if needed]
         present = len(inputs) - next((n for n, there in enumerate(reversed(inputs)) if there), len(inputs))
-        if present < least or not all(inputs[:least]):
+        if present < least or any(absent):
             problems.append(f"it needs {least} inputs, but has {sum(inputs[:least])} of them")
         if variadic and not all(inputs[named:]):
             problems.append("one of its inputs is left out")
