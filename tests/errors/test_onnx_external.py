@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx_models import FIX_EXISTS, FIX_INLINE, FIX_SAVE, about_tensor, external, folder, message, read_all, refusal
 
+from tilewright.frontends.build.names import clip
 from tilewright.frontends.onnx.file import from_proto, open_model
 from tilewright.report.errors import UserError
 
@@ -86,7 +87,7 @@ def test_external_location_that_is_reserved_for_the_model_itself() -> None:
 def linked_out(name: str, target: str, location: str = "w.bin") -> str:
     return about_tensor(
         f"refused to open the data file {location!r}",
-        f"{name!r} is a symbolic link to {target!r}, "
+        f"{clip(name)} is a symbolic link to {clip(target)}, "
         "which is neither below the model's folder nor beside the model's file",
         FIX_INLINE,
     )

@@ -143,7 +143,7 @@ def operand_repeated(g: GraphBuilder, op: str, x: Value) -> Value | None:
     if op == "select":
         wide = g.op("broadcast", x, shape=(2, *x.type.shape))
         return g.op(op, g.op("eq", x, x), g.param("other", wide.type), wide)
-    if op == "pow" and x.type.dtype.kind == "i":
+    if (op == "pow" and x.type.dtype.kind == "i") or (op == "random_bits" and x.type.dtype is not dtypes.u64):
         return None
     wide = g.op("broadcast", x, shape=(2, *x.type.shape))
     others = [g.param(f"other{k}", wide.type) for k in range(2 if op == "fma" else 1)]
