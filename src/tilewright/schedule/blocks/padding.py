@@ -30,14 +30,14 @@ from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import spatial_loops, summed_loops, variables_of
 from tilewright.loops.edit import loads, loads_of, loops_around, map_expressions, path_to, statements
 from tilewright.loops.nodes import Assert, Block, Buffer, For, Function, If, Let, Load, Seq, Stmt, Store, While
-from tilewright.report.errors import UserError
 from tilewright.schedule.buffers.layout import filling_of
 from tilewright.schedule.facts.place import Memory
-from tilewright.schedule.find import allocation_of, find_block, find_loop
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.find import allocation_of, primitive
+from tilewright.schedule.step import Obstacle, Step, rewritten
 
 
-def pad(function: Function, block: str, loop: Var | None = None) -> Step:
+@primitive("cannot pad block {block}")
+def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     """The block runs beyond the end, too: conditions of its `where` are dropped if results where they fail are ignored.
     With `loop`, only conditions on that loop are. Loads that could leave their buffer there are clamped to its last
     element.
@@ -45,7 +45,7 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     block dot where io*6 + vi < m: t[vi] += x[io*6 + vi]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
               =>      block dot: t[vi] += x[min(io*6 + vi, m - 1)]; block y where io*6 + vi < m: y[io*6 + vi] = t[vi]
     """
-    place = PlaceBeyond(function, find_block(function, block), f"cannot pad block {block}")
+    place = PlaceBeyond(function, block)
     about, stores = place.conditions(loop), _stores(place)
     reasons = {c: _reason_to_keep(place, stores, c) for c in about}
     dropped = [c for c, reason in reasons.items() if reason is None]
@@ -57,7 +57,8 @@ def pad(function: Function, block: str, loop: Var | None = None) -> Step:
     return place.run_beyond(dropped, evidence)
 
 
-def pad_sum(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot add up beyond the end in block {block}")
+def pad_sum(function: Function, block: Block, loop: For) -> Step:
     """The block adds terms beyond the end, too: conditions of its `where` on the loop are dropped. Legal if these terms
     are products with a zero: a factor is loaded from a local buffer that was filled with zeros there. For floats both
     factors must be zero, since zero times infinity is NaN.
@@ -66,15 +67,16 @@ def pad_sum(function: Function, block: str, loop: Var) -> Step:
     block dot(reduce vk = ko*2 + ki) where vk < 77: t[] += x[vk] * p[vk//2, vk%2]
               =>      block dot(reduce vk = ko*2 + ki): t[] += x[min(vk, 76)] * p[vk//2, vk%2]
     """
-    place = PlaceBeyond(function, find_block(function, block), f"cannot add up beyond the end in block {block}")
-    dropped = place.conditions(find_loop(function, loop).var)
+    place = PlaceBeyond(function, block)
+    dropped = place.conditions(loop)
     product = _product(place)
     names = [_zero_where(place, product, c) for c in dropped]
     evidence = [f"where {c} does not hold, {n} is zero" for c, n in zip(dropped, names, strict=True)]
     return place.run_beyond(dropped, evidence)
 
 
-def trim_sum(function: Function, block: str, loop: Var) -> Step:
+@primitive("cannot leave out terms of block {block}")
+def trim_sum(function: Function, block: Block, loop: For) -> Step:
     """The block runs only where its terms are not zero, as far as that is a condition on `loop`, which it sums over.
     Legal if each term is a product of two factors: one is loaded from a local buffer that is filled with zeros where
     the condition fails; the other is finite, that is an integer, or of a parameter that is declared finite. The sum
@@ -84,55 +86,54 @@ def trim_sum(function: Function, block: str, loop: Var) -> Step:
     block sum(reduce va = a): t[] += q[vi + va] * w[va]
               =>      block sum(reduce va = a) where vi + va < 8: t[] += q[vi + va] * w[va]
     """
-    found, over = find_block(function, block), find_loop(function, loop).var
-    place = PlaceBeyond(function, found, f"cannot leave out terms of block {block}")
-    if over not in summed_loops(found):
+    place, over = PlaceBeyond(function, block), loop.var
+    if over not in summed_loops(block):
         raise place.refused(f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
     product = _product(place)
-    init = found.init.value if isinstance(found.init, Store) else None
+    init = block.init.value if isinstance(block.init, Store) else None
     if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
         fix = "do it before decompose_reduction" if init is None else None
         raise place.refused("its sums do not begin with zero", fix=fix)
-    told = conjuncts(found.where)
+    told = conjuncts(block.where)
     made: list[Expr] = []
     evidence: list[str] = []
     for factor, other in ((product.a, product.b), (product.b, product.a)):
         _, inside = _zeros_of(function, factor) or ("", [])
-        conditions = [c for c in map(simplify, inside) if mentions(resolved(found, c), {over})]
+        conditions = [c for c in map(simplify, inside) if mentions(resolved(block, c), {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
             raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
     if made and all(c in told for c in made):
-        raise place.refused("it runs only where they are not zero already", found.where or "")
+        raise place.refused("it runs only where they are not zero already", block.where or "")
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
         raise place.refused(why, fix="unite the nests that fill it first")
-    trimmed = found.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
-    return rewritten(function, found, trimmed, None, *evidence)
+    trimmed = block.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
+    return rewritten(function, block, trimmed, None, *evidence)
 
 
 class PlaceBeyond:
     """A block that is to run beyond the end, the loops around it, and what is known where it runs."""
 
-    def __init__(self, function: Function, block: Block, what: str) -> None:
-        self.function, self.block, self.what = function, block, what
+    def __init__(self, function: Function, block: Block) -> None:
+        self.function, self.block = function, block
         self.loops = loops_around(function.body, block)
         self.known = Known(ranges_of(self.loops))
 
-    def refused(self, why: str, part: Expr | str = "", fix: str | None = None) -> UserError:
+    def refused(self, why: str, part: Expr | str = "", fix: str | None = None) -> Obstacle:
         """The error of the step, at the block's name or at a part of it."""
-        return refusal(self.function, self.what, self.block, why=why, fix=fix, part=part or self.block.name)
+        return Obstacle(self.block, why, fix, part=part or self.block.name)
 
-    def conditions(self, loop: Var | None) -> list[Expr]:
+    def conditions(self, loop: For | None) -> list[Expr]:
         """The conditions of the block, or those of them that are on a loop."""
         if self.block.where is None:
             raise self.refused("it runs everywhere already: it has no where")
         found = conjuncts(self.block.where)
-        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop})]
+        about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop.var})]
         if loop is not None and not about:
-            raise self.refused(f"no condition of it is about {loop.name}", self.block.where)
+            raise self.refused(f"no condition of it is about {loop.var.name}", self.block.where)
         return about
 
     def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
@@ -211,19 +212,17 @@ def _stores(place: PlaceBeyond) -> list[Access]:
     found: list[Stmt] = []
     for s in block.inside():
         if not isinstance(s, Store | Seq):
-            why = "it holds more than stores, and what they do beyond the end is not known"
-            raise refusal(function, place.what, s, why=why)
+            raise Obstacle(s, "it holds more than stores, and what they do beyond the end is not known")
         if isinstance(s, Store) and s.buffer in function.params:
             why = f"it stores to {s.buffer.name}, which the caller reads"
             fix = f'let it store to a local buffer first: cache_write("{block.name}", "{s.buffer.name}")'
-            raise refusal(function, place.what, s, why=why, fix=fix, part=s.buffer.name)
+            raise Obstacle(s, why, fix, part=s.buffer.name)
         found.append(s)
     path = path_to(function.body, block)
     outermost = next((s for s in path if isinstance(s, For)), block)
     for s in (*path, *statements(outermost)):
         if isinstance(s, Let | While | Assert) or (isinstance(s, If) and s in path):
-            why = f"what the {type(s).__name__.lower()} in its loops does beyond the end is not known"
-            raise refusal(function, place.what, s, why=why)
+            raise Obstacle(s, f"what the {type(s).__name__.lower()} in its loops does beyond the end is not known")
     stores = [a for a in accesses(function.body) if a.is_store and a.statement in found]
     return list({(a.buffer, a.indices): a for a in stores}.values())
 

@@ -69,11 +69,12 @@ from tilewright.schedule.buffers.local import (
 )
 from tilewright.schedule.facts.iterations import access_text, require_independent
 from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
-from tilewright.schedule.find import find_block, find_buffer, find_loop, stored_buffers
-from tilewright.schedule.step import Step, fresh_loops, refusal, rewritten, unique_block, unique_buffer
+from tilewright.schedule.find import find_buffer, find_loop, primitive, stored_buffers
+from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_block, unique_buffer
 
 
-def cache_read(function: Function, block: str, buffer: str, *, scope: str = "arena") -> Step:
+@primitive("cannot cache {buffer} for block {block}")
+def cache_read(function: Function, block: Block, buffer: str, *, scope: str = "arena") -> Step:
     """The block reads a local copy of the whole buffer, which a nest of loops of its own fills right before the
     top-level statement that holds the block. Returns the name of the block that copies, which is the buffer's, too:
     BUFFER.cache.
@@ -83,17 +84,15 @@ def cache_read(function: Function, block: str, buffer: str, *, scope: str = "are
                       for i2, d1: block x.cache(vi2 = i2, vd1 = d1): x.cache[vi2, vd1] = x[vi2, vd1]
                       for i: block y(vi = i): y[vi] = x.cache[vi, 0]
     """
-    reader = find_block(function, block)
-    what = f"cannot cache {buffer} for block {block}"
-    source = _touched(function, reader, buffer, loaded_buffers(reader), what)
-    place = _top_level(function, reader)
-    _require_unwritten(function, place, source, what)
+    source = _touched(function, block, buffer, loaded_buffers(block))
+    place = _top_level(function, block)
+    _require_unwritten(function, place, source)
     name = unique_buffer(function, f"{source.name}.cache")
-    local = placed(function, Buffer(name, source.dtype, source.shape, source.scope), scope, reader, what)
-    loops, part = fresh_loops(function, _dimension_names(reader, source)), Elements(whole(source.shape), True)
+    local = placed(Buffer(name, source.dtype, source.shape, source.scope), scope, block)
+    loops, part = fresh_loops(function, _dimension_names(block, source)), Elements(whole(source.shape), True)
     copy = box_nest(name, loops, part, lambda at: Store(local, at, Load(source, at)), singles=True)
-    reading = replace(place, reader, substitute_buffers(reader, {source: local}))
-    evidence = f"nothing in the statement that holds {block} writes {source.name}"
+    reading = replace(place, block, substitute_buffers(block, {source: local}))
+    evidence = f"nothing in the statement that holds {block.name} writes {source.name}"
     return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
 
 
@@ -102,20 +101,21 @@ def _top_level(function: Function, block: Block) -> Stmt:
     return next(s for s in path_to(function.body, block) if not isinstance(s, Seq))
 
 
-def _require_unwritten(function: Function, place: Stmt, source: Buffer, what: str) -> None:
+def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
     """Refuses where the statement makes the buffer, or may write its memory under whatever name."""
     if source in defined_in(place):
         why = f"{source.name} lives inside the statement that holds the block"
-        raise refusal(function, what, place, why=why, fix="cache what it is computed from")
+        raise Obstacle(place, why, fix="cache what it is computed from")
     memory = Memory(function)
     for s in statements(place):
         if isinstance(s, Store | CallFunction) and memory.of(source) in memory.stored(s):
             word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
             why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
-            raise refusal(function, what, s, why=why, part=part)
+            raise Obstacle(s, why, part=part)
 
 
-def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step:
+@primitive("cannot cache what block {block} writes")
+def cache_write(function: Function, block: Block, *, scope: str = "arena") -> Step:
     """The top-level statement that holds the block stores to a local buffer, BUFFER.acc, instead of the block's output.
     A nest right after it copies the elements to their places. Returns the name of the block that copies: BUFFER.write.
 
@@ -126,42 +126,40 @@ def cache_write(function: Function, block: str, *, scope: str = "arena") -> Step
 
     Legal where the statement stores all elements of a box, and reads none before it stored it.
     """
-    writer = find_block(function, block)
-    what = f"cannot cache what block {block} writes"
-    outputs = stored_buffers(writer) - set(allocations(writer))
+    outputs = stored_buffers(block) - set(allocations(block))
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
-        raise refusal(function, what, writer, why=why, fix="take a block with one output", part=block)
-    (buffer,), place = outputs, _top_level(function, writer)
-    local = placed(function, buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, writer, what)
+        raise Obstacle(block, why, fix="take a block with one output", part=block.name)
+    (buffer,), place = outputs, _top_level(function, block)
+    local = placed(buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
-        require_no_prefetch(function, place, buffer, what, 'take scope="stack"')
-    stored = _stored(function, place, buffer, what)
+        require_no_prefetch(place, buffer, 'take scope="stack"')
+    stored = _stored(function, place, buffer)
     name = unique_block(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
     copy = box_nest(name, loops, stored, lambda at: Store(buffer, at, Load(local, at)))
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
     box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
-    evidence = f"the statement that holds {block} stores {box} of {buffer.name} before it reads it"
+    evidence = f"the statement that holds {block.name} stores {box} of {buffer.name} before it reads it"
     return rewritten(function, place, made, name, evidence)
 
 
-def _stored(function: Function, place: Stmt, buffer: Buffer, what: str) -> Elements:
+def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     """The elements that a top-level statement stores: it refuses where they are not all those of a box under some
     conditions, or where the statement reads of the buffer before it stored that."""
-    require_plain(function, buffer, what, place)
+    require_plain(function, buffer, place)
     found = touches(place, buffer)
     missing = unwritten(found)
     if missing is not None:
         text = access_text(missing.access)
         why = f"it {text} before it stores all of that: a local buffer would hold nothing there"
         fix = f'keep a part of it while one loop runs, which loads first: stage("{buffer.name}", …)'
-        raise refusal(function, what, missing.access.statement, why=why, fix=fix)
+        raise Obstacle(missing.access.statement, why, fix)
     stores = [t for t in found if t.access.is_store]
     parts = [tightened(elements(t), NOTHING) for t in stores]
     stored = _exactly(parts, NOTHING)
     if stored is None:
-        raise refusal(function, what, stores[0].access.statement, why=_partly(stores, parts))
+        raise Obstacle(stores[0].access.statement, _partly(stores, parts))
     return stored
 
 
@@ -174,7 +172,8 @@ def _partly(stores: Sequence[Touch], parts: Sequence[Elements]) -> str:
     return f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
 
 
-def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -> Step:
+@primitive("cannot stage {buffer} in loop {loop}")
+def stage(function: Function, buffer: str, loop: For, *, scope: str = "stack") -> Step:
     """Each iteration of the loop works on a local copy of the part of a buffer that it touches: a box of the same shape
     in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
     the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
@@ -186,15 +185,13 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
                                   for k, ii: block dot(…): y.local[ii] += …
                                   for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
-    found = find_loop(function, loop)
-    what = f"cannot stage {buffer} in loop {found.var.name}"
-    source = _touched(function, found, buffer, loaded_buffers(found.body) | stored_buffers(found.body), what)
-    around = [*loops_around(function.body, found), found]
-    _require_kept(function, around, source, what)
-    touched, loaded, stored = _part(found, source, around)
-    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, touched, what)
-    local = placed(function, Buffer(name, source.dtype, shape), scope, found, what, ", or a loop further inside")
-    words, copy = _dimension_names(found.body, source), source.replace(name=name)
+    source = _touched(function, loop, buffer, loaded_buffers(loop.body) | stored_buffers(loop.body))
+    around = [*loops_around(function.body, loop), loop]
+    _require_kept(function, around, source)
+    touched, loaded, stored = _part(loop, source, around)
+    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, touched)
+    local = placed(Buffer(name, source.dtype, shape), scope, loop, ", or a loop further inside")
+    words, copy = _dimension_names(loop.body, source), source.replace(name=name)
     free = iter(fresh_loops(function, [*words, *words]))
 
     def copies(word: str, part: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
@@ -205,35 +202,36 @@ def stage(function: Function, buffer: str, loop: Var, *, scope: str = "stack") -
         return [rebased(nest, copy, local, touched.ranges)]
 
     before, after = copies("load", loaded, copy, source), copies("store", stored, source, copy)
-    body = seq(Alloc(local), *before, rebased(found.body, source, local, touched.ranges), *after)
-    made = function.replace(body=replace(function.body, found, found.replace(body=body)))
+    body = seq(Alloc(local), *before, rebased(loop.body, source, local, touched.ranges), *after)
+    made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
     for each in around:
         if each.kind in (LoopKind.PARALLEL, LoopKind.THREAD):
             fix = f"take a loop further inside, or leave {each.var.name} serial"
-            require_independent(made, find_loop(made, each.var), what, fix)
-    evidence = [f"an iteration of {found.var.name} touches {source.name}{touched} alone"]
+            with refusing(made, f"cannot stage {buffer} in loop {loop.var.name}"):
+                require_independent(made, find_loop(made, each.var), fix)
+    evidence = [f"an iteration of {loop.var.name} touches {source.name}{touched} alone"]
     if stored is not None and loaded is None:
-        evidence.append(f"what an iteration of {found.var.name} reads of {source.name} it stored before")
+        evidence.append(f"what an iteration of {loop.var.name} reads of {source.name} it stored before")
     return Step(made, name, tuple(evidence))
 
 
-def _require_kept(function: Function, around: Sequence[For], source: Buffer, what: str) -> None:
+def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> None:
     """Refuses if the memory is accessed otherwise than by loads and stores of elements, or if a copy would not live as
     long as its contents."""
     loop = around[-1]
-    require_plain(function, source, what, loop)
+    require_plain(function, source, loop)
     lanes = next((each for each in around if each.kind in LANES), None)
     if lanes is not None:
         why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
-        raise refusal(function, what, loop, why=why, fix=f"take a loop outside {lanes.var.name}")
-    require_no_prefetch(function, loop.body, source, what, "stage first")
-    require_elements(function, loop.body, source, what)
+        raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
+    require_no_prefetch(loop.body, source, "stage first")
+    require_elements(loop.body, source)
     for block in [b for touch in touches(loop.body, source) if (b := touch.init_of) is not None]:
         outer = next((each for each in around if each.var in summed_loops(block)), None)
         if outer is not None:
             why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
             fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
-            raise refusal(function, what, block, why=why, fix=fix, part=block.name)
+            raise Obstacle(block, why, fix, part=block.name)
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -257,14 +255,14 @@ def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     return Elements(part.ranges, part.exact, tuple(kept))
 
 
-def _shape(function: Function, around: Sequence[For], part: Elements, what: str) -> tuple[Expr, ...]:
+def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[Expr, ...]:
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
         extent = _bound(r.extent, around, set(function.symbols))
         if extent is None:
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
-            raise refusal(function, what, around[-1], why=why, fix="take a loop further inside")
+            raise Obstacle(around[-1], why, fix="take a loop further inside")
         shape.append(extent)
     return tuple(shape)
 
@@ -282,13 +280,13 @@ def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | Non
     return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
 
 
-def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer], what: str) -> Buffer:
+def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer]) -> Buffer:
     """The buffer of this name, which must be one of those that `root` touches."""
     found = find_buffer(function, name)
     if found not in touched:
         verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
         names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses(root) if a.buffer in touched)) or "nothing"
-        raise refusal(function, what, root, why=f"it {verb} {names}", part=part)
+        raise Obstacle(root, f"it {verb} {names}", part=part)
     return found
 
 
@@ -310,7 +308,8 @@ def _exactly(parts: Sequence[Elements], known: Known) -> Elements | None:
     return next((c for c in candidates if all(contains(c, part, known) for part in parts)), None)
 
 
-def compact(function: Function, buffer: str) -> Step:
+@primitive("cannot compact {buffer}")
+def compact(function: Function, buffer: Buffer) -> Step:
     """The buffer shrinks to the box that one iteration of the innermost loop around all its accesses touches, and is
     allocated inside that loop. Masked elements count as touched, so the shape is that of a whole tile.
 
@@ -321,15 +320,9 @@ def compact(function: Function, buffer: str) -> Step:
 
     Legal if no value is passed from one iteration to another: an iteration stores all elements before it reads them.
     """
-    return compacted(function, find_buffer(function, buffer))[0]
-
-
-def compacted(function: Function, buffer: Buffer) -> tuple[Step, Buffer]:
-    """The step that makes a buffer smaller, and the buffer it becomes."""
-    what = f"cannot compact {buffer.name}"
-    alloc = allocation(function, buffer, what)
-    loop = _innermost(function, alloc, what)
-    _require_fresh(function, loop, buffer, what)
+    alloc = allocation(function, buffer)
+    loop = _innermost(function, alloc)
+    _require_fresh(function, loop, buffer)
     box = _box(loop, buffer, {each.var for each in (*loops_around(function.body, loop), loop)})
     small = buffer if box == whole(buffer.shape) else buffer.replace(shape=tuple(part.extent for part in box))
     body = seq(alloc.replace(buffer=small), rebased(loop.body, buffer, small, box))
@@ -339,10 +332,10 @@ def compacted(function: Function, buffer: Buffer) -> tuple[Step, Buffer]:
         f"an iteration of {loop.var.name} touches {buffer.name}[{parts}] alone: [{shape}]",
         f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before",
     )
-    return Step(function.replace(body=without(changed, alloc)), None, evidence), small
+    return Step(function.replace(body=without(changed, alloc)), None, evidence)
 
 
-def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> None:
+def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
     """An iteration of the loop reads from the buffer only what it stored there before."""
     name, outside = loop.var.name, [*loops_around(function.body, loop), loop]
     found = touches(loop.body, buffer)
@@ -352,28 +345,28 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer, what: str) -> 
         why = f"an iteration of {name} {read} before it stores: the value is another iteration's"
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
-        raise refusal(function, what, missing.access.statement, why=why)
+        raise Obstacle(missing.access.statement, why)
     for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
         again = next((each for each in outside if each.var in summed_loops(block)), None)
         if again is not None:
             why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
-            raise refusal(function, what, again, why=why, fix=f"move {again.var.name} inside {name}")
+            raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
 
 
-def _innermost(function: Function, alloc: Alloc, what: str) -> For:
+def _innermost(function: Function, alloc: Alloc) -> For:
     """The innermost loop around all accesses of a buffer that is not around its allocation. Loops whose iterations are
     lanes have no memory of their own."""
     buffer, name, outer = alloc.buffer, alloc.buffer.name, loops_around(function.body, alloc)
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
-        raise refusal(function, what, alloc, why=f"nothing reads or stores {name}", part=name)
+        raise Obstacle(alloc, f"nothing reads or stores {name}", part=name)
     asked = [s for s in statements(function.body) if isinstance(s, Prefetch) and s.place.buffer is buffer]
     around += [tuple(loops_around(function.body, s)) for s in asked]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
     found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
-        raise refusal(function, what, alloc, why=f"no loop holds all that reads and stores {name}", fix=fix, part=name)
+        raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix, part=name)
     return found[-1]
 
 

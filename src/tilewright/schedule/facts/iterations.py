@@ -11,22 +11,21 @@ from tilewright.analysis.vectors import Meeting, meetings, stays_forward
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
 from tilewright.loops.nodes import Assert, For, Function, Stmt, While
-from tilewright.report.errors import UserError
-from tilewright.schedule.step import refusal
+from tilewright.schedule.step import Obstacle
 
 KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
 
 
-def require_independent(function: Function, loop: For, what: str, fix: str) -> tuple[str, ...]:
-    """The evidence that the iterations of a loop may run in any order and at the same time; else the error `what`."""
+def require_independent(function: Function, loop: For, fix: str) -> tuple[str, ...]:
+    """The evidence that the iterations of a loop may run in any order and at the same time; refuses where not."""
     for s in statements(loop.body):
         if isinstance(s, Assert | While):
             word = "assert" if isinstance(s, Assert) else "while"
-            raise refusal(function, what, loop, why=f"the {word} inside it ends iterations in an order that shows")
+            raise Obstacle(loop, f"the {word} inside it ends iterations in an order that shows")
     found = dependence(loop, loops_around(function.body, loop))
     if found is not None:
-        raise refusal(function, what, loop, why=_reason(loop, found), fix=_fix(loop, found, fix))
+        raise Obstacle(loop, _reason(loop, found), fix=_fix(loop, found, fix))
     return (f"no iteration of {loop.var.name} touches what another one stores",)
 
 
@@ -40,15 +39,15 @@ def _reason(loop: For, found: Dependence) -> str:
     return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
 
 
-def require_instructions(function: Function, what: str) -> None:
-    """The error `what` where a loop that runs as an instruction holds something else than what that does."""
+def require_instructions(function: Function) -> None:
+    """Refuses where a loop that runs as an instruction holds something else than what that does."""
     for s in loops_inside(function.body):
         if s.instruction is not None:
             try:
                 match(s, s.instruction, loops_around(function.body, s))
             except Mismatch as wrong:
                 why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
-                raise refusal(function, what, s, why=why, fix="take this step before tensorize") from None
+                raise Obstacle(s, why, fix="take this step before tensorize") from None
 
 
 def access_text(access: Access) -> str:
@@ -68,7 +67,7 @@ def _fix(loop: For, found: Dependence, otherwise: str) -> str:
     return otherwise
 
 
-def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int], what: str) -> tuple[str, ...]:
+def require_reorder(function: Function, chain: Sequence[For], order: Sequence[int]) -> tuple[str, ...]:
     """The evidence that a chain of nested loops may be permuted, the n-th becoming loop `order[n]` of it."""
     resummed: dict[str, None] = {}
     for met in meetings(chain[0], chain, loops_around(function.body, chain[0])):
@@ -76,22 +75,22 @@ def require_reorder(function: Function, chain: Sequence[For], order: Sequence[in
             continue
         resummed[met.first.buffer.name] = None
         if not _accumulates(chain[0], met):
-            raise turned_around(function, chain, met, what)
+            raise turned_around(chain, met)
     if not resummed:
         return (KEPT,)
     names = ", ".join(resummed)
     return (f"the terms of {names} are taken in another order, as reduce axes allow", f"otherwise, {KEPT}")
 
 
-def turned_around(function: Function, chain: Sequence[For], met: Meeting, what: str) -> UserError:
-    """The error `what` for loops in another order: two accesses that meet would change theirs."""
+def turned_around(chain: Sequence[For], met: Meeting) -> Obstacle:
+    """Why loops may not run in another order: two accesses that meet would change theirs."""
     names = ", ".join(loop.var.name for loop in chain)
     apart = ", ".join("any" if d is None else str(d) for d in met.distances)
     why = (
         f"{access_text(met.first)} meets {access_text(met.second)} at the distance ({apart}) in ({names}); "
         "the later of the two would run first"
     )
-    return refusal(function, what, chain[0], why=why, fix=f"keep the order of {names}")
+    return Obstacle(chain[0], why, fix=f"keep the order of {names}")
 
 
 def _accumulates(nest: Stmt, met: Meeting) -> bool:

@@ -39,7 +39,7 @@ from tilewright.loops.nodes import (
 )
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import allocation_of, nests, perfect_nest, stored_buffers
-from tilewright.schedule.step import refusal
+from tilewright.schedule.step import Obstacle
 
 
 class Memory:
@@ -98,18 +98,18 @@ def defined_in(nest: Stmt) -> frozenset[Buffer]:
     return frozenset([s.buffer for s in statements(nest) if isinstance(s, Alloc | View)])
 
 
-def require_plain(function: Function, buffer: Buffer, what: str, root: Stmt | None = None) -> None:
-    """Raises the error `what` where more than loads and stores of a buffer reach its memory: in the function, or in the
+def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) -> None:
+    """Refuses where more than loads and stores of a buffer reach its memory: in the function, or in the
     statement `root`, where the buffer must not begin to live, either."""
     memory = Memory(function)
     names = (buffer, memory.of(buffer))
     if root is not None and not defined_in(root).isdisjoint(names):
         begin = next(s for s in statements(root) if isinstance(s, Alloc | View) and s.buffer in names)
-        raise refusal(function, what, begin, why=f"{buffer.name} lives inside {word_of(root)}")
+        raise Obstacle(begin, f"{buffer.name} lives inside {word_of(root)}")
     for s in statements(root or function.body) if not memory.is_plain(buffer) else ():
         why = memory.other_use(s, buffer)
         if why is not None:
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, why)
 
 
 def word_of(stmt: Stmt) -> str:
@@ -130,40 +130,39 @@ def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     return tuple(dict.fromkeys(load for e in stmt.own() for load in loads_of(e)))
 
 
-def single_store(function: Function, block: Block, what: str) -> Store:
+def single_store(block: Block) -> Store:
     """The only store of the block; that of its init goes to the same element."""
     store, init = block.body, block.init
     if not isinstance(store, Store):
-        raise refusal(function, what, block.body, why=f"{block.name} does more than one store")
+        raise Obstacle(block.body, f"{block.name} does more than one store")
     if init is not None:
         same = isinstance(init, Store) and (init.buffer, init.indices) == (store.buffer, store.indices)
         if not same:
-            raise refusal(function, what, init, why=f"the init of {block.name} stores something else than its body")
+            raise Obstacle(init, f"the init of {block.name} stores something else than its body")
     return store
 
 
-def filled_by(function: Function, block: Block, what: str, fix: str) -> Store:
+def filled_by(function: Function, block: Block, fix: str) -> Store:
     """The only store of a block that alone fills a local buffer, without a look at what that held before."""
-    store = single_store(function, block, what)
+    store = single_store(block)
     buffer = store.buffer
     if allocation_of(function, buffer) is None:
-        why = f"{buffer.name} is an argument: all of it must be there at the end"
-        raise refusal(function, what, store, why=why, fix=fix)
-    require_plain(function, buffer, what)
+        raise Obstacle(store, f"{buffer.name} is an argument: all of it must be there at the end", fix)
+    require_plain(function, buffer)
     writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
     other = next((s for s in writers if s.buffer is buffer and s not in (store, block.init)), None)
     if other is not None:
-        raise refusal(function, what, other, why=f"another statement stores {buffer.name}, too")
+        raise Obstacle(other, f"another statement stores {buffer.name}, too")
     if block.init is None and any(load.buffer is buffer for load in loads(block)):
-        raise refusal(function, what, block, why=f"{block.name} reads what {buffer.name} held before")
+        raise Obstacle(block, f"{block.name} reads what {buffer.name} held before")
     return store
 
 
-def require_pointwise(function: Function, block: Block, what: str, fix: str) -> None:
+def require_pointwise(block: Block, fix: str) -> None:
     """The block computes each element by one expression."""
     if block.reduce or block.init is not None:
         why = f"{block.name} adds up: its result is complete only at its end"
-        raise refusal(function, what, block, why=why, fix=f"move it instead: {fix}", part=block.name)
+        raise Obstacle(block, why, fix=f"move it instead: {fix}", part=block.name)
 
 
 def nest_of(function: Function, block: Block) -> Stmt:
@@ -189,22 +188,19 @@ def readers_of(function: Function, buffer: Buffer) -> list[Stmt]:
     return [s for s in reading if any(load.buffer is buffer for load in own_loads(s))]
 
 
-def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt], what: str) -> None:
+def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt]) -> None:
     """None of these statements stores one of the buffers that the block reads."""
     memory = Memory(function)
     for s in after:
         changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
         if changed:
             first = min(b.name for b in changed)
-            why = f"it stores {first}, which {block.name} reads, and {block.name} would run only after it"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"it stores {first}, which {block.name} reads, and {block.name} would run only after it")
 
 
 def require_reached(
-    function: Function,
     path: Iterable[Stmt],
     name: str,
-    what: str,
     through: tuple[type[Stmt], ...] = (For, Seq),
     closed: Collection[LoopKind] = (),
 ) -> None:
@@ -212,11 +208,10 @@ def require_reached(
     of a kind that is `closed`."""
     for s in path:
         if not isinstance(s, through):
-            raise refusal(function, what, s, why=f"{word_of(s)} around {name} decides whether it runs")
+            raise Obstacle(s, f"{word_of(s)} around {name} decides whether it runs")
         if isinstance(s, For) and s.kind in closed:
             word = "vectorized" if s.kind is LoopKind.VECTORIZE else "an instruction"
-            fix = "take this step before the one that made it so"
-            raise refusal(function, what, s, why=f"loop {s.var.name} is {word}", fix=fix)
+            raise Obstacle(s, f"loop {s.var.name} is {word}", fix="take this step before the one that made it so")
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,50 +233,48 @@ class Place:
         return [*loops_around(self.other, self.loop), self.loop]
 
 
-def place(function: Function, block: Block, loop: For, what: str) -> Place:
+def place(function: Function, block: Block, loop: For) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, loop)
     if loop in one:
-        raise refusal(function, what, block, why=f"{block.name} is inside {word_of(loop)} already", part=block.name)
+        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already", part=block.name)
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):
-        raise refusal(function, what, block, why=f"{block.name} and {word_of(loop)} are not one after the other")
+        raise Obstacle(block, f"{block.name} and {word_of(loop)} are not one after the other")
     nest, other = one[shared], two[shared]
     n, m = parent.body.index(nest), parent.body.index(other)
-    domain = alone_in(function, nest, block, what)
+    domain = alone_in(function, nest, block)
     return Place(block, nest, loop, other, parent, domain, parent.body[min(n, m) + 1 : max(n, m)], n > m)
 
 
-def alone_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+def alone_in(function: Function, nest: Stmt, block: Block) -> Domain:
     """The domain of the only block of a nest, whose points may run in any order."""
     loops, inside = perfect_nest(nest)
     if inside is not block:
-        why = f"{block.name} is not alone in its nest: {word_of(inside)} stands there"
-        raise refusal(function, what, inside, why=why)
+        raise Obstacle(inside, f"{block.name} is not alone in its nest: {word_of(inside)} stands there")
     if any(isinstance(s, Assert | While | CallFunction) for s in statements(block)):
-        why = f"an assert, a while or a call inside {block.name} fixes the order of its points"
-        raise refusal(function, what, block, why=why)
+        raise Obstacle(block, f"an assert, a while or a call inside {block.name} fixes the order of its points")
     for s in statements(block):
         if isinstance(s, Store):
-            require_plain(function, s.buffer, what)
-    domain = domain_in(function, nest, block, what)
+            require_plain(function, s.buffer)
+    domain = domain_in(nest, block)
     for loop in loops:
         if loop not in domain.reduce:
-            require_independent(function, loop, what, f"take a block whose points do not depend on {loop.var.name}")
-    _require_sum(function, block, what)
+            require_independent(function, loop, f"take a block whose points do not depend on {loop.var.name}")
+    _require_sum(block)
     return domain
 
 
-def domain_in(function: Function, nest: Stmt, block: Block, what: str) -> Domain:
+def domain_in(nest: Stmt, block: Block) -> Domain:
     """The points of a block under the loops of a nest."""
     domain = domain_of(block, loops_around(nest, block))
     if isinstance(domain, str):
-        raise refusal(function, what, block, why=domain)
+        raise Obstacle(block, domain)
     return domain
 
 
-def _require_sum(function: Function, block: Block, what: str) -> None:
+def _require_sum(block: Block) -> None:
     """A block with reduce axes must keep to one element for each of its spatial points."""
     stores = [s for s in statements(block) if isinstance(s, Store)] if block.reduce else []
     reduced = {a.var for a in block.reduce}
@@ -290,7 +283,7 @@ def _require_sum(function: Function, block: Block, what: str) -> None:
         touched |= {s.indices for s in stores if s.buffer is store.buffer}
         if touched != {store.indices} or any(mentions(i, reduced) for i in store.indices):
             why = f"{block.name} touches other elements of {store.buffer.name} than the one it accumulates into"
-            raise refusal(function, what, store, why=why)
+            raise Obstacle(store, why)
 
 
 def without(body: Stmt, stmt: Stmt) -> Stmt:
@@ -298,7 +291,7 @@ def without(body: Stmt, stmt: Stmt) -> Stmt:
     return replace(body, stmt, Seq(()))
 
 
-def require_apart(function: Function, found: Place, memory: Memory, what: str) -> None:
+def require_apart(found: Place, memory: Memory) -> None:
     """Nothing between the block's two places touches what it stores, or changes what it reads; in the loop's own nest,
     what is stored is looked at element by element."""
     block = found.block
@@ -311,20 +304,18 @@ def require_apart(function: Function, found: Place, memory: Memory, what: str) -
             name = min(b.name for b in touched or changed)
             own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
             why = f"{own} {verb} {name}, which {block.name} {other}"
-            raise refusal(function, what, s, why=why, fix=f"move {block.name} before an earlier step comes between")
+            raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")
         if any(isinstance(x, Assert | While | CallFunction) for x in statements(s)):
-            why = f"an assert, a while or a call in it decides whether {block.name} is reached"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"an assert, a while or a call in it decides whether {block.name} is reached")
 
 
-def moved_into(function: Function, found: Place, other: Stmt, what: str) -> Function:
+def moved_into(function: Function, found: Place, other: Stmt) -> Function:
     """The function with `other`, which has the block in it, in place of the statement that holds the loop; the
     block's own nest is taken out, and allocations between the two that the block needs come first."""
     used = {a.buffer for a in accesses(found.nest)}
     for s in found.between:
         if isinstance(s, Let) and s.var in found.nest.variables():
-            why = f"{found.block.name} uses {s.var.name}, which is defined only here"
-            raise refusal(function, what, s, why=why)
+            raise Obstacle(s, f"{found.block.name} uses {s.var.name}, which is defined only here")
     needed = [s for s in found.between if isinstance(s, Alloc) and s.buffer in used]
     kept = [s for s in found.parent.body if s is not found.nest and s not in needed]
     at = kept.index(found.other)

@@ -25,8 +25,8 @@ from tilewright.loops.edit import (
 )
 from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import require_independent
-from tilewright.schedule.find import find_loop, nests, stored_buffers
-from tilewright.schedule.step import Step, refusal, rewritten
+from tilewright.schedule.find import nests, primitive, stored_buffers
+from tilewright.schedule.step import Obstacle, Step, rewritten
 
 APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
 """Statements that end a loop early, or touch memory by another name: loops around them are not merged."""
@@ -39,21 +39,23 @@ Wanted = Callable[[For, Sequence[Stmt], For], bool]
 """Whether a loop, statements after it, and a loop after these are wanted with the loops as one."""
 
 
-def merge_loops(function: Function, *loops: Var) -> Step:
+@primitive("cannot merge loops {loops}")
+def merge_loops(function: Function, *loops: For) -> Step:
     """Those of these loops of the top level that are neighbours, with allocations alone in between, become one, where
     they have the same bounds and kind and each iteration keeps to itself.
 
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    for found in [find_loop(function, loop) for loop in loops]:
-        if found not in nests(function):
-            what, why = f"cannot merge loop {found.var.name}", f"loop {found.var.name} is inside another statement"
-            raise refusal(function, what, found, why=why, fix="name one of the loops of get_nests()")
+    inner = next((loop for loop in loops if loop not in nests(function)), None)
+    if inner is not None:
+        why = f"loop {inner.var.name} is inside another statement"
+        raise Obstacle(inner, why, fix="name one of the loops of get_nests()")
+    merged = {loop.var for loop in loops}
     evidence = "what two of them touch, and one stores, they touch in the same iteration"
 
     def wanted(first: For, between: Sequence[Stmt], second: For) -> bool:
-        return {first.var, second.var} <= {*loops} and are_neighbours(first, between, second)
+        return {first.var, second.var} <= merged and are_neighbours(first, between, second)
 
     return _step(function, wanted, evidence)
 
@@ -141,7 +143,8 @@ def _stays_alone(loop: For) -> bool:
     return any(isinstance(s, APART) or (isinstance(s, Alloc) and s.offset is not None) for s in statements(loop))
 
 
-def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
+@primitive("cannot jam loop {loop}")
+def jam(function: Function, loop: For, *, front: bool = False) -> Step:
     """Moves a loop inward as far as possible: into each statement of a sequence, and into loops whose bounds do not
     depend on it. It stays around loops that are unrolled or vectorized. Returns its copies, in program order. Buffers
     allocated by an iteration get one more dimension, indexed by the loop: the last, or with `front` the first.
@@ -151,28 +154,26 @@ def jam(function: Function, loop: Var, *, front: bool = False) -> Step:
 
     Legal if no iteration touches what another one stores, and no statement in between names a value or memory.
     """
-    found = find_loop(function, loop)
-    what = f"cannot jam loop {found.var.name}"
-    evidence = require_independent(function, found, what, "jam a loop inside or outside it")
-    _require_parts(function, found, what)
+    evidence = require_independent(function, loop, "jam a loop inside or outside it")
+    _require_parts(loop)
     copies: list[For] = []
-    made = _jammed(found, found.body, front, copies)
-    if len(copies) == 1 and copies[0].body is found.body:
-        raise refusal(function, what, found, why="it holds no sequence and no loop that it could move into")
-    return rewritten(function, found, made, tuple(c.var for c in copies), *evidence)
+    made = _jammed(loop, loop.body, front, copies)
+    if len(copies) == 1 and copies[0].body is loop.body:
+        raise Obstacle(loop, "it holds no sequence and no loop that it could move into")
+    return rewritten(function, loop, made, tuple(c.var for c in copies), *evidence)
 
 
-def _require_parts(function: Function, loop: For, what: str) -> None:
-    """Raises the error `what` if the loop would separate a statement from its scope, or if memory has no fixed size."""
+def _require_parts(loop: For) -> None:
+    """Refuses if the loop would separate a statement from its scope, or if memory has no fixed size."""
     extent = loop.extent
     for s in statements(loop.body):
         if isinstance(s, BOUND) or (isinstance(s, Alloc) and s.offset is not None):
             why = f"a statement {type(s).__name__.lower()} inside it belongs to all that stands around it"
-            raise refusal(function, what, s, why=why, fix="take this step before memory is planned and calls are made")
+            raise Obstacle(s, why, fix="take this step before memory is planned and calls are made")
         if isinstance(s, Alloc) and not isinstance(extent, Const):
             why = f"{s.buffer.name} would get a dimension of {extent}, which is dynamic"
             fix = f'split({loop.var.name}, 8, tail="peel"), and jam the inner one'
-            raise refusal(function, what, s, why=why, fix=fix)
+            raise Obstacle(s, why, fix)
 
 
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:
