@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from tilewright.analysis.accesses import Access, accesses, mentions
 from tilewright.analysis.dependences import meeting
 from tilewright.analysis.domains import Domain, covered, known_in, single_axis, unclipped
-from tilewright.analysis.elements import covering, elements, touches, unwritten
+from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, exchanged, tighten
 from tilewright.analysis.regions import ranges_of, settled
@@ -19,10 +19,11 @@ from tilewright.loops.decompose import summed_loops
 from tilewright.loops.edit import blocks, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import Block, Buffer, For, Function, If, LoopKind, Seq, Store, While, seq
 from tilewright.schedule.buffers.local import LANES
-from tilewright.schedule.facts.iterations import access_text
+from tilewright.schedule.facts.iterations import TOGETHER, access_text
 from tilewright.schedule.facts.place import (
     Memory,
     Place,
+    box_of,
     filled_by,
     moved_into,
     place,
@@ -37,9 +38,6 @@ from tilewright.schedule.step import Obstacle, Step
 
 Box = tuple[Range, ...]
 Part = Mapping[Var, Range]
-
-TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
-"""The loops whose iterations may run at the same time."""
 
 
 @primitive("cannot compute {block} in loop {loop}")
@@ -60,8 +58,8 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     found = place(function, block, loop)
     if found.is_after:
         raise Obstacle(block, f"{block.name} comes after loop {name}", f'reverse_compute_at("{block.name}", {name})')
-    read = [elements(t) for t in touches(loop.body, buffer) if not t.access.is_store]
-    if not read:
+    box = box_of(loop.body, buffer, is_store=False)
+    if box is None:
         raise Obstacle(loop, f"nothing in loop {name} reads {buffer.name}")
     memory = Memory(function)
     reads = memory.loaded(found.nest) - memory.stored(found.nest)
@@ -69,7 +67,6 @@ def compute_at(function: Function, block: Block, loop: For) -> Step:
     require_unchanged(function, block, reads, between)
     path = path_to(found.other, loop)
     require_reached(path, f"loop {name}", through=(For, Seq, If, While), closed=LANES)
-    box = covering(read)
     nest = nest_over(found.domain, _part(found, box), found.around_loop())
     fresh = replace(found.other, loop, loop.replace(body=seq(nest, loop.body)))
     made = moved_into(function, found, fresh)
@@ -166,7 +163,7 @@ def computed_after(function: Function, block: Block, loop: For, closed: Collecti
         require_plain(function, buffer)
     stored = stored_buffers(loop.body) & read
     order = dict.fromkeys(a.buffer for a in found.domain.accesses() if a.buffer in stored)
-    boxes = {b: covering([elements(t) for t in touches(loop.body, b) if t.access.is_store]) for b in order}
+    boxes = {b: box for b in order if (box := box_of(loop.body, b, is_store=True)) is not None}
     moved = nest_over(found.domain, _tile(found, boxes), found.around_loop())
     other = replace(found.other, loop, loop.replace(body=seq(loop.body, moved)))
     made = moved_into(function, found, other)

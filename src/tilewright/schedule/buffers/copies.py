@@ -3,17 +3,16 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence, Set
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
-from tilewright.analysis.domains import known_in, ranges_in
+from tilewright.analysis.domains import known_in
 from tilewright.analysis.elements import (
     Elements,
     Touch,
     contains,
     cover_all,
-    covering,
     elements,
     point,
     tightened,
@@ -21,9 +20,8 @@ from tilewright.analysis.elements import (
     united,
     unwritten,
 )
-from tilewright.analysis.intervals import Range, interval
+from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known
-from tilewright.analysis.vectors import longest
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum
 from tilewright.expr.linear import polynomial
@@ -31,50 +29,34 @@ from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
-    allocations,
     blocks,
     loaded_buffers,
     loads,
     loads_of,
     loops_around,
-    path_to,
     replace,
     statements,
     substitute_buffers,
 )
-from tilewright.loops.nodes import (
-    Alloc,
-    Block,
-    Buffer,
-    CallFunction,
-    For,
-    Function,
-    Load,
-    LoopKind,
-    Prefetch,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store, seq
 from tilewright.schedule.buffers.local import (
     LANES,
     allocation,
-    box_nest,
+    copy_nest,
     placed,
+    prefetches_of,
     rebased,
     require_elements,
     require_no_prefetch,
-    whole,
 )
-from tilewright.schedule.facts.iterations import access_text, require_independent
-from tilewright.schedule.facts.place import Memory, defined_in, require_plain, without
-from tilewright.schedule.find import find_buffer, find_loop, primitive, stored_buffers
+from tilewright.schedule.facts.iterations import TOGETHER, access_text, greatest, require_independent
+from tilewright.schedule.facts.place import Memory, box_of, defined_in, require_plain, whole, without
+from tilewright.schedule.find import find_loop, nests, primitive, stored_buffers
 from tilewright.schedule.step import Obstacle, Step, fresh_loops, refusing, rewritten, unique_block, unique_buffer
 
 
 @primitive("cannot cache {buffer} for block {block}")
-def cache_read(function: Function, block: Block, buffer: str, *, scope: str = "arena") -> Step:
+def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str = "arena") -> Step:
     """The block reads a local copy of the whole buffer, which a nest of loops of its own fills right before the
     top-level statement that holds the block. Returns the name of the block that copies, which is the buffer's, too:
     BUFFER.cache.
@@ -84,21 +66,21 @@ def cache_read(function: Function, block: Block, buffer: str, *, scope: str = "a
                       for i2, d1: block x.cache(vi2 = i2, vd1 = d1): x.cache[vi2, vd1] = x[vi2, vd1]
                       for i: block y(vi = i): y[vi] = x.cache[vi, 0]
     """
-    source = _touched(function, block, buffer, loaded_buffers(block))
+    _require_touched(block, buffer, loaded_buffers(block))
     place = _top_level(function, block)
-    _require_unwritten(function, place, source)
-    name = unique_buffer(function, f"{source.name}.cache")
-    local = placed(Buffer(name, source.dtype, source.shape, source.scope), scope, block)
-    loops, part = fresh_loops(function, _dimension_names(block, source)), Elements(whole(source.shape), True)
-    copy = box_nest(name, loops, part, lambda at: Store(local, at, Load(source, at)), singles=True)
-    reading = replace(place, block, substitute_buffers(block, {source: local}))
-    evidence = f"nothing in the statement that holds {block.name} writes {source.name}"
+    _require_unwritten(function, place, buffer)
+    name = unique_buffer(function, f"{buffer.name}.cache")
+    local = placed(Buffer(name, buffer.dtype, buffer.shape, buffer.scope), scope, block)
+    loops, part = fresh_loops(function, _dimension_names(block, buffer)), Elements(whole(buffer.shape), True)
+    copy = copy_nest(name, loops, part, local, buffer, singles=True)
+    reading = replace(place, block, substitute_buffers(block, {buffer: local}))
+    evidence = f"nothing in the statement that holds {block.name} writes {buffer.name}"
     return rewritten(function, place, seq(Alloc(local), copy, reading), name, evidence)
 
 
 def _top_level(function: Function, block: Block) -> Stmt:
     """The top-level statement that holds a block."""
-    return next(s for s in path_to(function.body, block) if not isinstance(s, Seq))
+    return next(s for s in nests(function) if block in statements(s))
 
 
 def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
@@ -107,11 +89,10 @@ def _require_unwritten(function: Function, place: Stmt, source: Buffer) -> None:
         why = f"{source.name} lives inside the statement that holds the block"
         raise Obstacle(place, why, fix="cache what it is computed from")
     memory = Memory(function)
-    for s in statements(place):
-        if isinstance(s, Store | CallFunction) and memory.of(source) in memory.stored(s):
-            word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
-            why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
-            raise Obstacle(s, why, part=part)
+    for s, _ in memory.changes(statements(place), {memory.of(source)}):
+        word, part = ("writes", s.buffer.name) if isinstance(s, Store) else ("may write", s.callee)
+        why = f"the statement that holds the block {word} {source.name}: a copy made before it would be out of date"
+        raise Obstacle(s, why, part=part)
 
 
 @primitive("cannot cache what block {block} writes")
@@ -126,7 +107,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
 
     Legal where the statement stores all elements of a box, and reads none before it stored it.
     """
-    outputs = stored_buffers(block) - set(allocations(block))
+    outputs = stored_buffers(block) - defined_in(block)
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
         raise Obstacle(block, why, fix="take a block with one output", part=block.name)
@@ -137,7 +118,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
     stored = _stored(function, place, buffer)
     name = unique_block(function, f"{buffer.name}.write")
     loops = fresh_loops(function, ["ijlmnopq"[n] if n < 8 else f"i{n}" for n in range(len(buffer.shape))])
-    copy = box_nest(name, loops, stored, lambda at: Store(buffer, at, Load(local, at)))
+    copy = copy_nest(name, loops, stored, buffer, local)
     made = seq(Alloc(local), substitute_buffers(place, {buffer: local}), copy)
     box = "all" if not stored.conditions and stored.ranges == whole(buffer.shape) else str(stored)
     evidence = f"the statement that holds {block.name} stores {box} of {buffer.name} before it reads it"
@@ -173,7 +154,7 @@ def _partly(stores: Sequence[Touch], parts: Sequence[Elements]) -> str:
 
 
 @primitive("cannot stage {buffer} in loop {loop}")
-def stage(function: Function, buffer: str, loop: For, *, scope: str = "stack") -> Step:
+def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack") -> Step:
     """Each iteration of the loop works on a local copy of the part of a buffer that it touches: a box of the same shape
     in all iterations. Returns the name of the local buffer, BUFFER.local. Block BUFFER.load fills it at the begin of
     the body, unless the iteration stores all elements before it reads them. Block BUFFER.store copies stored elements
@@ -185,33 +166,31 @@ def stage(function: Function, buffer: str, loop: For, *, scope: str = "stack") -
                                   for k, ii: block dot(…): y.local[ii] += …
                                   for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
-    source = _touched(function, loop, buffer, loaded_buffers(loop.body) | stored_buffers(loop.body))
+    _require_touched(loop, buffer, loaded_buffers(loop.body) | stored_buffers(loop.body))
     around = [*loops_around(function.body, loop), loop]
-    _require_kept(function, around, source)
-    touched, loaded, stored = _part(loop, source, around)
-    name, shape = unique_buffer(function, f"{source.name}.local"), _shape(function, around, touched)
-    local = placed(Buffer(name, source.dtype, shape), scope, loop, ", or a loop further inside")
-    words, copy = _dimension_names(loop.body, source), source.replace(name=name)
+    _require_kept(function, around, buffer)
+    touched, loaded, stored = _part(loop, buffer, around)
+    name, shape = unique_buffer(function, f"{buffer.name}.local"), _shape(function, around, touched)
+    local = placed(Buffer(name, buffer.dtype, shape), scope, loop, ", or a loop further inside")
+    words, copy = _dimension_names(loop.body, buffer), buffer.replace(name=name)
     free = iter(fresh_loops(function, [*words, *words]))
 
     def copies(word: str, part: Elements | None, to: Buffer, of: Buffer) -> list[Stmt]:
         if part is None:
             return []
-        filled, loops = unique_block(function, f"{source.name}.{word}"), list(islice(free, len(words)))
-        nest = box_nest(filled, loops, part, lambda at: Store(to, at, Load(of, at)))
+        nest = copy_nest(unique_block(function, f"{buffer.name}.{word}"), list(islice(free, len(words))), part, to, of)
         return [rebased(nest, copy, local, touched.ranges)]
 
-    before, after = copies("load", loaded, copy, source), copies("store", stored, source, copy)
-    body = seq(Alloc(local), *before, rebased(loop.body, source, local, touched.ranges), *after)
+    before, after = copies("load", loaded, copy, buffer), copies("store", stored, buffer, copy)
+    body = seq(Alloc(local), *before, rebased(loop.body, buffer, local, touched.ranges), *after)
     made = function.replace(body=replace(function.body, loop, loop.replace(body=body)))
-    for each in around:
-        if each.kind in (LoopKind.PARALLEL, LoopKind.THREAD):
+    for each in [each for each in around if each.kind in TOGETHER]:
+        with refusing(made, f"cannot stage {buffer.name} in loop {loop.var.name}"):
             fix = f"take a loop further inside, or leave {each.var.name} serial"
-            with refusing(made, f"cannot stage {buffer} in loop {loop.var.name}"):
-                require_independent(made, find_loop(made, each.var), fix)
-    evidence = [f"an iteration of {loop.var.name} touches {source.name}{touched} alone"]
+            require_independent(made, find_loop(made, each.var), fix)
+    evidence = [f"an iteration of {loop.var.name} touches {buffer.name}{touched} alone"]
     if stored is not None and loaded is None:
-        evidence.append(f"what an iteration of {loop.var.name} reads of {source.name} it stored before")
+        evidence.append(f"what an iteration of {loop.var.name} reads of {buffer.name} it stored before")
     return Step(made, name, tuple(evidence))
 
 
@@ -226,12 +205,16 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
         raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(loop.body, source, "stage first")
     require_elements(loop.body, source)
-    for block in [b for touch in touches(loop.body, source) if (b := touch.init_of) is not None]:
-        outer = next((each for each in around if each.var in summed_loops(block)), None)
-        if outer is not None:
-            why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-            fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
-            raise Obstacle(block, why, fix, part=block.name)
+    for block, outer in _begun_outside(touches(loop.body, source), around):
+        why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
+        fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
+        raise Obstacle(block, why, fix, part=block.name)
+
+
+def _begun_outside(found: Sequence[Touch], around: Sequence[For]) -> list[tuple[Block, For]]:
+    """The blocks whose init is among what touches a buffer, and that sum over a loop around, each with that loop."""
+    begun = [block for touch in found if (block := touch.init_of) is not None]
+    return [(block, loop) for block in begun for loop in around if loop.var in summed_loops(block)]
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -259,35 +242,20 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     """The shape of the box, the same in all iterations."""
     shape: list[Expr] = []
     for r in part.ranges:
-        extent = _bound(r.extent, around, set(function.symbols))
-        if extent is None:
+        extent = greatest(r.extent, around)
+        if extent is None or variables_of(extent) - set(function.symbols) or loads_of(extent):
             why = f"how many elements an iteration touches, {r.extent}, is not the same in all iterations"
             raise Obstacle(around[-1], why, fix="take a loop further inside")
-        shape.append(extent)
+        shape.append(extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0))))
     return tuple(shape)
 
 
-def _bound(extent: Expr, around: Sequence[For], symbols: set[Var]) -> Expr | None:
-    """The greatest extent over the loops around; None where that is not known."""
-    extent = longest(extent)
-    if variables_of(extent) - symbols:
-        bounds = interval(extent, ranges_in(around))
-        if bounds is None or variables_of(bounds.high) - symbols:
-            return None
-        extent = simplify(bounds.high)
-    if loads_of(extent):
-        return None
-    return extent if NOTHING.at_least(extent, const(0)) else simplify(maximum(extent, const(0)))
-
-
-def _touched(function: Function, root: Stmt, name: str, touched: Collection[Buffer]) -> Buffer:
-    """The buffer of this name, which must be one of those that `root` touches."""
-    found = find_buffer(function, name)
-    if found not in touched:
+def _require_touched(root: Block | For, buffer: Buffer, touched: Set[Buffer]) -> None:
+    """Refuses a buffer that is none of those that a block or a loop touches."""
+    if buffer not in touched:
         verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
         names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses(root) if a.buffer in touched)) or "nothing"
         raise Obstacle(root, f"it {verb} {names}", part=part)
-    return found
 
 
 def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
@@ -346,11 +314,9 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block in [b for touch in found if touch.access.is_store and (b := touch.init_of) is not None]:
-        again = next((each for each in outside if each.var in summed_loops(block)), None)
-        if again is not None:
-            why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
-            raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
+    for block, again in _begun_outside([t for t in found if t.access.is_store], outside):
+        why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
+        raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
 
 
 def _innermost(function: Function, alloc: Alloc) -> For:
@@ -360,8 +326,7 @@ def _innermost(function: Function, alloc: Alloc) -> For:
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
         raise Obstacle(alloc, f"nothing reads or stores {name}", part=name)
-    asked = [s for s in statements(function.body) if isinstance(s, Prefetch) and s.place.buffer is buffer]
-    around += [tuple(loops_around(function.body, s)) for s in asked]
+    around += [tuple(loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
     found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
     if not found:
@@ -380,5 +345,5 @@ def _box(loop: For, buffer: Buffer, moving: set[Var]) -> tuple[Range, ...]:
         return mentions(found.begin, moving) or NOTHING.within(found, full)
 
     full = whole(buffer.shape)
-    box = covering([elements(t) for t in touches(loop.body, buffer)])
+    box = box_of(loop.body, buffer) or ()
     return tuple(r if is_part(r, all_of) else all_of for r, all_of in zip(box, full, strict=True))

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tilewright.analysis.domains import Domain, domain_of
+from tilewright.analysis.domains import Domain
 from tilewright.analysis.elements import Elements
 from tilewright.core.node import Node
 from tilewright.core.walk import substitute, transform
@@ -31,7 +31,6 @@ from tilewright.expr.parse import parse
 from tilewright.expr.simplify import product_of, simplify
 from tilewright.loops.edit import (
     blocks,
-    loaded_buffers,
     loads_of,
     loops_around,
     map_expressions,
@@ -43,15 +42,9 @@ from tilewright.loops.edit import (
 from tilewright.loops.nodes import Alloc, Buffer, For, Function, Load, LoopKind, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
-from tilewright.schedule.buffers.local import (
-    allocation,
-    box_nest,
-    placed,
-    require_elements,
-    require_no_prefetch,
-    whole,
-)
-from tilewright.schedule.find import perfect_nest, primitive
+from tilewright.schedule.buffers.local import allocation, box_nest, placed, require_elements, require_no_prefetch
+from tilewright.schedule.facts.place import filling_of, whole
+from tilewright.schedule.find import primitive
 from tilewright.schedule.step import Obstacle, Step, fresh_loops
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -200,21 +193,6 @@ def transform_layout(
         return tuple(i if loads_of(i) else simplify(i) for i in layout.places(indices))
 
     return Step(function.replace(body=substitute_buffers(body, {buffer: made}, places)), None, tuple(evidence))
-
-
-def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
-    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
-    the points of its block). None where there is none."""
-    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
-    block = next((b for b in blocks(function.body) if b.body in stores), None)
-    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
-        return None
-    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
-    nest, domain = [*loops, block][0], domain_of(block, loops)
-    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
-        return None
-    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
-    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
 
 
 def _fill_in_order(

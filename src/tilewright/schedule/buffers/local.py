@@ -18,7 +18,7 @@ from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import statements, substitute_buffers, transform_statements
-from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, LoopKind, Prefetch, Stmt
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, Function, Load, LoopKind, Prefetch, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.schedule.facts.place import require_plain
 from tilewright.schedule.find import allocation_of
@@ -71,11 +71,15 @@ def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     return made
 
 
+def prefetches_of(root: Stmt, buffer: Buffer) -> list[Prefetch]:
+    """The statements in `root` that prefetch a buffer, by its place in memory."""
+    return [s for s in statements(root) if isinstance(s, Prefetch) and s.place.buffer is buffer]
+
+
 def require_no_prefetch(root: Stmt, buffer: Buffer, fix: str) -> None:
-    """Refuses a buffer that is prefetched in `root`, by its place in memory."""
-    for s in statements(root):
-        if isinstance(s, Prefetch) and s.place.buffer is buffer:
-            raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
+    """Refuses a buffer that is prefetched in `root`."""
+    for s in prefetches_of(root, buffer):
+        raise Obstacle(s, f"{buffer.name} is prefetched here", fix)
 
 
 def require_elements(root: Stmt, buffer: Buffer) -> None:
@@ -105,11 +109,6 @@ def rebased(root: Stmt, buffer: Buffer, small: Buffer, box: Sequence[Range]) -> 
     return within(transform_statements(root, lambda s: within(s) if isinstance(s, Block) else s))
 
 
-def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
-    """The box of all elements of a buffer of this shape."""
-    return tuple(Range(const(0), simplify(extent)) for extent in shape)
-
-
 def box_nest(
     name: str, loops: Sequence[Var], part: Elements, store: Callable[[tuple[Expr, ...]], Stmt], *, singles: bool = False
 ) -> Stmt:
@@ -122,3 +121,10 @@ def box_nest(
     block = Block(name, axes, store(points), None, where)
     box, names = dict(zip(points, part.ranges, strict=True)), dict(zip(points, loops, strict=True))
     return over_box(block, box, names, singles=singles)
+
+
+def copy_nest(
+    name: str, loops: Sequence[Var], part: Elements, to: Buffer, of: Buffer, *, singles: bool = False
+) -> Stmt:
+    """A nest that copies some elements of one buffer to the same places of another one."""
+    return box_nest(name, loops, part, lambda at: Store(to, at, Load(of, at)), singles=singles)

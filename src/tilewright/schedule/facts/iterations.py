@@ -6,12 +6,19 @@ from collections.abc import Sequence
 
 from tilewright.analysis.accesses import Access
 from tilewright.analysis.dependences import Dependence
+from tilewright.analysis.domains import ranges_in
+from tilewright.analysis.intervals import interval
 from tilewright.analysis.iterations import accumulation, dependence
-from tilewright.analysis.vectors import Meeting, meetings, stays_forward
+from tilewright.analysis.vectors import Meeting, longest, meetings, stays_forward
+from tilewright.expr.nodes import Expr
+from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, For, Function, Stmt, While
+from tilewright.loops.nodes import Assert, For, Function, LoopKind, Stmt, While
 from tilewright.schedule.step import Obstacle
+
+TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
+"""The loops whose iterations may run at the same time."""
 
 KEPT = "every two accesses that meet keep their order"
 """Why loops may run in another order."""
@@ -48,6 +55,12 @@ def require_instructions(function: Function) -> None:
             except Mismatch as wrong:
                 why = f"{s.instruction} would no longer do what loop {s.var.name} holds: {wrong.why}"
                 raise Obstacle(s, why, fix="take this step before tensorize") from None
+
+
+def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
+    """The most that an extent is while the loops around it run; None where no bound is known."""
+    bounds = interval(longest(extent), ranges_in(around))
+    return None if bounds is None else longest(simplify(bounds.high))
 
 
 def access_text(access: Access) -> str:

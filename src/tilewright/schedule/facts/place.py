@@ -7,17 +7,18 @@ the block and what it moves to stand to one another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
-from tilewright.analysis.intervals import Ranges
+from tilewright.analysis.elements import covering, elements, touches
+from tilewright.analysis.intervals import Range, Ranges
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.simplify import simplify
-from tilewright.loops.edit import loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
+from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
     Alloc,
     Assert,
@@ -63,6 +64,12 @@ class Memory:
     def stored(self, *stmts: Stmt) -> set[Buffer]:
         """The buffers that statements write, or pass to calls."""
         return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
+
+    def changes(self, stmts: Iterable[Stmt], buffers: Set[Buffer]) -> Iterator[tuple[Store | CallFunction, Buffer]]:
+        """The stores and calls among statements that write one of these buffers, each with the first of them."""
+        for s in stmts:
+            if isinstance(s, Store | CallFunction) and (changed := buffers & self.stored(s)):
+                yield s, min(changed, key=lambda b: b.name)
 
     def is_plain(self, buffer: Buffer) -> bool:
         """Whether loads and stores are all that touches a buffer: it has no view, and no call gets it."""
@@ -124,6 +131,17 @@ def word_of(stmt: Stmt) -> str:
     return f"a statement {type(stmt).__name__.lower()}"
 
 
+def box_of(root: Stmt, buffer: Buffer, is_store: bool | None = None) -> tuple[Range, ...] | None:
+    """The box of a buffer that a statement touches, or loads, or stores; None where it does not."""
+    found = [elements(t) for t in touches(root, buffer) if is_store in (None, t.access.is_store)]
+    return covering(found) if found else None
+
+
+def whole(shape: Sequence[Expr]) -> tuple[Range, ...]:
+    """The box of all elements of a buffer of this shape."""
+    return tuple(Range(const(0), simplify(extent)) for extent in shape)
+
+
 @lru_cache(maxsize=1 << 11)
 def own_loads(stmt: Stmt) -> tuple[Load, ...]:
     """The loads in a statement's own expressions, not those of statements inside it."""
@@ -158,6 +176,21 @@ def filled_by(function: Function, block: Block, fix: str) -> Store:
     return store
 
 
+def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
+    """(the nest of serial loops, one for each dimension, that alone fills a buffer, each element once and by itself;
+    the points of its block). None where there is none."""
+    stores = [s for s in statements(function.body) if isinstance(s, Store) and s.buffer is buffer]
+    block = next((b for b in blocks(function.body) if b.body in stores), None)
+    if len(stores) != 1 or block is None or block.reduce or buffer in loaded_buffers(block):
+        return None
+    loops = loops_around(function.body, block)[-len(block.axes) :] if block.axes else []
+    nest, domain = [*loops, block][0], domain_of(block, loops)
+    if isinstance(domain, str) or domain.conditions or perfect_nest(nest) != (loops, block):
+        return None
+    is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
+    return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
+
+
 def require_pointwise(block: Block, fix: str) -> None:
     """The block computes each element by one expression."""
     if block.reduce or block.init is not None:
@@ -190,19 +223,12 @@ def readers_of(function: Function, buffer: Buffer) -> list[Stmt]:
 
 def require_unchanged(function: Function, block: Block, reads: set[Buffer], after: Iterable[Stmt]) -> None:
     """None of these statements stores one of the buffers that the block reads."""
-    memory = Memory(function)
-    for s in after:
-        changed = reads & memory.stored(s) if isinstance(s, Store | CallFunction) else set()
-        if changed:
-            first = min(b.name for b in changed)
-            raise Obstacle(s, f"it stores {first}, which {block.name} reads, and {block.name} would run only after it")
+    for s, b in Memory(function).changes(after, reads):
+        raise Obstacle(s, f"it stores {b.name}, which {block.name} reads, and {block.name} would run only after it")
 
 
 def require_reached(
-    path: Iterable[Stmt],
-    name: str,
-    through: tuple[type[Stmt], ...] = (For, Seq),
-    closed: Collection[LoopKind] = (),
+    path: Iterable[Stmt], name: str, through: tuple[type[Stmt], ...] = (For, Seq), closed: Collection[LoopKind] = ()
 ) -> None:
     """Nothing around what is called `name`, which are the statements of `path`, decides whether it runs, and no loop is
     of a kind that is `closed`."""
