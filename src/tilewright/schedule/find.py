@@ -148,6 +148,11 @@ def nests(function: Function) -> tuple[Stmt, ...]:
     return function.body.body if isinstance(function.body, Seq) else (function.body,)
 
 
+def local_buffers(function: Function) -> list[Buffer]:
+    """The buffers that are allocated at the top level of a function."""
+    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
+
+
 @lru_cache(maxsize=1 << 11)
 def stored_buffers(stmt: Stmt) -> frozenset[Buffer]:
     """The buffers that a statement, or one inside it, stores to."""

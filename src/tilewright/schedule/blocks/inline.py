@@ -6,24 +6,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 
+from tilewright.analysis.accesses import Access, accesses
 from tilewright.analysis.domains import Domain, values_of
 from tilewright.analysis.elements import touches, unwritten
 from tilewright.analysis.intervals import Range
-from tilewright.analysis.known import NOTHING, resolved
+from tilewright.analysis.known import NOTHING
 from tilewright.analysis.regions import reads
 from tilewright.core.walk import preorder, substitute
 from tilewright.expr.nodes import Call, Div, Expr, Var, const
 from tilewright.loops.decompose import variables_of
-from tilewright.loops.edit import (
-    allocations,
-    blocks,
-    loaded_buffers,
-    loads,
-    loops_around,
-    map_loads,
-    path_to,
-    statements,
-)
+from tilewright.loops.edit import allocations, blocks, loaded_buffers, loops_around, map_loads, path_to, statements
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, LoopKind, Prefetch, Seq, Stmt, Store
 from tilewright.loops.sizes import bytes_of
 from tilewright.report.errors import UserError
@@ -45,7 +37,15 @@ from tilewright.schedule.facts.place import (
     without,
     word_of,
 )
-from tilewright.schedule.find import allocation_of, find_buffer, nests, primitive, stored_buffers, writers_of
+from tilewright.schedule.find import (
+    allocation_of,
+    find_buffer,
+    local_buffers,
+    nests,
+    primitive,
+    stored_buffers,
+    writers_of,
+)
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -162,7 +162,7 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
     for a kernel begin with this step.
     """
     made = function
-    for buffer in _local_buffers(function):
+    for buffer in local_buffers(function):
         block = _producer(made, buffer)
         if block is None or block.init is not None or block.reduce or not isinstance(block.body, Store):
             continue
@@ -171,10 +171,6 @@ def inline_all(function: Function, *, once: bool = False) -> Step:
             with suppress(UserError):
                 made = inline(made, block.name).function
     return Step(made, None, () if made is function else ("inline allows each of them",))
-
-
-def _local_buffers(function: Function) -> list[Buffer]:
-    return [s.buffer for s in nests(function) if isinstance(s, Alloc)]
 
 
 def _producer(function: Function, buffer: Buffer) -> Block | None:
@@ -190,20 +186,21 @@ def _is_expensive(value: Expr) -> bool:
 
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
-    """Whether a block reads an element of a buffer in several iterations of a loop around it."""
-    found = _loads_of(function.body, buffer)
-    idle = ({s for s in loops_around(function.body, b) if s.var not in _moving(b, load)} for b, load in found)
-    return any(not loop.is_single for loops in idle for loop in loops)
+    """Whether an element of a buffer is read in several iterations of a loop around it."""
+    return any(
+        not loop.is_single and loop.var not in _moving(load)
+        for load in _loads_of(function.body, buffer)
+        for loop in load.loops
+    )
 
 
-def _loads_of(root: Stmt, buffer: Buffer) -> list[tuple[Block, Load]]:
-    """The loads of a buffer, with the blocks that they are in."""
-    return [(block, load) for block in blocks(root) for load in loads(block) if load.buffer is buffer]
+def _loads_of(root: Stmt, buffer: Buffer) -> list[Access]:
+    return [a for a in accesses(root) if a.buffer is buffer and not a.is_store]
 
 
-def _moving(block: Block, load: Load) -> set[Var]:
-    """The variables that the place of a load in a block depends on, without the block's axes."""
-    return {v for i in load.indices for v in variables_of(resolved(block, i))}
+def _moving(access: Access) -> set[Var]:
+    """The variables that the place of an access depends on."""
+    return {v for index in access.indices for v in variables_of(index)}
 
 
 def pull_producers(function: Function) -> Step:
@@ -217,7 +214,7 @@ def pull_producers(function: Function) -> Step:
     Each is moved by compute_at and shrunk by compact, which prove what they need; what they refuse stays as it is.
     """
     made = function
-    for buffer in reversed(_local_buffers(function)):
+    for buffer in reversed(local_buffers(function)):
         readers = [n for n in nests(made) if buffer not in stored_buffers(n) and buffer in loaded_buffers(n)]
         producer = _producer(made, buffer) if len(readers) == 1 else None
         loop = _place_for(readers[0], buffer) if producer is not None else None
@@ -231,10 +228,9 @@ def _place_for(nest: Stmt, buffer: Buffer) -> For | None:
     """The innermost loop around every block that reads `buffer` which some index of it varies with, if an iteration
     reads every element of a box."""
     found = _loads_of(nest, buffer)
-    used = set[Var]().union(*(_moving(block, load) for block, load in found))
-    paths = [loops_around(nest, block) for block, _ in found]
-    shared = [loop for loop in paths[0] if all(loop in path for path in paths)] if paths else []
-    loop = next((loop for loop in reversed(shared) if loop.var in used), None)
+    used = set[Var]().union(*map(_moving, found))
+    shared = [loop for loop in found[0].loops if loop.var in used and all(loop in load.loops for load in found)]
+    loop = shared[-1] if shared else None
     box = reads(loop.body).get(buffer) if loop is not None else None
     return loop if box is not None and box.exact else None
 

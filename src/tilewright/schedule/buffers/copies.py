@@ -3,23 +3,12 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import known_in
-from tilewright.analysis.elements import (
-    Elements,
-    Touch,
-    contains,
-    cover_all,
-    elements,
-    point,
-    tightened,
-    touches,
-    united,
-    unwritten,
-)
+from tilewright.analysis.elements import Elements, contains, cover_all, elements, tightened, touches, united, unwritten
 from tilewright.analysis.intervals import Range
 from tilewright.analysis.known import NOTHING, Known
 from tilewright.core.walk import preorder
@@ -31,7 +20,6 @@ from tilewright.loops.decompose import summed_loops, variables_of
 from tilewright.loops.edit import (
     blocks,
     loaded_buffers,
-    loads,
     loads_of,
     loops_around,
     replace,
@@ -140,17 +128,14 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     parts = [tightened(elements(t), NOTHING) for t in stores]
     stored = _exactly(parts, NOTHING)
     if stored is None:
-        raise Obstacle(stores[0].access.statement, _partly(stores, parts))
+        for touch, part in zip(stores, parts, strict=True):
+            if not part.exact:
+                place = access_text(touch.access).removeprefix("stores ")
+                why = f"nothing says that what it stores, {place}, is all of {part}: the rest would be overwritten"
+                raise Obstacle(touch.access.statement, why)
+        why = f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
+        raise Obstacle(stores[0].access.statement, why)
     return stored
-
-
-def _partly(stores: Sequence[Touch], parts: Sequence[Elements]) -> str:
-    """Why the elements that are stored are not known."""
-    for touch, part in zip(stores, parts, strict=True):
-        if not part.exact:
-            stored = access_text(touch.access).removeprefix("stores ")
-            return f"nothing says that what it stores, {stored}, is all of {part}: the rest would be overwritten"
-    return f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
 
 
 @primitive("cannot stage {buffer} in loop {loop}")
@@ -205,16 +190,16 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
         raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(loop.body, source, "stage first")
     require_elements(loop.body, source)
-    for block, outer in _begun_outside(touches(loop.body, source), around):
+    for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
         why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
         fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
         raise Obstacle(block, why, fix, part=block.name)
 
 
-def _begun_outside(found: Sequence[Touch], around: Sequence[For]) -> list[tuple[Block, For]]:
-    """The blocks whose init is among what touches a buffer, and that sum over a loop around, each with that loop."""
-    begun = [block for touch in found if (block := touch.init_of) is not None]
-    return [(block, loop) for block in begun for loop in around if loop.var in summed_loops(block)]
+def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:
+    """Those of some blocks that sum over a loop around, so that their init runs once for all its iterations, each with
+    that loop."""
+    return [(block, loop) for block in begun if block for loop in around if loop.var in summed_loops(block)]
 
 
 def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, Elements | None, Elements | None]:
@@ -231,8 +216,7 @@ def _part(loop: For, source: Buffer, around: Sequence[For]) -> tuple[Elements, E
 
 def _inside(part: Elements, source: Buffer, known: Known) -> Elements:
     """The elements that are in the buffer; conditions that hold throughout the box are left out."""
-    dimensions = zip(point(len(source.shape)), source.shape, strict=True)
-    edges = [edge for d, extent in dimensions for edge in (d, simplify(extent - d - 1))]
+    edges = [edge for d, extent in zip(part.box, source.shape, strict=True) for edge in (d, simplify(extent - d - 1))]
     box = known.where(part.box)
     kept = [c for c in dict.fromkeys([*part.conditions, *edges]) if not box.never_negative(polynomial(c))]
     return Elements(part.ranges, part.exact, tuple(kept))
@@ -262,8 +246,8 @@ def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
     """A name for each dimension: that of the axis that the first block to touch the buffer has there, or d0, d1 …"""
     names = [f"d{n}" for n in range(len(buffer.shape))]
     for block in blocks(body):
-        parts = (*statements(block), *loads(block))
-        at = next((p.indices for p in parts if isinstance(p, Store | Load) and p.buffer is buffer), None)
+        places = (p.indices for p in preorder(block) if isinstance(p, Store | Load) and p.buffer is buffer)
+        at = next(places, None)
         if at is not None:
             axes: dict[Expr, str] = {a.var: a.var.name.removeprefix("v") or a.var.name for a in block.axes}
             return [axes.get(index, name) for index, name in zip(at, names, strict=True)]
@@ -314,7 +298,7 @@ def _require_fresh(function: Function, loop: For, buffer: Buffer) -> None:
         if any(touch.access.is_store for touch in found[: found.index(missing)]):
             why = f"what an iteration of {name} stores in {buffer.name} before does not cover what it {read}"
         raise Obstacle(missing.access.statement, why)
-    for block, again in _begun_outside([t for t in found if t.access.is_store], outside):
+    for block, again in _begun_outside([t.init_of for t in found if t.access.is_store], outside):
         why = f"{block.name} goes on adding up in the next iteration of {again.var.name}"
         raise Obstacle(again, why, fix=f"move {again.var.name} inside {name}")
 

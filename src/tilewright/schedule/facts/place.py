@@ -16,7 +16,7 @@ from tilewright.analysis.accesses import accesses, mentions
 from tilewright.analysis.domains import Domain, domain_of, single_axis
 from tilewright.analysis.elements import covering, elements, touches
 from tilewright.analysis.intervals import Range, Ranges
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loaded_buffers, loads, loads_of, loops_around, path_to, replace, statements
 from tilewright.loops.nodes import (
@@ -65,6 +65,11 @@ class Memory:
         """The buffers that statements write, or pass to calls."""
         return {self.of(b) for s in stmts for b in (*stored_buffers(s), *_shared(s)[1])}
 
+    def met(self, s: Stmt, reads: Set[Buffer], writes: Set[Buffer]) -> set[Buffer]:
+        """The buffers over which a statement may not change places with what reads and writes these (Bernstein's
+        conditions)."""
+        return {b for b in self.stored(s) if b in reads or b in writes} | {b for b in self.loaded(s) if b in writes}
+
     def changes(self, stmts: Iterable[Stmt], buffers: Set[Buffer]) -> Iterator[tuple[Store | CallFunction, Buffer]]:
         """The stores and calls among statements that write one of these buffers, each with the first of them."""
         for s in stmts:
@@ -100,9 +105,11 @@ def _shared(nest: Stmt) -> tuple[tuple[tuple[Buffer, Buffer], ...], tuple[Buffer
 
 
 @lru_cache(maxsize=1 << 11)
-def defined_in(nest: Stmt) -> frozenset[Buffer]:
-    """The buffers, views among them, that begin to live in a statement."""
-    return frozenset([s.buffer for s in statements(nest) if isinstance(s, Alloc | View)])
+def defined_in(nest: Stmt) -> frozenset[Buffer | Var]:
+    """The buffers, views among them, and variables that begin to live in a statement."""
+    inside = list(statements(nest))
+    variables = [s.var for s in inside if isinstance(s, For | Let)]
+    return frozenset([*variables, *(s.buffer for s in inside if isinstance(s, Alloc | View))])
 
 
 def require_plain(function: Function, buffer: Buffer, root: Stmt | None = None) -> None:
@@ -323,11 +330,10 @@ def require_apart(found: Place, memory: Memory) -> None:
     block = found.block
     reads, writes = memory.loaded(found.nest), memory.stored(found.nest)
     for s in (*found.between, found.other):
-        touched = writes & (memory.loaded(s) | memory.stored(s))
-        changed = reads & memory.stored(s) if s is not found.other else set()
-        if touched or changed:
-            verb, other = ("touches", "stores") if touched else ("stores", "reads")
-            name = min(b.name for b in touched or changed)
+        met = memory.met(s, reads if s is not found.other else set(), writes)
+        if met:
+            verb, other = ("touches", "stores") if met & writes else ("stores", "reads")
+            name = min(b.name for b in met & writes or met)
             own = next((f"block {x.name}" for x in statements(s) if isinstance(x, Block)), "it")
             why = f"{own} {verb} {name}, which {block.name} {other}"
             raise Obstacle(s, why, fix=f"move {block.name} before an earlier step comes between")

@@ -15,15 +15,8 @@ from tilewright.analysis.dependences import meeting
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.expr.simplify import simplify
 from tilewright.loops import nodes
-from tilewright.loops.edit import (
-    allocations,
-    blocks,
-    loaded_buffers,
-    statements,
-    substitute_buffers,
-    substitute_expressions,
-)
-from tilewright.loops.nodes import Alloc, For, Function, LoopKind, Seq, Stmt, seq
+from tilewright.loops.edit import allocations, loaded_buffers, statements, substitute_buffers, substitute_expressions
+from tilewright.loops.nodes import Alloc, Block, For, Function, LoopKind, Seq, Stmt, seq
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.find import nests, primitive, stored_buffers
 from tilewright.schedule.step import Obstacle, Step, rewritten
@@ -113,7 +106,7 @@ def _joined(parts: list[Stmt], n: int, m: int, wanted: Wanted) -> list[Stmt] | N
 
 def _read_alike(first: For, _between: Sequence[Stmt], second: For) -> bool:
     """Whether both loops hold sums, and load from one buffer that neither stores to."""
-    if not all(any(b.reduce for b in blocks(loop)) for loop in (first, second)):
+    if not all(any(isinstance(s, Block) and s.reduce for s in statements(loop)) for loop in (first, second)):
         return False
     return bool((loaded_buffers(first) & loaded_buffers(second)) - stored_buffers(first) - stored_buffers(second))
 

@@ -18,33 +18,8 @@ from tilewright.core.walk import substitute
 from tilewright.expr.nodes import Add, Expr, Mul, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose, decompose_block, init_nest, spatial_loops, summed_loops, variables_of
-from tilewright.loops.edit import (
-    blocks,
-    fresh_copy,
-    loads,
-    loads_of,
-    loops_around,
-    loops_inside,
-    path_to,
-    replace,
-    statements,
-)
-from tilewright.loops.nodes import (
-    Alloc,
-    Axis,
-    AxisKind,
-    Block,
-    Buffer,
-    For,
-    Function,
-    Let,
-    Load,
-    LoopKind,
-    Seq,
-    Stmt,
-    Store,
-    seq,
-)
+from tilewright.loops.edit import blocks, fresh_copy, loads, loads_of, loops_around, loops_inside, path_to, replace
+from tilewright.loops.nodes import Alloc, Axis, AxisKind, Block, Buffer, For, Function, Load, Seq, Stmt, Store, seq
 from tilewright.loops.sums import names_in
 from tilewright.schedule.facts.place import (
     Memory,
@@ -75,10 +50,10 @@ def decompose_reduction(function: Function, block: Block, loop: For) -> Step:
     around = _loops_around(function, block, loop)
     inner = around[around.index(loop) :]
     _require_place(block, around, inner)
-    _require_visible(block, loop, inner)
-    _require_earlier(function, block, loop, inner)
     name = unique_block(function, f"{block.name}.init")
     nest = init_nest(block, inner, name)
+    _require_visible(block, loop, nest)
+    _require_earlier(function, block, loop, inner)
     loops = [each.var for each in loops_inside(nest)]
     init = fresh_copy(nest, dict(zip(loops, fresh_loops(function, [v.name for v in loops]), strict=True)))
     body = replace(loop, block, block.replace(init=None))
@@ -129,12 +104,10 @@ def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) ->
             raise Obstacle(loop, why)
 
 
-def _require_visible(block: Block, target: For, inner: Sequence[For]) -> None:
-    """Requires that all the init uses is known before the loop."""
+def _require_visible(block: Block, target: For, nest: Stmt) -> None:
+    """Requires that all that the nest of the init uses is known before the loop."""
     require_reached(path_to(target, block)[:-1], f"block {block.name}")
-    nest = init_nest(block, inner, block.name)
-    own = {loop.var for loop in loops_inside(nest)}
-    hidden = {s.var for s in statements(target) if isinstance(s, For | Let)} - own | defined_in(target)
+    hidden = defined_in(target) - defined_in(nest)
     missing = next((name for name in names_in(nest) if name in hidden), None)
     if missing is not None:
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
@@ -150,14 +123,13 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     between = list(takewhile(lambda loop: loop.var not in summed, inner))
     place = inner[len(between)] if len(between) < len(inner) else block
     memory = Memory(function)
-    touched, read = set(map(memory.of, stored)), memory.loaded(block.init)
     for s in _before(target, place):
-        met = (touched & (memory.loaded(s) | memory.stored(s))) | (read & memory.stored(s))
+        met = memory.met(s, memory.loaded(block.init), memory.stored(block.init))
         if met:
             why = f"{', '.join(sorted(b.name for b in met))} is touched inside {target.var.name} before the init runs"
             raise Obstacle(s, why)
     apart, outer = decompose_block(target, block), loops_around(function.body, target)
-    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in statements(b)}
+    inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in b.inside()}
     for loop in between:
         changed = next(s for s in loops_inside(apart) if s.var is loop.var)
         found = next((d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits), None)
@@ -294,7 +266,7 @@ class _Parts:
         told = [substitute(c, bound) for c in domain.conditions]
         left = {loop.var for loop in domain.reduce} - {self.loop.var}
         kept = [substitute(c, {self.loop.var: simplify(begin + turn.var)}) for c in told if not mentions(c, left)]
-        again = For(var, const(0), self.loop.extent, LoopKind.SERIAL, made)
+        again = self.loop.serial().replace(var=var, begin=const(0), end=self.loop.extent, body=made)
         return fresh_copy(nest_over(Domain(made, domain.box, (again,), tuple(map(simplify, kept))), {}, ()))
 
 
@@ -307,8 +279,7 @@ def _accumulation(block: Block) -> Summed:
         fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
         raise Obstacle(block, why, fix, part=block.name)
     single_store(block)
-    beside = [load.buffer for part in (block.init, block.where) if part is not None for load in loads(part)]
-    if total.buffer in beside:
+    if any(load.buffer is total.buffer for part in (block.init, block.where) if part for load in loads(part)):
         why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
         raise Obstacle(block, why, part=block.name)
     return total
@@ -319,16 +290,18 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For) -> 
     that its extent does not depend on the other loops."""
     inside = perfect_nest(nest)[0]
     if loop in _loops_around(function, block, loop) and loop not in inside:
-        why = f"{loop.var.name} holds more than {block.name}"
-        raise Obstacle(loop, why, fix=f"give {block.name} a nest of its own first")
+        raise Obstacle(
+            loop, f"{loop.var.name} holds more than {block.name}", f"give {block.name} a nest of its own first"
+        )
     whole = next((s for s in inside if s.instruction is not None), None)
     if whole is not None:
-        why = f"loop {whole.var.name} runs as the instruction {whole.instruction}"
-        raise Obstacle(whole, why, fix="factor before tensorize")
-    outside = next((s for s in _loops_around(function, block, loop, summed=True) if s not in inside), None)
-    if outside is not None:
-        why = f"{block.name} also sums over {outside.var.name}, outside the nest of {loop.var.name}"
-        raise Obstacle(outside, why, fix="factor before something is moved between the two loops")
+        raise Obstacle(
+            whole, f"loop {whole.var.name} runs as the instruction {whole.instruction}", "factor before tensorize"
+        )
+    outside = [s for s in _loops_around(function, block, loop, summed=True) if s not in inside]
+    if outside:
+        why = f"{block.name} also sums over {outside[0].var.name}, outside the nest of {loop.var.name}"
+        raise Obstacle(outside[0], why, fix="factor before something is moved between the two loops")
     used = loop.bounded_by & {each.var for each in inside}
     if used:
         why = f"how far it runs depends on {', '.join(sorted(v.name for v in used))}"
