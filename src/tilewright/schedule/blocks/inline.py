@@ -187,11 +187,8 @@ def _is_expensive(value: Expr) -> bool:
 
 def _is_read_again(function: Function, buffer: Buffer) -> bool:
     """Whether an element of a buffer is read in several iterations of a loop around it."""
-    return any(
-        not loop.is_single and loop.var not in _moving(load)
-        for load in _loads_of(function.body, buffer)
-        for loop in load.loops
-    )
+    found = _loads_of(function.body, buffer)
+    return any(not loop.is_single and loop.var not in _moving(load) for load in found for loop in load.loops)
 
 
 def _loads_of(root: Stmt, buffer: Buffer) -> list[Access]:

@@ -130,8 +130,8 @@ def _stored(function: Function, place: Stmt, buffer: Buffer) -> Elements:
     if stored is None:
         for touch, part in zip(stores, parts, strict=True):
             if not part.exact:
-                place = access_text(touch.access).removeprefix("stores ")
-                why = f"nothing says that what it stores, {place}, is all of {part}: the rest would be overwritten"
+                text = access_text(touch.access).removeprefix("stores ")
+                why = f"nothing says that what it stores, {text}, is all of {part}: the rest would be overwritten"
                 raise Obstacle(touch.access.statement, why)
         why = f"it stores {', '.join(map(str, parts))}, which is no box: the rest would be overwritten"
         raise Obstacle(stores[0].access.statement, why)
