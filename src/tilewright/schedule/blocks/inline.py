@@ -31,21 +31,12 @@ from tilewright.schedule.facts.place import (
     nest_of,
     own_loads,
     readers_of,
-    require_pointwise,
     require_reached,
     require_unchanged,
     without,
     word_of,
 )
-from tilewright.schedule.find import (
-    allocation_of,
-    find_buffer,
-    local_buffers,
-    nests,
-    primitive,
-    stored_buffers,
-    writers_of,
-)
+from tilewright.schedule.find import find_buffer, local_buffers, nests, primitive, stored_buffers, writers_of
 from tilewright.schedule.step import Obstacle, Step
 from tilewright.types.scopes import MOST_BYTES, Scope
 
@@ -60,9 +51,11 @@ def inline(function: Function, block: Block) -> Step:
     Legal if the block computes one expression for each element, nothing else stores to its buffer, and the values that
     the expression reads are unchanged at all readers.
     """
-    require_pointwise(block, f'compute_at("{block.name}", …)')
-    buffer = filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline").buffer
-    nest = nest_of(function, block)
+    if block.reduce or block.init is not None:
+        why = f"{block.name} adds up: its result is complete only at its end"
+        raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)', part=block.name)
+    alloc = filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
+    buffer, nest = alloc.buffer, nest_of(function, block)
     require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
     domain = domain_in(nest, block)
     store, box = domain.store, domain.box
@@ -73,8 +66,6 @@ def inline(function: Function, block: Block) -> Step:
         raise Obstacle(block.body, f"no index of {buffer.name} says what {untold.name} is")
     readers = readers_of(function, buffer)
     _require_readable(function, block, domain, readers)
-    alloc = allocation_of(function, buffer)
-    assert alloc is not None
     _require_lasting(function, block, nest, alloc, readers)
 
     def change(load: Load) -> Expr:

@@ -3,7 +3,7 @@ local buffer shrinks to the part that an iteration touches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from itertools import islice, takewhile
 
 from tilewright.analysis.accesses import accesses, mentions
@@ -17,15 +17,7 @@ from tilewright.expr.linear import polynomial
 from tilewright.expr.nodes import Expr, Max, Min, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import summed_loops, variables_of
-from tilewright.loops.edit import (
-    blocks,
-    loaded_buffers,
-    loads_of,
-    loops_around,
-    replace,
-    statements,
-    substitute_buffers,
-)
+from tilewright.loops.edit import blocks, loads_of, loops_around, replace, statements, substitute_buffers
 from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Load, Stmt, Store, seq
 from tilewright.schedule.buffers.local import (
     LANES,
@@ -54,7 +46,7 @@ def cache_read(function: Function, block: Block, buffer: Buffer, *, scope: str =
                       for i2, d1: block x.cache(vi2 = i2, vd1 = d1): x.cache[vi2, vd1] = x[vi2, vd1]
                       for i: block y(vi = i): y[vi] = x.cache[vi, 0]
     """
-    _require_touched(block, buffer, loaded_buffers(block))
+    _require_touched(block, buffer)
     place = _top_level(function, block)
     _require_unwritten(function, place, buffer)
     name = unique_buffer(function, f"{buffer.name}.cache")
@@ -151,7 +143,7 @@ def stage(function: Function, buffer: Buffer, loop: For, *, scope: str = "stack"
                                   for k, ii: block dot(…): y.local[ii] += …
                                   for i2: block y.store(vi2 = io*6 + i2): y[vi2] = y.local[i2]
     """
-    _require_touched(loop, buffer, loaded_buffers(loop.body) | stored_buffers(loop.body))
+    _require_touched(loop, buffer)
     around = [*loops_around(function.body, loop), loop]
     _require_kept(function, around, buffer)
     touched, loaded, stored = _part(loop, buffer, around)
@@ -234,12 +226,12 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
     return tuple(shape)
 
 
-def _require_touched(root: Block | For, buffer: Buffer, touched: Set[Buffer]) -> None:
-    """Refuses a buffer that is none of those that a block or a loop touches."""
+def _require_touched(root: Block | For, buffer: Buffer) -> None:
+    """Refuses a buffer that a block does not read, or a loop does not touch."""
+    verb, part, body = ("reads", root.name, root) if isinstance(root, Block) else ("touches", None, root.body)
+    touched = dict.fromkeys(a.buffer for a in accesses(body) if verb == "touches" or not a.is_store)
     if buffer not in touched:
-        verb, part = ("reads", root.name) if isinstance(root, Block) else ("touches", None)
-        names = ", ".join(dict.fromkeys(a.buffer.name for a in accesses(root) if a.buffer in touched)) or "nothing"
-        raise Obstacle(root, f"it {verb} {names}", part=part)
+        raise Obstacle(root, f"it {verb} {', '.join(b.name for b in touched) or 'nothing'}", part=part)
 
 
 def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:

@@ -167,11 +167,12 @@ def single_store(block: Block) -> Store:
     return store
 
 
-def filled_by(function: Function, block: Block, fix: str) -> Store:
-    """The only store of a block that alone fills a local buffer, without a look at what that held before."""
+def filled_by(function: Function, block: Block, fix: str) -> Alloc:
+    """The allocation of a buffer that the only store of a block alone fills, without a look at what it held before."""
     store = single_store(block)
     buffer = store.buffer
-    if allocation_of(function, buffer) is None:
+    alloc = allocation_of(function, buffer)
+    if alloc is None:
         raise Obstacle(store, f"{buffer.name} is an argument: all of it must be there at the end", fix)
     require_plain(function, buffer)
     writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
@@ -180,7 +181,7 @@ def filled_by(function: Function, block: Block, fix: str) -> Store:
         raise Obstacle(other, f"another statement stores {buffer.name}, too")
     if block.init is None and any(load.buffer is buffer for load in loads(block)):
         raise Obstacle(block, f"{block.name} reads what {buffer.name} held before")
-    return store
+    return alloc
 
 
 def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None:
@@ -196,13 +197,6 @@ def filling_of(function: Function, buffer: Buffer) -> tuple[Stmt, Domain] | None
         return None
     is_whole = domain.box == dict(zip(domain.store.indices, whole(buffer.shape), strict=True))
     return (nest, domain) if is_whole and all(loop.kind is LoopKind.SERIAL for loop in loops) else None
-
-
-def require_pointwise(block: Block, fix: str) -> None:
-    """The block computes each element by one expression."""
-    if block.reduce or block.init is not None:
-        why = f"{block.name} adds up: its result is complete only at its end"
-        raise Obstacle(block, why, fix=f"move it instead: {fix}", part=block.name)
 
 
 def nest_of(function: Function, block: Block) -> Stmt:
