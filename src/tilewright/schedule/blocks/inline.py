@@ -61,8 +61,7 @@ def inline(function: Function, block: Block) -> Step:
     store, box = domain.store, domain.box
     axes_at = inverse(store.indices, box)
     told = axes_at(store.indices)
-    untold = next((axis for axis in box if axis not in told), None)
-    if untold is not None:
+    for untold in (axis for axis in box if axis not in told):
         raise Obstacle(block.body, f"no index of {buffer.name} says what {untold.name} is")
     readers = readers_of(function, buffer)
     _require_readable(function, block, domain, readers)
@@ -109,8 +108,7 @@ def _require_lasting(function: Function, block: Block, nest: Stmt, alloc: Alloc,
     holder = path_to(function.body, alloc)[-2]
     for around in path_to(holder, nest)[1:-1]:
         within = set(statements(around))
-        late = next((s for s in readers if s not in within), None)
-        if late is not None:
+        for late in (s for s in readers if s not in within):
             raise Obstacle(late, f"{block.name} is inside {word_of(around)}, this is not")
     after = list(statements(holder))
     require_unchanged(function, block, Memory(function).loaded(block), after[after.index(block) + 1 :])

@@ -67,8 +67,7 @@ def unite(function: Function, buffer: Buffer) -> Step:
     nests = {p.nest for p in pieces}
     places = [parent.body.index(nest) for nest in nests]
     between = [s for t in parent.body[min(places) : max(places)] if t not in nests for s in statements(t)]
-    reader = next((s for s in readers_of(function, buffer) if s in between), None)
-    if reader is not None:
+    for reader in (s for s in readers_of(function, buffer) if s in between):
         raise Obstacle(reader, f"{buffer.name} is read here, before all of it is stored")
     for p in pieces:
         require_unchanged(function, p.block, Memory(function).loaded(p.nest), between)

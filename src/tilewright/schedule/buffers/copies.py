@@ -176,16 +176,14 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     long as its contents."""
     loop = around[-1]
     require_plain(function, source, loop)
-    lanes = next((each for each in around if each.kind in LANES), None)
-    if lanes is not None:
+    for lanes in (each for each in around if each.kind in LANES):
         why = f"{lanes.var.name} runs as {lanes.kind.value}: a local buffer inside has no place"
         raise Obstacle(loop, why, fix=f"take a loop outside {lanes.var.name}")
     require_no_prefetch(loop.body, source, "stage first")
     require_elements(loop.body, source)
     for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
         why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-        fix = f'decompose_reduction("{block.name}", {outer.var.name}) first'
-        raise Obstacle(block, why, fix, part=block.name)
+        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first', part=block.name)
 
 
 def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:

@@ -74,8 +74,7 @@ def _require_threads(function: Function, alloc: Alloc) -> None:
         why = "no loop is bound to the threads of a GPU"
         raise Obstacle(alloc, why, fix="bind loops first", part=alloc.buffer.name)
     around = loops_around(function.body, alloc)
-    inner = next((loop for loop in around if loop.thread.startswith("threadIdx")), None)
-    if inner is not None:
+    for inner in (loop for loop in around if loop.thread.startswith("threadIdx")):
         why = f"it is allocated inside {inner.var.name}, by each thread for itself"
         raise Obstacle(inner, why, fix='take "register"')
 
@@ -91,8 +90,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     last = len(buffer.shape) - 1
     if not 0 <= dim < last:
         why = f"dimension {last} has the stride 1" if dim == last else f"{buffer.name} has dimensions 0 to {last}"
-        fix = f"take a dimension from 0 to {last - 1}" if last > 0 else None
-        raise Obstacle(alloc, why, fix, part=buffer.name)
+        raise Obstacle(alloc, why, fix=f"take a dimension from 0 to {last - 1}" if last > 0 else None, part=buffer.name)
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
         raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it", part=buffer.name)
@@ -128,8 +126,7 @@ def widen(function: Function, buffer: Buffer, dtype: str) -> Step:
     if wide is None or wide is buffer.dtype or not wide.holds(buffer.dtype):
         able = [d.name for d in DTYPES.values() if d is not buffer.dtype and d.holds(buffer.dtype)]
         why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {buffer.dtype} and more"
-        fix = f"take {' or '.join(able)}" if able else None
-        raise Obstacle(alloc, why, fix, part=buffer.name)
+        raise Obstacle(alloc, why, fix=f"take {' or '.join(able)}" if able else None, part=buffer.name)
     body = _retyped(function.body, buffer, buffer.replace(dtype=wide))
     return Step(function.replace(body=body), None, (f"{wide} has every value of {buffer.dtype}",))
 

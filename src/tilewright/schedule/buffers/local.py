@@ -62,8 +62,7 @@ def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     if size is None:
         extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
         why = f"the dimension {extent} of {buffer.name} is known only when the program runs"
-        fix = f'take scope="arena"{fix}'
-        raise Obstacle(at, why, fix, part=extent if isinstance(at, Alloc) else part)
+        raise Obstacle(at, why, fix=f'take scope="arena"{fix}', part=extent if isinstance(at, Alloc) else part)
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"

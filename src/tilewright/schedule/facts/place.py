@@ -176,8 +176,7 @@ def filled_by(function: Function, block: Block, fix: str) -> Alloc:
         raise Obstacle(store, f"{buffer.name} is an argument: all of it must be there at the end", fix)
     require_plain(function, buffer)
     writers = [s for n in nests(function) if buffer in stored_buffers(n) for s in statements(n) if isinstance(s, Store)]
-    other = next((s for s in writers if s.buffer is buffer and s not in (store, block.init)), None)
-    if other is not None:
+    for other in (s for s in writers if s.buffer is buffer and s not in (store, block.init)):
         raise Obstacle(other, f"another statement stores {buffer.name}, too")
     if block.init is None and any(load.buffer is buffer for load in loads(block)):
         raise Obstacle(block, f"{block.name} reads what {buffer.name} held before")

@@ -40,8 +40,7 @@ def merge_loops(function: Function, *loops: For) -> Step:
     for i in 0..n: block a(vi = i): a[vi] = x[vi]; for j in 0..n: block b(vj = j): b[vj] = a[vj]
               =>      for i in 0..n: block a(vi = i): a[vi] = x[vi]; block b(vj = i): b[vj] = a[vj]
     """
-    inner = next((loop for loop in loops if loop not in nests(function)), None)
-    if inner is not None:
+    for inner in (loop for loop in loops if loop not in nests(function)):
         why = f"loop {inner.var.name} is inside another statement"
         raise Obstacle(inner, why, fix="name one of the loops of get_nests()")
     merged = {loop.var for loop in loops}
@@ -165,8 +164,7 @@ def _require_parts(loop: For) -> None:
             raise Obstacle(s, why, fix="take this step before memory is planned and calls are made")
         if isinstance(s, Alloc) and not isinstance(extent, Const):
             why = f"{s.buffer.name} would get a dimension of {extent}, which is dynamic"
-            fix = f'split({loop.var.name}, 8, tail="peel"), and jam the inner one'
-            raise Obstacle(s, why, fix)
+            raise Obstacle(s, why, fix=f'split({loop.var.name}, 8, tail="peel"), and jam the inner one')
 
 
 def _jammed(loop: For, body: Stmt, front: bool, copies: list[For]) -> Stmt:

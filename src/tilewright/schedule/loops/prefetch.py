@@ -58,8 +58,7 @@ def prefetch(
         raise Obstacle(loop, why, fix="take another loop")
     place = inner or loop
     path = pairwise(path_to(function.body, place))
-    begun = next((b for b, s in path if isinstance(b, Block) and b.init is s), None)
-    if begun is not None:
+    for begun in (b for b, s in path if isinstance(b, Block) and b.init is s):
         why = f"loop {place.var.name} is part of the init of block {begun.name}, which stores and does nothing else"
         raise Obstacle(place, why, fix="decompose_reductions() first")
     around = [*loops_around(function.body, place), place]

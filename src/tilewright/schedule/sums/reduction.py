@@ -108,8 +108,7 @@ def _require_visible(block: Block, target: For, nest: Stmt) -> None:
     """Requires that all that the nest of the init uses is known before the loop."""
     require_reached(path_to(target, block)[:-1], f"block {block.name}")
     hidden = defined_in(target) - defined_in(nest)
-    missing = next((name for name in names_in(nest) if name in hidden), None)
-    if missing is not None:
+    for missing in (name for name in names_in(nest) if name in hidden):
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
         raise Obstacle(block, why, part=block.name)
 
@@ -132,8 +131,7 @@ def _require_earlier(function: Function, block: Block, target: For, inner: Seque
     inits = {s for b in blocks(apart) if b.name == f"{block.name}.init" for s in b.inside()}
     for loop in between:
         changed = next(s for s in loops_inside(apart) if s.var is loop.var)
-        found = next((d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits), None)
-        if found is not None:
+        for found in (d for d in carried(changed, outer) if {d.first.statement, d.second.statement} & inits):
             why = f"iterations of {loop.var.name} meet in what the init stores: {found.first} and {found.second}"
             raise Obstacle(loop, why)
 
@@ -167,8 +165,7 @@ def rfactor(function: Function, block: Block, loop: For, *, axis: int = 0) -> St
         raise Obstacle(loop, f"the partial results have {rank + 1} dimensions", fix=f"take an axis in 0..{rank + 1}")
     shape = [domain.box[a.var].extent for a in block.spatial]
     shape.insert(axis, loop.extent)
-    unsteady = next((e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)), None)
-    if unsteady is not None:
+    for unsteady in (e for e in shape if variables_of(e) - set(function.symbols) or loads_of(e)):
         why = f"the partial results would have {unsteady} elements along a dimension, not the same each time"
         raise Obstacle(nest, why)
     name = unique_buffer(function, f"{total.buffer.name}.partial")
@@ -293,8 +290,7 @@ def _require_reduce(function: Function, nest: Stmt, block: Block, loop: For) -> 
         raise Obstacle(
             loop, f"{loop.var.name} holds more than {block.name}", f"give {block.name} a nest of its own first"
         )
-    whole = next((s for s in inside if s.instruction is not None), None)
-    if whole is not None:
+    for whole in (s for s in inside if s.instruction is not None):
         raise Obstacle(
             whole, f"loop {whole.var.name} runs as the instruction {whole.instruction}", "factor before tensorize"
         )
