@@ -94,8 +94,9 @@ def primitive(what: str) -> Callable[[Callable[..., Step]], Callable[..., Step]]
         @wraps(body)
         def applied(function: Function, *arguments: Any, **options: Any) -> Step:
             given = signature.bind(function, *arguments, **options)
+            given.apply_defaults()
             names = dict(given.arguments)
-            for name in [name for name in handles if given.arguments.get(name) is not None]:
+            for name in [name for name in handles if given.arguments[name] is not None]:
                 value, find = given.arguments[name], handles[name][0]
                 several = isinstance(value, tuple)
                 nodes = [find(function, handle) for handle in (value if several else (value,))]

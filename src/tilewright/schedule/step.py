@@ -16,7 +16,7 @@ from tilewright.core.node import Node
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.edit import allocations, blocks, loops_inside, replace, transform_statements
 from tilewright.loops.faults import Fault, place_of
-from tilewright.loops.nodes import Block, For, Function, Stmt
+from tilewright.loops.nodes import Alloc, Block, Buffer, For, Function, Stmt
 from tilewright.report.errors import UserError
 
 Handle = Var | str
@@ -67,14 +67,22 @@ class Obstacle(Exception):
 
     def __init__(self, at: Node, why: str, fix: str | None = None, *, part: Expr | str | None = None) -> None:
         super().__init__(why)
-        self.at, self.why, self.fix, self.part = at, why, fix, part
-        if isinstance(at, For) and part is None:
-            self.part = f"{at.var.name} in {at.begin}..{at.end}"
+        self.at, self.why, self.fix, self.part = at, why, fix, _mark(at) if part is None else part
 
     def error(self, function: Function, what: str) -> UserError:
         """The error of a step on this program, which says what cannot be done."""
         place = _Place(function, Fault(self.at, what, part=self.part))
         return UserError(what, where=place, why=self.why, fix=self.fix)
+
+
+def _mark(at: Node) -> str | None:
+    """What is marked on the line of a node: the name of a block or a buffer, the range of a loop."""
+    match at:
+        case Block(name) | Alloc(Buffer(name)):
+            return name
+        case For():
+            return f"{at.var.name} in {at.begin}..{at.end}"
+    return None
 
 
 @contextmanager

@@ -53,7 +53,7 @@ def inline(function: Function, block: Block) -> Step:
     """
     if block.reduce or block.init is not None:
         why = f"{block.name} adds up: its result is complete only at its end"
-        raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)', part=block.name)
+        raise Obstacle(block, why, fix=f'move it instead: compute_at("{block.name}", …)')
     alloc = filled_by(function, block, "only local buffers disappear; move what reads it: reverse_inline")
     buffer, nest = alloc.buffer, nest_of(function, block)
     require_reached(path_to(function.body, nest)[-2:-1], f"block {block.name}")
@@ -134,7 +134,7 @@ def reverse_inline(function: Function, block: Block) -> Step:
             return Step(made, None, (*moved.evidence, f"{block.name} computes {producer.name} itself"))
         except (Obstacle, UserError) as error:
             faults.append(error)
-    nothing = Obstacle(block, f"{block.name} reads no local buffer that a block fills", part=block.name)
+    nothing = Obstacle(block, f"{block.name} reads no local buffer that a block fills")
     raise [*faults, nothing][0]
 
 

@@ -50,7 +50,7 @@ def pad(function: Function, block: Block, loop: For | None = None) -> Step:
     dropped = [c for c, reason in reasons.items() if reason is None]
     if not dropped:
         fix = "let it store to a local buffer, whose readers have the same where"
-        raise place.refused(reasons[about[0]] or "", place.block.where or "", fix)
+        raise Obstacle(place.block, reasons[about[0]] or "", fix, part=place.block.where)
     names = ", ".join(dict.fromkeys(s.buffer.name for s in stores))
     evidence = [f"where {c} does not hold, what it stores to {names} is read by nobody" for c in dropped]
     return place.run_beyond(dropped, evidence)
@@ -87,12 +87,12 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
     """
     place, over = PlaceBeyond(function, block), loop.var
     if over not in summed_loops(block):
-        raise place.refused(f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
+        raise Obstacle(block, f"it does not sum over {over.name}, so it would not begin where a condition on it fails")
     product = _product(place)
     init = block.init.value if isinstance(block.init, Store) else None
     if not isinstance(init, Const) or init.value != 0 or math.copysign(1, init.value) < 0:
         fix = "do it before decompose_reduction" if init is None else None
-        raise place.refused("its sums do not begin with zero", fix=fix)
+        raise Obstacle(block, "its sums do not begin with zero", fix=fix)
     told = conjuncts(block.where)
     made: list[Expr] = []
     evidence: list[str] = []
@@ -101,14 +101,14 @@ def trim_sum(function: Function, block: Block, loop: For) -> Step:
         conditions = [c for c in map(simplify, inside) if mentions(resolved(block, c), {over})]
         if conditions and not _is_finite(function, other):
             why = f"{other} may be infinite or NaN, and zero times that is NaN"
-            raise place.refused(why, other, "declare the parameter it comes from finite, if it is")
+            raise Obstacle(block, why, "declare the parameter it comes from finite, if it is", part=other)
         made += conditions
         evidence += [f"where {c} does not hold, {factor} is zero and {other} finite" for c in conditions]
     if made and all(c in told for c in made):
-        raise place.refused("it runs only where they are not zero already", block.where or "")
+        raise Obstacle(block, "it runs only where they are not zero already", part=block.where)
     if not made:
         why = f"no factor is loaded from a buffer that was filled with zeros by a condition on {over.name}"
-        raise place.refused(why, fix="unite the nests that fill it first")
+        raise Obstacle(block, why, fix="unite the nests that fill it first")
     trimmed = block.replace(where=conjunction([*told, *(c for c in made if c not in told)]))
     return rewritten(function, block, trimmed, None, *evidence)
 
@@ -121,18 +121,14 @@ class PlaceBeyond:
         self.loops = loops_around(function.body, block)
         self.known = Known(ranges_of(self.loops))
 
-    def refused(self, why: str, part: Expr | str = "", fix: str | None = None) -> Obstacle:
-        """The error of the step, at the block's name or at a part of it."""
-        return Obstacle(self.block, why, fix, part=part or self.block.name)
-
     def conditions(self, loop: For | None) -> list[Expr]:
         """The conditions of the block, or those of them that are on a loop."""
         if self.block.where is None:
-            raise self.refused("it runs everywhere already: it has no where")
+            raise Obstacle(self.block, "it runs everywhere already: it has no where")
         found = conjuncts(self.block.where)
         about = [c for c in found if loop is None or mentions(resolved(self.block, c), {loop.var})]
         if loop is not None and not about:
-            raise self.refused(f"no condition of it is about {loop.var.name}", self.block.where)
+            raise Obstacle(self.block, f"no condition of it is about {loop.var.name}", part=self.block.where)
         return about
 
     def run_beyond(self, dropped: list[Expr], evidence: list[str]) -> Step:
@@ -174,13 +170,13 @@ class PlaceBeyond:
         beyond = set().union(*(self.loops_beyond(n) or set() for n in needs))
         conditions = ", ".join(map(str, dropped))
         if not all(self._holds_first(n, beyond) for n in needs):
-            raise self.refused(f"nothing says that {conditions} hold anywhere at once")
+            raise Obstacle(self.block, f"nothing says that {conditions} hold anywhere at once")
         for loop in self.loops:
             if loop.bounded_by & beyond:
-                raise self.refused(f"the bounds of {loop.var.name} depend on what {conditions} is about")
+                raise Obstacle(self.block, f"the bounds of {loop.var.name} depend on what {conditions} is about")
         for cond in kept:
             if mentions(resolved(self.block, cond), beyond):
-                raise self.refused(f"{cond} must stay, and is about the same loops as {conditions}")
+                raise Obstacle(self.block, f"{cond} must stay, and is about the same loops as {conditions}")
         return beyond
 
     def _inside(self, load: Load, beyond: set[Var]) -> Load:
@@ -190,10 +186,12 @@ class PlaceBeyond:
             over_loops = resolved(self.block, index)
             moves = mentions(over_loops, beyond)
             if moves and loads_of(over_loops):
-                raise self.refused(f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there")
+                raise Obstacle(
+                    self.block, f"where {load.buffer.name} is loaded beyond the end depends on what is loaded there"
+                )
             clamps = moves and not self.is_inside(over_loops, extent)
             if clamps and not self._is_positive(over_loops):
-                raise self.refused(f"nothing says that the index {index} of {load.buffer.name} is not negative")
+                raise Obstacle(self.block, f"nothing says that the index {index} of {load.buffer.name} is not negative")
             indices.append(minimum(index, simplify(extent - 1)) if clamps else index)
         return Load(load.buffer, tuple(indices))
 
@@ -297,7 +295,7 @@ def _product(place: PlaceBeyond) -> Mul:
     """The products that the block adds up."""
     found = accumulation(place.block.replace(where=None, init=None))
     if found is None or found.op is not Add or not isinstance(found.term, Mul):
-        raise place.refused("it does not add up products")
+        raise Obstacle(place.block, "it does not add up products")
     return found.term
 
 
@@ -328,7 +326,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
     over_loops = resolved(block, cond)
     need = bound(over_loops)
     if need is None or mentions(over_loops, spatial_loops(block)):
-        raise place.refused(f"{cond} is no condition on the terms alone", cond)
+        raise Obstacle(place.block, f"{cond} is no condition on the terms alone", part=cond)
     zero = []
     for buffer, conditions in filter(None, (_zeros_of(function, f) for f in (product.a, product.b))):
         inside = [b for c in conditions if (b := bound(resolved(block, c))) is not None]
@@ -339,7 +337,7 @@ def _zero_where(place: PlaceBeyond, product: Mul, cond: Expr) -> str:
         return " and ".join(zero)
     wanted = "both factors" if is_float else "a factor"
     fix = f"read {wanted} through a cache_read with transform_layout(…, pad=0) first"
-    raise place.refused(f"what it adds where {cond} does not hold is not known to be zero", cond, fix)
+    raise Obstacle(place.block, f"what it adds where {cond} does not hold is not known to be zero", fix, part=cond)
 
 
 def _is_finite(function: Function, value: Expr) -> bool:

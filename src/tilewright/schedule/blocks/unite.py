@@ -90,7 +90,7 @@ def unite(function: Function, buffer: Buffer) -> Step:
 def _piece(function: Function, block: Block, buffer: Buffer) -> _Piece:
     """A block as a piece."""
     if not isinstance(block.body, Store) or block.reduce or block.init is not None or block.where is not None:
-        raise Obstacle(block, f"{block.name} does more than store one value", part=block.name)
+        raise Obstacle(block, f"{block.name} does more than store one value")
     nest = nest_of(function, block)
     domain = domain_in(nest, block)
     if domain.conditions or any(load.buffer is buffer for load in loads(block)):
@@ -165,7 +165,7 @@ def guard(function: Function, block: Block) -> Step:
     """
     store = block.body
     if not isinstance(store, Store) or not isinstance(store.value, Select) or block.reduce or block.init is not None:
-        raise Obstacle(block, "it does not store a selection", part=block.name)
+        raise Obstacle(block, "it does not store a selection")
     if any(load.buffer is store.buffer for load in loads(store)):
         raise Obstacle(store, f"it reads {store.buffer.name} itself")
     name = unique_block(function, f"{block.name}.else")

@@ -90,7 +90,7 @@ def cache_write(function: Function, block: Block, *, scope: str = "arena") -> St
     outputs = stored_buffers(block) - defined_in(block)
     if len(outputs) != 1:
         why = f"it stores to {', '.join(sorted(b.name for b in outputs)) or 'nothing'}"
-        raise Obstacle(block, why, fix="take a block with one output", part=block.name)
+        raise Obstacle(block, why, fix="take a block with one output")
     (buffer,), place = outputs, _top_level(function, block)
     local = placed(buffer.replace(name=unique_buffer(function, f"{buffer.name}.acc")), scope, block)
     if scope == "register":
@@ -183,7 +183,7 @@ def _require_kept(function: Function, around: Sequence[For], source: Buffer) -> 
     require_elements(loop.body, source)
     for block, outer in _begun_outside([t.init_of for t in touches(loop.body, source)], around):
         why = f"the init of {block.name} runs once for all iterations of {outer.var.name}"
-        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first', part=block.name)
+        raise Obstacle(block, why, fix=f'decompose_reduction("{block.name}", {outer.var.name}) first')
 
 
 def _begun_outside(begun: Iterable[Block | None], around: Sequence[For]) -> list[tuple[Block, For]]:
@@ -226,10 +226,10 @@ def _shape(function: Function, around: Sequence[For], part: Elements) -> tuple[E
 
 def _require_touched(root: Block | For, buffer: Buffer) -> None:
     """Refuses a buffer that a block does not read, or a loop does not touch."""
-    verb, part, body = ("reads", root.name, root) if isinstance(root, Block) else ("touches", None, root.body)
+    verb, body = ("reads", root) if isinstance(root, Block) else ("touches", root.body)
     touched = dict.fromkeys(a.buffer for a in accesses(body) if verb == "touches" or not a.is_store)
     if buffer not in touched:
-        raise Obstacle(root, f"it {verb} {', '.join(b.name for b in touched) or 'nothing'}", part=part)
+        raise Obstacle(root, f"it {verb} {', '.join(b.name for b in touched) or 'nothing'}")
 
 
 def _dimension_names(body: Stmt, buffer: Buffer) -> list[str]:
@@ -299,13 +299,13 @@ def _innermost(function: Function, alloc: Alloc) -> For:
     buffer, name, outer = alloc.buffer, alloc.buffer.name, loops_around(function.body, alloc)
     around = [a.loops for a in accesses(function.body) if a.buffer is buffer]
     if not around:
-        raise Obstacle(alloc, f"nothing reads or stores {name}", part=name)
+        raise Obstacle(alloc, f"nothing reads or stores {name}")
     around += [tuple(loops_around(function.body, s)) for s in prefetches_of(function.body, buffer)]
     shared = [loop for loop in around[0] if loop not in outer and all(loop in each for each in around)]
     found = list(takewhile(lambda loop: loop.kind not in LANES, shared))
     if not found:
         fix = "bring them together first: compute_at, or reverse_compute_at"
-        raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix, part=name)
+        raise Obstacle(alloc, f"no loop holds all that reads and stores {name}", fix)
     return found[-1]
 
 

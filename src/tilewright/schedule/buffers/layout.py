@@ -72,7 +72,7 @@ def _require_threads(function: Function, alloc: Alloc) -> None:
     """Shared memory belongs to one block of threads."""
     if not any(isinstance(s, For) and s.kind is LoopKind.THREAD for s in statements(function.body)):
         why = "no loop is bound to the threads of a GPU"
-        raise Obstacle(alloc, why, fix="bind loops first", part=alloc.buffer.name)
+        raise Obstacle(alloc, why, fix="bind loops first")
     around = loops_around(function.body, alloc)
     for inner in (loop for loop in around if loop.thread.startswith("threadIdx")):
         why = f"it is allocated inside {inner.var.name}, by each thread for itself"
@@ -90,10 +90,10 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     last = len(buffer.shape) - 1
     if not 0 <= dim < last:
         why = f"dimension {last} has the stride 1" if dim == last else f"{buffer.name} has dimensions 0 to {last}"
-        raise Obstacle(alloc, why, fix=f"take a dimension from 0 to {last - 1}" if last > 0 else None, part=buffer.name)
+        raise Obstacle(alloc, why, fix=f"take a dimension from 0 to {last - 1}" if last > 0 else None)
     if factor < 1 or not 0 <= offset < factor:
         why = f"no stride is {offset} more than a multiple of {factor}"
-        raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it", part=buffer.name)
+        raise Obstacle(alloc, why, fix="take a factor from 1 and an offset below it")
     row = product_of(buffer.shape[dim + 2 :])
     if not isinstance(row, Const):
         why = f"the stride contains {row}, which is known only when the program runs"
@@ -102,7 +102,7 @@ def storage_align(function: Function, buffer: Buffer, dim: int, factor: int, off
     common = math.gcd(inner, factor)
     if offset % common:
         why = f"its rows have {inner} elements: modulo {factor} a stride is a multiple of {common}, {offset} is none"
-        raise Obstacle(alloc, why, fix=f"take an offset that {common} divides", part=buffer.name)
+        raise Obstacle(alloc, why, fix=f"take an offset that {common} divides")
     extent, period = buffer.shape[dim + 1], factor // common
     wanted = offset // common * pow(inner // common, -1, period) % period  # extent * inner is offset modulo factor
     grown = simplify(extent + Mod(const(wanted) - extent, const(period)))
@@ -126,7 +126,7 @@ def widen(function: Function, buffer: Buffer, dtype: str) -> Step:
     if wide is None or wide is buffer.dtype or not wide.holds(buffer.dtype):
         able = [d.name for d in DTYPES.values() if d is not buffer.dtype and d.holds(buffer.dtype)]
         why = f"{dtype} is no type" if wide is None else f"{wide} does not have all values of {buffer.dtype} and more"
-        raise Obstacle(alloc, why, fix=f"take {' or '.join(able)}" if able else None, part=buffer.name)
+        raise Obstacle(alloc, why, fix=f"take {' or '.join(able)}" if able else None)
     body = _retyped(function.body, buffer, buffer.replace(dtype=wide))
     return Step(function.replace(body=body), None, (f"{wide} has every value of {buffer.dtype}",))
 
@@ -174,7 +174,7 @@ def transform_layout(
     alloc = allocation(function, buffer)
     require_elements(function.body, buffer)
     if pad is not None and not isinstance(pad, int | float):
-        raise Obstacle(alloc, f"{pad!r} is no number", part=buffer.name)
+        raise Obstacle(alloc, f"{pad!r} is no number")
     layout = read_map(map if isinstance(map, str) else written(map), len(buffer.shape))
     made = buffer.replace(shape=layout.shape(buffer.shape))
     nest, domain = filling_of(function, buffer) or (None, None)

@@ -44,17 +44,16 @@ def allocation(function: Function, buffer: Buffer) -> Alloc:
     require_plain(function, buffer)
     if alloc.offset is not None:
         fix = "take this step before memory is planned"
-        raise Obstacle(alloc, "its place in the arena is planned", fix, part=buffer.name)
+        raise Obstacle(alloc, "its place in the arena is planned", fix)
     return alloc
 
 
 def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     """A local buffer in the scope of this name; refuses where it cannot live there. `fix` is what helps, too."""
     found = next((s for s in LOCAL if s.value == scope), None)
-    part = at.name if isinstance(at, Block) else buffer.name if isinstance(at, Alloc) else None
     if found is None:
         choice = f"take one of {', '.join(s.value for s in LOCAL)}"
-        raise Obstacle(at, f'no local buffer lives in "{scope}"', fix=choice, part=part)
+        raise Obstacle(at, f'no local buffer lives in "{scope}"', fix=choice)
     made = buffer.replace(scope=found)
     if found not in MOST_BYTES:
         return made
@@ -62,11 +61,11 @@ def placed(buffer: Buffer, scope: str, at: Stmt, fix: str = "") -> Buffer:
     if size is None:
         extent = next(e for e in buffer.shape if not isinstance(simplify(e), Const))
         why = f"the dimension {extent} of {buffer.name} is known only when the program runs"
-        raise Obstacle(at, why, fix=f'take scope="arena"{fix}', part=extent if isinstance(at, Alloc) else part)
+        raise Obstacle(at, why, fix=f'take scope="arena"{fix}', part=extent if isinstance(at, Alloc) else None)
     if size > most:
         why = f"{buffer.name} has {size} bytes; at most {most} go there"
         larger = "stack" if size <= MOST_BYTES[Scope.STACK] else "arena"
-        raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}', part=part)
+        raise Obstacle(at, why, fix=f'take scope="{larger}"{fix}')
     return made
 
 

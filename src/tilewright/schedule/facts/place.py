@@ -263,7 +263,7 @@ def place(function: Function, block: Block, loop: For) -> Place:
     """Where the two stand, if the block can be moved at all: alone in its nest, its points in any order."""
     one, two = path_to(function.body, block), path_to(function.body, loop)
     if loop in one:
-        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already", part=block.name)
+        raise Obstacle(block, f"{block.name} is inside {word_of(loop)} already")
     shared = next((n for n, (a, b) in enumerate(zip(one, two, strict=False)) if a is not b), 0)
     parent = one[shared - 1] if shared else None
     if not isinstance(parent, Seq):

@@ -188,4 +188,4 @@ def _does_not_fit(nest: For, around: list[For], row: Instruction, wrong: Mismatc
         started = isinstance(wrong.at, Block) and wrong.at.init is not None
         first = f'decompose_reduction("{name}", …) first; ' if started else ""
         fix = f"{first}the nest must be {' '.join(row.nest.split())}"
-    return Obstacle(wrong.at, wrong.why, fix, part=name)
+    return Obstacle(wrong.at, wrong.why, fix)

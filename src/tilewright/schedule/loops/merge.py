@@ -116,11 +116,10 @@ def _depend(one: Stmt, other: Stmt) -> bool:
     return bool(made & theirs or made & loaded_buffers(other) or loaded_buffers(one) & theirs)
 
 
-def _merged(first: Stmt, second: Stmt) -> For | None:
+def _merged(first: For, second: For) -> For | None:
     """Two loops as one; None where they may not be."""
-    if not (isinstance(first, For) and isinstance(second, For)) or any(map(_stays_alone, (first, second))):
-        return None
-    if any(getattr(first, f) is not getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward")):
+    alike = all(getattr(first, f) is getattr(second, f) for f in ("kind", "begin", "end", "grain", "backward"))
+    if not alike or _stays_alone(first) or _stays_alone(second):
         return None
     body = substitute_expressions(second.body, {second.var: first.var})
     merged = first.replace(body=seq(first.body, body))

@@ -87,7 +87,7 @@ def _require_place(block: Block, around: Sequence[For], inner: Sequence[For]) ->
     on."""
     name = block.name
     if block.init is None:
-        raise Obstacle(block, f"{name} has no init", part=name)
+        raise Obstacle(block, f"{name} has no init")
     summed = summed_loops(block)
     first = next((loop for loop in around if loop.var in summed), None)
     if first is not None and first not in inner:
@@ -110,7 +110,7 @@ def _require_visible(block: Block, target: For, nest: Stmt) -> None:
     hidden = defined_in(target) - defined_in(nest)
     for missing in (name for name in names_in(nest) if name in hidden):
         why = f"the init of {block.name} needs {missing.name}, which is not known before {target.var.name}"
-        raise Obstacle(block, why, part=block.name)
+        raise Obstacle(block, why)
 
 
 def _require_earlier(function: Function, block: Block, target: For, inner: Sequence[For]) -> None:
@@ -274,11 +274,11 @@ def _accumulation(block: Block) -> Summed:
     if total is None:
         why = f"{block.name} does not accumulate by an operator that may be applied in any order"
         fix = "it must be y[…] = y[…] op …, with op one of +, *, min, max, and, or"
-        raise Obstacle(block, why, fix, part=block.name)
+        raise Obstacle(block, why, fix)
     single_store(block)
     if any(load.buffer is total.buffer for part in (block.init, block.where) if part for load in loads(part)):
         why = f"{block.name} also reads {total.buffer.name} where it does not accumulate"
-        raise Obstacle(block, why, part=block.name)
+        raise Obstacle(block, why)
     return total
 
 
