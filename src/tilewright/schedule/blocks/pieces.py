@@ -14,6 +14,7 @@ from tilewright.analysis.accesses import accesses
 from tilewright.loops.edit import blocks, substitute_buffers
 from tilewright.loops.nodes import Alloc, Buffer, Function, Stmt, seq
 from tilewright.report.errors import UserError
+from tilewright.schedule.facts.place import defined_in
 from tilewright.schedule.find import local_buffers, nests, stored_buffers
 from tilewright.schedule.step import Step
 from tilewright.types.scopes import Scope
@@ -24,7 +25,7 @@ def piece_functions(function: Function, pieces: Sequence[Sequence[str]]) -> list
     those last that the piece stores to. UserError unless each nest is in one piece, as a whole, and the pieces keep the
     order of the program's nests wherever one of them stores what another one touches."""
     parts = _nests_of(function, pieces)
-    touched = [dict.fromkeys(a.buffer for s in part for a in accesses(s)) for part in parts]
+    touched = [dict.fromkeys(a.buffer for s in p for a in accesses(s) if a.buffer not in defined_in(s)) for p in parts]
     stored = [frozenset[Buffer]().union(*map(stored_buffers, part)) for part in parts]
     order = {s: n for n, s in enumerate(nests(function))}
     for m, n in combinations(range(len(parts)), 2):
