@@ -14,7 +14,8 @@ from tilewright.expr.nodes import Expr
 from tilewright.expr.simplify import simplify
 from tilewright.loops.edit import blocks, loops_around, loops_inside, statements
 from tilewright.loops.instructions import Mismatch, match
-from tilewright.loops.nodes import Assert, For, Function, LoopKind, Stmt, While
+from tilewright.loops.nodes import Assert, For, Function, Load, LoopKind, Stmt, While
+from tilewright.report.quantities import counted
 from tilewright.schedule.step import Obstacle
 
 TOGETHER = (LoopKind.PARALLEL, LoopKind.VECTORIZE, LoopKind.THREAD)
@@ -42,7 +43,7 @@ def _reason(loop: For, found: Dependence) -> str:
         return f"different iterations of {loop.var.name} {first.replace('stores', 'store', 1)}"
     if found.distance is None:
         return f"different iterations of {loop.var.name} meet: one {first}, the other {second}"
-    turns = "1 iteration" if found.distance == 1 else f"{found.distance} iterations"
+    turns = counted(found.distance, "iteration")
     return f"the distance is {found.distance}: {turns} of {loop.var.name} after one that {first}, another {second}"
 
 
@@ -65,8 +66,7 @@ def greatest(extent: Expr, around: Sequence[For]) -> Expr | None:
 
 def access_text(access: Access) -> str:
     """An access as a person says it."""
-    place = f"{access.buffer.name}[{', '.join(str(i) for i in access.indices)}]"
-    return f"{'stores' if access.is_store else 'loads'} {place}"
+    return f"{'stores' if access.is_store else 'loads'} {Load(access.buffer, access.indices)}"
 
 
 def _fix(loop: For, found: Dependence, otherwise: str) -> str:
@@ -74,8 +74,7 @@ def _fix(loop: For, found: Dependence, otherwise: str) -> str:
     for block in blocks(loop):
         inside = set(statements(block))
         if block.reduce and found.first.statement in inside and found.second.statement in inside:
-            name = loop.var.name
-            total = found.first.buffer.name
+            name, total = loop.var.name, found.first.buffer.name
             return f'{name} accumulates into {total}: rfactor("{block.name}", {name}) first, or take a spatial loop'
     return otherwise
 

@@ -10,7 +10,8 @@ from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.loops.decompose import decompose_block, summed_loops
 from tilewright.loops.edit import blocks, loops_around, path_to, replace, statements, substitute_expressions
 from tilewright.loops.instructions import Mismatch, Tile, match
-from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.nodes import Axis, AxisKind, Block, For, Function, Load, LoopKind, Seq, Stmt, Store, seq
+from tilewright.report.quantities import counted
 from tilewright.schedule.facts.iterations import require_independent
 from tilewright.schedule.facts.place import Memory
 from tilewright.schedule.find import primitive
@@ -169,10 +170,8 @@ def tensorize(function: Function, loop: For, instruction: str) -> Step:
 
 
 def _text(tile: Tile, instruction: Instruction) -> str:
-    place = f"{tile.buffer.name}[{', '.join(str(i) for i in tile.indices)}]"
-    repeated = all(tile.count != r.lanes for r in instruction.registers)
-    number = "1 element" if tile.count == 1 else f"{tile.count} elements"
-    return f"{number} from {place} on" + (", repeated" if repeated else "")
+    repeated = ", repeated" if all(tile.count != r.lanes for r in instruction.registers) else ""
+    return f"{counted(tile.count, 'element')} from {Load(tile.buffer, tile.indices)} on{repeated}"
 
 
 def _does_not_fit(nest: For, around: list[For], row: Instruction, wrong: Mismatch) -> Obstacle:
