@@ -147,7 +147,7 @@ def _unreadable(path: str, word: str, form: str, error: Exception) -> UserError:
 
 
 def _restore(array: Array, dtype: DType) -> Array:
-    """An array of a type that NumPy's files do not know (bf16) comes back from them as raw bytes."""
+    """An array of a type that NumPy's files do not know (bf16, i4 …) comes back from them as raw bytes."""
     return array.view(dtype.numpy) if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes else array
 
 
@@ -165,7 +165,8 @@ def _parse_value(text: str, port: Port, word: str) -> Array:
         )
     with np.errstate(all="ignore"):
         converted = array.astype(port.dtype.numpy)
-    if not port.dtype.is_float and not bool(np.all(converted == array)):
+        held = converted == array if port.dtype.code is None else converted.astype(array.dtype) == array
+    if not port.dtype.is_float and not bool(np.all(held)):
         whole = f"whole numbers from {port.dtype.min} to {port.dtype.max}"
         held = "true and false" if port.dtype.is_bool else whole
         raise UserError(f"cannot use --input {word}", why=f"{port} holds {held}")
@@ -248,5 +249,6 @@ def _random(port: Port, shape: tuple[int, ...], generator: np.random.Generator) 
     """Random data: floats from the standard normal distribution, small integers from 0, truth values of a coin."""
     if port.dtype.is_float:
         wide = np.float64 if port.dtype.bits == 64 else np.float32
-        return generator.standard_normal(shape, wide).astype(port.dtype.numpy, copy=False)
-    return generator.integers(0, 2 if port.dtype.is_bool else INTEGERS, shape).astype(port.dtype.numpy)
+        numbers = generator.standard_normal(shape, wide)
+        return (numbers if port.dtype.signed else np.abs(numbers)).astype(port.dtype.numpy, copy=False)
+    return generator.integers(0, min(INTEGERS, int(port.dtype.max) + 1), shape).astype(port.dtype.numpy)

@@ -2,8 +2,8 @@
 
     y[i] = f32(x[i])          =>      y[i] = f32(i8(bits(x[i]) & 15 ^ 8) + -8)          x: i4, y: f32
 
-The expansions are rules of expressions: expr/functions/narrow_casts.py. What is left of narrow types for code generation
-are loads, stores, selections, and their bits.
+The expansions are rules of expressions: expr/functions/narrow_casts.py. What is left of narrow types for code
+generation are loads, stores, selections, and their bits.
 """
 
 from __future__ import annotations
