@@ -27,11 +27,8 @@ from tilewright.loops.nodes import Alloc, Assert, Buffer, Function, Guard, Let, 
 from tilewright.loops.same import statements_of
 from tilewright.report import settings
 from tilewright.target import Target
+from tilewright.target.code_pages import ALIGNMENT
 from tilewright.types.scopes import Scope
-
-PAGE_BYTES = {"x86_64": 1 << 12}
-OTHER_PAGE_BYTES = 1 << 16
-"""Pages of memory: those of x86-64, and a multiple of those of any other system that we run on."""
 
 
 def guard_buffers(module: Module, target: Target) -> Module:
@@ -50,7 +47,7 @@ class _Guarded:
 
     def __init__(self, body: Sequence[Stmt], target: Target) -> None:
         self._body = body
-        self._page = PAGE_BYTES.get(target.architecture, OTHER_PAGE_BYTES)
+        self._page = target.page if target.architecture == "x86_64" else ALIGNMENT
         self._protects = "windows" not in target.triple
         self._top: Expr = const(2 * self._page)
         self._at_end = Var("at_end")
