@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
+from tilewright.report.nearest import suggest
 from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
-from tilewright.runtime.convert import to_array
+from tilewright.runtime.convert import mapping_given, to_array
+from tilewright.runtime.describe import describe
 from tilewright.runtime.file import write_programs
 from tilewright.runtime.frame import Frame, Frames, FrameShape
 from tilewright.runtime.interface import Port
@@ -33,6 +35,7 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.results import copy_result, match_results
 from tilewright.runtime.subnormals import FLUSH, Subnormals, check_denormals, count_subnormals, time_in_turns
 from tilewright.runtime.threads import count_threads
+from tilewright.runtime.transfer import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from tilewright.analysis.arena import ArenaUse
@@ -107,6 +110,29 @@ class Executable:
         self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
         shape = FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes, checked)
         return Frames(shape)
+
+    def __repr__(self) -> str:
+        return describe(type(self).__name__, self.program, self.threads)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles as the bytes of its compiled file, which are checked as a file's are when they are read. There is
+        nothing to look into then, and `threads` is what it is here."""
+        return _restore, (type(self), to_bytes(self.program), self.threads), self._state()
+
+    def __copy__(self) -> Self:
+        """Another executable of the same program, constants and stages, with memory of its own for code and calls."""
+        twin = type(self)(
+            self.program, self._look, seconds=self.compile_seconds, cached=self.cached, threads=self.threads
+        )
+        twin.__dict__.update(self._state())
+        return twin
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.__copy__()  # what is shared never changes
+
+    def _state(self) -> dict[str, object]:
+        """What a copy has beside its program."""
+        return {"compile_seconds": self.compile_seconds}
 
     @property
     def denormals(self) -> str:
@@ -206,8 +232,17 @@ class Executable:
         """The numbers of the inputs that a call writes, the last ones: none."""
         return range(len(self._names), len(self._names))
 
-    def run(self, feeds: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has."""
+    def run(
+        self, feeds: Mapping[str, Any], *others: object, out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has.
+        It takes nothing else: `others` are refused."""
+        if others:
+            raise UserError(
+                "run takes one mapping of inputs by name, and nothing else by position",
+                why=f"{1 + len(others)} arguments came; outputs are not asked for by name, since all are returned",
+                fix="write exe.run({...}), and pick from the mapping of outputs that it returns",
+            )
         if not isinstance(feeds, Mapping):
             raise UserError(
                 "run takes its inputs by name",
@@ -403,6 +438,8 @@ class Executable:
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""
         names = self._names
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            raise mapping_given(arrays[0])
         if len(arrays) > len(names):
             raise UserError(
                 f"{len(arrays)} inputs were given, and the program takes {len(names)}",
@@ -411,7 +448,7 @@ class Executable:
         found = dict(zip(names, arrays, strict=False))
         for name, array in named.items():
             if name not in names:
-                raise UserError(f"no input is called {name}", fix=f"the inputs are {', '.join(names) or 'none'}")
+                raise UserError(f"no input is called {name}", fix=suggest(str(name), names, "inputs"))
             if name in found:
                 raise UserError(f"input {name} is given twice", why="once by position and once by name")
             found[name] = array
@@ -419,6 +456,12 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
+
+
+def _restore(kind: type[Executable], data: Array, threads: int) -> Executable:
+    """The executable of a pickle. Raises Damaged for bytes that are not whole, UserError where this machine lacks
+    instructions of the program."""
+    return kind(from_bytes(data), None, cached=True, threads=threads)
 
 
 def _addresses(constants: Sequence[Array]) -> Any:
