@@ -89,7 +89,8 @@ def _read_input(word: str, ports: Sequence[Port]) -> list[tuple[Port, Array, str
     """The inputs that one word of `--input` gives, each with where it came from."""
     if word.startswith("@"):
         path = word[1:]
-        return [(_find_port(name, ports, word), a, path) for name, a in _read_archive(path, word).items()]
+        held = [(_find_port(name, ports, word), a) for name, a in _read_archive(path, word).items()]
+        return [(port, _restore(a, port.dtype), path) for port, a in held]
     name = max((p.name for p in ports if word.startswith(f"{p.name}=")), key=len, default=word.partition("=")[0])
     if "=" not in word:
         raise UserError(
