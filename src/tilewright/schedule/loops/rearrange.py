@@ -140,8 +140,7 @@ def partition(function: Function, loop: For, at: int | None = None) -> Step:
     parts = [settle(p, Known(around)) for p in (loop.replace(end=cut), rest)]
     made = seq(*(p for p in parts if isinstance(p, For)))
     variables = tuple(p.var if isinstance(p, For) else None for p in parts)
-    evidence = f"each iteration of {loop.var.name} runs once, in the same order"
-    return rewritten(function, loop, made, variables, evidence)
+    return rewritten(function, loop, made, variables, f"each iteration of {loop.var.name} runs once, in the same order")
 
 
 def _started(stmt: Stmt) -> list[Block]:
