@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Const, Expr, Var
 from tilewright.graph.nodes import GraphFunction, Module
-from tilewright.graph.symbolic import If, Scan, Size, bodies_of
+from tilewright.graph.symbolic import Size, bodies_of, given_symbols
 
 USUAL = 128
 """What a dynamic size is taken to be: a batch, the tokens of a text, or a side of a small image. No property of a
@@ -87,8 +87,7 @@ def sizes_of_call(module: Module, sizes: Mapping[str, int]) -> dict[str, Sizes]:
             for name in [name for name in bodies_of(node.attrs) if name not in found]:
                 body = module.functions[name]
                 assert isinstance(body, GraphFunction)
-                assert isinstance(node.attrs, Scan | If)
-                given = zip(body.symbols, node.attrs.symbols, strict=True)
+                given = zip(body.symbols, given_symbols(node.attrs), strict=False)
                 found[body.name] = Sizes({s: around.value(e) for s, e in given if around.knows(e)}).within(body)
                 waiting.append(body)
     return found

@@ -43,6 +43,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Grow,
     If,
     Instruct,
     Let,
@@ -233,6 +234,9 @@ class _Emitter:
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
                 self.line(f"machine.reserve({self.values(size)[0]})")
+            case Grow(room, least):
+                now, needed = self.values(room, least)
+                self.line(f"machine.grow({self.hold(room)}, {now}, {needed})")
             case View(buffer, source, offset):
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
                 given = f"{self.hold(buffer)}, {self.name(source)}, ({shape})"

@@ -251,6 +251,14 @@ class Reserve(Stmt):
     bytes: Expr
 
 
+class Grow(Stmt):
+    """The call needs the symbol `room` of its function to be at least `least`; with a smaller one the entry point
+    returns to its caller, who begins again with a larger one."""
+
+    room: Var
+    least: Expr
+
+
 class View(Stmt):
     """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
     the shape of `buffer`; with an `offset`, as many of them as the shape has, from that element on. Its scope and

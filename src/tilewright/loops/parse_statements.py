@@ -17,6 +17,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     For,
+    Grow,
     If,
     Let,
     Load,
@@ -260,6 +261,17 @@ class StatementParser(NameParser):
         self._end_line()
         return [Reserve(size)]
 
+    def _grow(self) -> list[Stmt]:
+        fix = "name a symbol of the function: grow room to n*4"
+        token = self.tokens.here
+        room = self.expression(dtypes.index)
+        if not isinstance(room, Var):
+            raise self.tokens.error("only a symbol can grow", token, fix=fix)
+        self.tokens.expect("to", fix)
+        least = self.expression(dtypes.index)
+        self._end_line()
+        return [Grow(room, least)]
+
     def _view(self) -> list[Stmt]:
         make = self._buffer(Scope.ARENA)
         self.tokens.expect("=", "name the buffer that it is a view of: view b: f32[8] = a")
@@ -322,6 +334,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "while": StatementParser._while,
     "assert": StatementParser._assert,
     "reserve": StatementParser._reserve,
+    "grow": StatementParser._grow,
     "view": StatementParser._view,
     "publish": StatementParser._publish,
     "call": StatementParser._call,

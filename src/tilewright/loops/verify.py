@@ -32,6 +32,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Grow,
     If,
     Instruct,
     Let,
@@ -80,8 +81,10 @@ class _Verifier:
         self.around: list[For] = []
         self.before: list[set[Node]] = []
         self.reduced: set[Var] = set()
+        self.symbols: tuple[Var, ...] = ()
 
     def function(self, f: Function) -> None:
+        self.symbols = f.symbols
         for symbol in f.symbols:
             self.define(f, symbol)
             self.expect(f, symbol, dtypes.index, "a symbol")
@@ -200,6 +203,8 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
+            case Grow(room, least):
+                self.grow(s, room, least)
             case View():
                 self.view(s)
             case Publish():
@@ -210,6 +215,13 @@ class _Verifier:
                 self.call(s)
             case _:
                 raise Fault(s, f"{type(s).__name__} is no statement of this level")
+
+    def grow(self, s: Grow, room: Var, least: Expr) -> None:
+        self.expect(s, room, dtypes.index, "the room")
+        self.expect(s, least, dtypes.index, "what is needed")
+        if room not in self.symbols:
+            why = "a caller gives values to symbols of the function alone"
+            raise Fault(s, f"{room.name} cannot grow", part=room, why=why, fix="name a symbol in the head")
 
     def branch(self, s: If) -> None:
         """A branch, or a mask: a condition with lanes."""
