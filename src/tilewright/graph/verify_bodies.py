@@ -178,9 +178,12 @@ class _While:
                 "keep its type, or let the extent be a symbol of the body that the while gives no value",
             )
         last = self._type(param, self.last, type.shape)
-        bound = [self.last[d] for d in param.shape if d in self.own[1:]]
-        if last is not type or not set(bound) <= set(self.node.binds) or len(set(self.last.values())) < len(self.last):
-            yield f"{name} ends as {self.shown(last)}, not {self.shown(type)}", "bind a symbol for each such extent"
+        bound = {self.last[d] for d in param.shape if d in self.own[1:]}
+        if last is not type:
+            yield f"{name} ends as {self.shown(last)}, not {self.shown(type)}", "write that type"
+        elif not bound <= set(self.node.binds) or len(set(self.last.values())) < len(self.last):
+            why = f"{name} ends as {self.shown(last)}, with an extent of its own that the while does not bind"
+            yield why, "bind a symbol for each extent that changes"
 
     def _next(self, param: TensorType, result: TensorType) -> list[Expr]:
         known = (*result.shape, *param.shape[result.rank :])
@@ -196,9 +199,11 @@ class _While:
         inner = {v for d in result.shape for v in preorder(d) if isinstance(v, Var)} - set(self.given)
         if inner:
             yield f"a slice of {name} has the size {self.shown(result)}, which a step decides", "let all have one size"
-        elif type is not expected or not alone:
-            why = f"{name} is stacked as {self.shown(expected)}, not {self.shown(type)}"
-            yield why, "write that type, and bind the number of steps"
+        elif type is not expected:
+            yield f"{name} is stacked as {self.shown(expected)}, not {self.shown(type)}", "write that type"
+        elif not alone:
+            why = f"{name} is stacked as {self.shown(type)}, with a number of steps that the while does not bind"
+            yield why, "bind a symbol for the number of steps"
 
 
 def _misfit(body: GraphFunction) -> str:

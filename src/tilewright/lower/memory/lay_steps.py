@@ -65,6 +65,9 @@ class Layer:
         for path, members in groups.items():
             if path:
                 self.layouts[path] = inner = plan_memory(members, self.stages[path])
+                if inner.totals[-1] is const(0):
+                    self.offsets.update(inner.offsets)
+                    continue
                 first = min(max(Sizes().value(inner.totals[-1]), LEAST_BYTES), MOST_BYTES)
                 size = room("step", first)
                 region = Buffer("region", dtypes.u8, (size,), Scope.ARENA)
