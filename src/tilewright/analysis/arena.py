@@ -33,9 +33,9 @@ from tilewright.loops.nodes import (
     Assert,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
-    Grow,
     If,
     Let,
     Load,
@@ -184,7 +184,7 @@ class _Run:
                 self.cells[buffer] = self.loaded(value)
             case While(cond, body):
                 self.turns(cond, body)
-            case Grow(room, least):
+            case Enlarge(room, least):
                 if self.number(least) > self.number(room):
                     raise _Ends
             case View(buffer, source, offset) if source in self.places:

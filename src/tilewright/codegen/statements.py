@@ -26,9 +26,9 @@ from tilewright.loops.nodes import (
     Assert,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
-    Grow,
     If,
     Let,
     Load,
@@ -128,8 +128,8 @@ class Statements:
                 self._call(stmt)
             case Reserve(size):
                 self._reserve(size)
-            case Grow(room, least):
-                self._grow(room, least)
+            case Enlarge(room, least):
+                self._enlarge(room, least)
             case Prefetch(place):
                 self._prefetch(place)
             case Publish():
@@ -335,7 +335,7 @@ class Statements:
         self.out.lines += [f"  store i64 {need}, ptr %fault, align 8", f"  ret i64 {status}"]
         self.out.start(f"fits{n}")
 
-    def _grow(self, room: Var, least: Expr) -> None:
+    def _enlarge(self, room: Var, least: Expr) -> None:
         """Asks for a larger symbol: its place among the caller's sizes is told by the status."""
         need = self._capped(least)
         enough = self.out.fresh(f"icmp sle i64 {need}, {self.emit(room)}")

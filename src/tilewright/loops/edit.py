@@ -21,9 +21,9 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
-    Grow,
     Let,
     Load,
     Reserve,
@@ -299,7 +299,7 @@ def fresh_copy(root: Stmt, names: Mapping[Var, Var] | None = None) -> Stmt:
 
 def rooms_of(function: Function) -> dict[Var, int]:
     """The symbols that a call of a function may make larger, with what they are at first."""
-    return {s.room: s.room.least or 0 for s in statements(function.body) if isinstance(s, Grow)}
+    return {s.room: s.room.least or 0 for s in statements(function.body) if isinstance(s, Enlarge)}
 
 
 def allocations(root: Stmt) -> list[Buffer]:

@@ -156,7 +156,7 @@ class _Machine:
         if size > self.arena_bytes:
             raise _MoreMemory(size)
 
-    def grow(self, room: Var, now: int, size: int) -> None:
+    def enlarge(self, room: Var, now: int, size: int) -> None:
         if size > now:
             raise _MoreRoom(room, size)
 

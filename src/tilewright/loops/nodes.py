@@ -251,7 +251,7 @@ class Reserve(Stmt):
     bytes: Expr
 
 
-class Grow(Stmt):
+class Enlarge(Stmt):
     """The call needs the symbol `room` of its function to be at least `least`; with a smaller one the entry point
     returns to its caller, who begins again with a larger one."""
 

@@ -16,8 +16,8 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
-    Grow,
     If,
     Let,
     Load,
@@ -261,16 +261,16 @@ class StatementParser(NameParser):
         self._end_line()
         return [Reserve(size)]
 
-    def _grow(self) -> list[Stmt]:
-        fix = "name a symbol of the function: grow room to n*4"
+    def _enlarge(self) -> list[Stmt]:
+        fix = "name a symbol of the function: enlarge room to n*4"
         token = self.tokens.here
         room = self.expression(dtypes.index)
         if not isinstance(room, Var):
-            raise self.tokens.error("only a symbol can grow", token, fix=fix)
+            raise self.tokens.error("only a symbol can be enlarged", token, fix=fix)
         self.tokens.expect("to", fix)
         least = self.expression(dtypes.index)
         self._end_line()
-        return [Grow(room, least)]
+        return [Enlarge(room, least)]
 
     def _view(self) -> list[Stmt]:
         make = self._buffer(Scope.ARENA)
@@ -334,7 +334,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "while": StatementParser._while,
     "assert": StatementParser._assert,
     "reserve": StatementParser._reserve,
-    "grow": StatementParser._grow,
+    "enlarge": StatementParser._enlarge,
     "view": StatementParser._view,
     "publish": StatementParser._publish,
     "call": StatementParser._call,

@@ -12,7 +12,7 @@
                | instruct x86.avx2.dot_i16 = l in 0..8: BODY    all of it is this instruction
                | block NAME(vi = i, reduce vk = k) [where COND]: [init: STATEMENT] BODY
                | alloc NAME: TYPE [in SCOPE [at OFFSET]]     | let NAME = VALUE           | reserve BYTES
-               | grow SYMBOL to NUMBER                       the call begins again with a larger one where it is less
+               | enlarge SYMBOL to NUMBER                       the call begins again with a larger one where it is less
                | view NAME: TYPE = BUFFER [at ELEMENT]       | publish BUFFER as argument 3, sizes 1
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
@@ -50,9 +50,9 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
-    Grow,
     If,
     Instruct,
     Let,
@@ -72,7 +72,7 @@ from tilewright.types.scopes import Scope
 
 _words = (
     "func for parallel vectorize unroll bind instruct block init reduce where alloc in at let if else while assert"
-    " reserve grow call pass scope view publish prefetch"
+    " reserve enlarge call pass scope view publish prefetch"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -306,9 +306,9 @@ class _Writer:
         with self.sharing(s.bytes):
             self.line(f"reserve {self.value(s.bytes)}", s)
 
-    def grow(self, s: Grow) -> None:
+    def enlarge(self, s: Enlarge) -> None:
         with self.sharing(s.least):
-            self.line(f"grow {self.value(s.room)} to {self.value(s.least)}", s)
+            self.line(f"enlarge {self.value(s.room)} to {self.value(s.least)}", s)
 
     def view(self, s: View) -> None:
         source, type = self.name(s.source), self.type(s.buffer)
@@ -339,7 +339,7 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     While: _Writer.repeat,
     Assert: _Writer.check,
     Reserve: _Writer.reserve,
-    Grow: _Writer.grow,
+    Enlarge: _Writer.enlarge,
     View: _Writer.view,
     Publish: _Writer.publish,
     CallFunction: _Writer.call,

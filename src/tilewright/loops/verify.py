@@ -30,9 +30,9 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
-    Grow,
     If,
     Instruct,
     Let,
@@ -203,8 +203,8 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
-            case Grow(room, least):
-                self.grow(s, room, least)
+            case Enlarge(room, least):
+                self.enlarge(s, room, least)
             case View():
                 self.view(s)
             case Publish():
@@ -216,12 +216,12 @@ class _Verifier:
             case _:
                 raise Fault(s, f"{type(s).__name__} is no statement of this level")
 
-    def grow(self, s: Grow, room: Var, least: Expr) -> None:
+    def enlarge(self, s: Enlarge, room: Var, least: Expr) -> None:
         self.expect(s, room, dtypes.index, "the room")
         self.expect(s, least, dtypes.index, "what is needed")
         if room not in self.symbols:
             why = "a caller gives values to symbols of the function alone"
-            raise Fault(s, f"{room.name} cannot grow", part=room, why=why, fix="name a symbol in the head")
+            raise Fault(s, f"{room.name} cannot be enlarged", part=room, why=why, fix="name a symbol in the head")
 
     def branch(self, s: If) -> None:
         """A branch, or a mask: a condition with lanes."""

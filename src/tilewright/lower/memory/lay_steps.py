@@ -6,7 +6,7 @@ one.
 
     while go[]:                                     while go[]:
       let m = rows[]                                  let m = rows[]
-      call f[m](h, t)                        =>       grow step.room to m*4
+      call f[m](h, t)                        =>       enlarge step.room to m*4
       call g[m](t, u)                                 alloc t: f32[m] in arena at 1024
 """
 
@@ -18,7 +18,7 @@ from tilewright.analysis.sizes import Sizes
 from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.nodes import Expr, Var, const
-from tilewright.loops.nodes import Alloc, Assert, Buffer, For, Grow, If, LoopKind, Reserve, Stmt, While, seq
+from tilewright.loops.nodes import Alloc, Assert, Buffer, Enlarge, For, If, LoopKind, Reserve, Stmt, While, seq
 from tilewright.lower.memory.loop_lives import Opening, Step, lives_of
 from tilewright.lower.memory.plan_memory import Layout, Life, plan_memory
 from tilewright.types.scopes import Scope
@@ -125,7 +125,7 @@ class Layer:
             return
         totals = self.layouts[path].totals
         if stage < len(totals) and totals[stage] is not totals[stage - 1]:
-            self.pending[path] = Grow(self.regions[path][0], totals[stage]) if path else Reserve(totals[stage])
+            self.pending[path] = Enlarge(self.regions[path][0], totals[stage]) if path else Reserve(totals[stage])
 
 
 def _loop(opening: Opening, body: Stmt) -> Stmt:

@@ -16,7 +16,7 @@ from tilewright.expr.overflow import fits
 from tilewright.expr.simplify import simplify
 from tilewright.graph.nodes import Module, Node, Value
 from tilewright.graph.symbolic import Require, Scan, While, ahead
-from tilewright.loops.nodes import Assert, Buffer, Grow, Let, View
+from tilewright.loops.nodes import Assert, Buffer, Enlarge, Let, View
 from tilewright.lower.memory.loop_lives import Step
 from tilewright.types.scopes import Scope
 
@@ -66,7 +66,7 @@ class MainSteps:
         if value not in self.growing:
             return self.buffer(value, Scope.ARENA)
         whole, room = self.growing[value]
-        self.steps.append(Step(Grow(room, value.type.size), (), inside=self.inside, guard=self.guard))
+        self.steps.append(Step(Enlarge(room, value.type.size), (), inside=self.inside, guard=self.guard))
         return self.part(value, whole, const(0), self.guard)
 
     def base(self, value: Value) -> Value:

@@ -6,9 +6,9 @@
                                                           let step = count[]
                                                           let m = rows[]
                                                           view h: f32[m] = h.all at 0
-                                                          grow ys.room to step + 1
+                                                          enlarge ys.room to step + 1
                                                           …
-                                                          grow h.room to m + 1
+                                                          enlarge h.room to m + 1
                                                           call copy_state[m + 1](t, h.all)
                                                           rows[] = m + 1
                                                           count[] = step + 1
@@ -28,7 +28,7 @@ from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import instance
 from tilewright.graph.nodes import GraphFunction, Node, Value
 from tilewright.graph.symbolic import While, ahead, states_of
-from tilewright.loops.nodes import Alloc, Buffer, Grow, Load, Store
+from tilewright.loops.nodes import Alloc, Buffer, Enlarge, Load, Store
 from tilewright.lower.memory.loop_lives import Opening, Step
 from tilewright.lower.memory.main_steps import MainSteps
 from tilewright.types.scopes import Scope
@@ -150,7 +150,7 @@ class _Repeat:
         main, states = self.main, self.attrs.states
         if self.room is None:
             return
-        main.steps.append(Step(Grow(self.room, simplify(self.step + 1)), inside=main.inside))
+        main.steps.append(Step(Enlarge(self.room, simplify(self.step + 1)), inside=main.inside))
         for result, whole in zip(self.body.results[1 + states :], self.stacks, strict=True):
             slice = Value(result.name, result.type)
             main.place(result, main.part(slice, whole, result.type.size * self.step))
