@@ -36,6 +36,7 @@ from tilewright.loops.nodes import (
     Enlarge,
     For,
     Function,
+    Guard,
     If,
     Let,
     Load,
@@ -195,7 +196,7 @@ class _Run:
                 self.call(s)
             case Publish(buffer):
                 self.published.append(buffer)
-            case View():
+            case View() | Guard():
                 return
             case _:
                 raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")

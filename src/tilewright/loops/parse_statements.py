@@ -18,6 +18,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     Enlarge,
     For,
+    Guard,
     If,
     Let,
     Load,
@@ -272,6 +273,13 @@ class StatementParser(NameParser):
         self._end_line()
         return [Enlarge(room, least)]
 
+    def _guard(self) -> list[Stmt]:
+        begin = self.expression(dtypes.index)
+        self.tokens.expect("..", "write guard BEGIN..END")
+        end = self.expression(dtypes.index)
+        self._end_line()
+        return [Guard(begin, end)]
+
     def _view(self) -> list[Stmt]:
         make = self._buffer(Scope.ARENA)
         self.tokens.expect("=", "name the buffer that it is a view of: view b: f32[8] = a")
@@ -335,6 +343,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "assert": StatementParser._assert,
     "reserve": StatementParser._reserve,
     "enlarge": StatementParser._enlarge,
+    "guard": StatementParser._guard,
     "view": StatementParser._view,
     "publish": StatementParser._publish,
     "call": StatementParser._call,
