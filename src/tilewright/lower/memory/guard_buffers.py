@@ -11,8 +11,8 @@
 
 The first word of the arena is the caller's. Where it is 0, buffers begin where a guard ends, so that an access in front
 of one faults; otherwise they end where a guard begins. No two buffers share memory, so the arena is larger than the one
-that was planned. Buffers whose sizes are known at one point of the program are laid out together there. Those whose sizes
-a step of a loop decides stay where they were planned, in memory of that size in front of all others.
+that was planned. Buffers whose sizes are known at one point of the program are laid out together there. Those whose
+sizes a step of a loop decides stay where they were planned, in memory of that size in front of all others.
 """
 
 from __future__ import annotations
