@@ -246,7 +246,7 @@ def _is_copied(function: Function, source: Buffer) -> bool:
 
 
 def last_block(function: Function, block: Block, out: Buffer) -> Block | None:
-    """The last block that the result reaches: the only one that reads it, element by element."""
+    """The last block that the result of a block reaches: the only one that reads it, element by element."""
     if out.scope is Scope.ARGUMENT:
         return block
     readers = [b for b in blocks(function.body) if any(ld.buffer is out for ld in loads(b)) and b is not block]
