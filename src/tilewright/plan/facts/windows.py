@@ -114,11 +114,6 @@ class Windows:
         """Positions of a window."""
         return self.rows.kernel * self.columns.kernel
 
-    @property
-    def dilated(self) -> bool:
-        """Whether the dilation is more than 1."""
-        return max(self.rows.dilation, self.columns.dilation) > 1
-
 
 def find_windows(function: Function, found: Contraction | None) -> Windows | None:
     """The only reduction of a function, everything inlined, as sums of products of an image and of weights that rows

@@ -188,9 +188,10 @@ def _store(s: Schedule, block: str, c: ColumnsChoice) -> None:
     """The last block of a tile, unrolled, in vectors along the columns. A row shorter than a vector is stored masked or
     in parts that overlap."""
     row, lane = loop_of(s, block, -2), loop_of(s, block, -1)
-    if c.masked and extent(s, lane) < c.lanes:
+    columns = extent(s, lane)
+    if c.masked and columns < c.lanes and columns.bit_count() > 1:  # a power of two fills a shorter vector
         _, lane = s.split(lane, c.lanes, tail="mask")
-    elif extent(s, lane) != c.lanes:
+    else:
         vectors, lane = in_vectors(s, lane, c.lanes)
         s.unroll(vectors)
     s.vectorize(lane)

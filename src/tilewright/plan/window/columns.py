@@ -102,8 +102,8 @@ class DynamicWindows(WindowTemplate[DynamicChoice]):
 
 
 def _tile(w: Windows, c: ColumnsChoice | DynamicChoice, stride: int) -> Tile:
-    """A tile that loads a vector for each row and position of the window: for columns so far apart, so many, and
-    shuffles what it needs out of these."""
+    """A tile that loads a vector for each row that it reads and each column of the kernel. Where columns are a `stride`
+    apart, it loads as many vectors, and shuffles the columns out of these."""
     loads = w.rows.met(c.rows) * w.columns.kernel
     return Tile(
         count=-(-w.rows.size // c.rows) * -(-w.columns.size // c.lanes) * w.images * w.channels,
@@ -139,8 +139,8 @@ def _most_rows(w: Windows, held: Held, lanes: int, target: Target) -> int:
     if held is Held.TILE:
         vectors = -(-w.columns.reach(min(lanes, w.columns.size)) // lanes)
         live = (w.terms if w.products else 0) + w.rows.kernel * vectors + 2
-        near = not w.dilated and max(w.rows.stride, w.columns.stride) <= 2 and target.has_masks
-        near = near and (w.products or w.columns.size >= lanes)
+        near = w.rows.dilation == w.columns.dilation == 1 and max(w.rows.stride, w.columns.stride) <= 2
+        near = near and target.has_masks and (w.products or w.columns.size >= lanes)
         past = (w.columns.size - lanes) * w.columns.stride + vectors * lanes > known(
             w.source.shape[w.columns.dimension]
         )

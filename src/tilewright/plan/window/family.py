@@ -185,14 +185,12 @@ def read_by(s: Schedule, block: str) -> set[str]:
     return {ld.buffer.name for ld in loads(find_block(s.func, block))}
 
 
-def place(s: Schedule, block: str, layout: Layout | None = None) -> str:
-    """What a block makes is as large as an iteration around it needs, and lies in registers, in a layout. Returns the
-    buffer's name."""
+def place(s: Schedule, block: str) -> str:
+    """What a block makes is as large as an iteration around it needs, and lies in registers. Returns the buffer's
+    name."""
     (made,) = stored_buffers(find_block(s.func, block))
     s.compact(made.name)
     s.set_scope(made.name, Scope.REGISTER.value)
-    if layout is not None:
-        relayout(s, made.name, layout)
     return made.name
 
 
@@ -228,17 +226,14 @@ def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = 
     """What a block makes lies in registers, its rows as vectors, which it fills beyond the last column, too, if `fill`.
     Returns the loop over a vector, which is inside all loops of a tile, those `around` it in this order."""
     column = loop_of(s, block, -1)
-    size, several, layout = extent(s, column), lanes.channels > 1, None
-    vectors: list[Var] = []
-    if size != lanes.columns or several:
-        layout, (whole, column) = lanes.layout, s.split(column, lanes.columns, tail="mask")
-        vectors = [whole] if several else []
+    beyond = extent(s, column) % lanes.columns
+    vectors, column = s.split(column, lanes.columns, tail="mask")
     loops = [*s.split(column, lanes.beside)] if lanes.in_parts else [column]
-    loops[-1:-1] = [loop_of(s, block, lanes.channel)] if several else []
+    loops[-1:-1] = [loop_of(s, block, lanes.channel)] if lanes.channels > 1 else []
     if around:
-        s.reorder(*around, *vectors, *loops)
-    place(s, block, layout)
-    if fill and size % lanes.columns:
+        s.reorder(*around, vectors, *loops)
+    relayout(s, place(s, block), lanes.layout)
+    if beyond and fill:
         s.pad(block, loops[-1])
     return reduce(s.fuse, loops)
 
