@@ -235,7 +235,8 @@ def lay_in_lanes(s: Schedule, block: str, lanes: Lanes, around: Sequence[Var] = 
     relayout(s, place(s, block), lanes.layout)
     if beyond and fill:
         s.pad(block, loops[-1])
-    return reduce(s.fuse, loops)
+    lane: Var = reduce(s.fuse, loops)
+    return lane
 
 
 def hold(s: Schedule, w: Windows, pad: str, tile: Var, rows: int, lanes: int, image: Var | None = None) -> None:
