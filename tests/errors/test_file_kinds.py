@@ -107,5 +107,5 @@ def test_weights_that_are_a_pointer_are_called_that(tmp_path: Path) -> None:
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", ports[:1], ports[1:], [weight])
     (tmp_path / "model.onnx").write_bytes(helper.make_model(graph, ir_version=10).SerializeToString())
     (tmp_path / "weights.bin").write_bytes(POINTER)
-    with pytest.raises(tw.UserError, match="which has 78: it is a pointer of Git LFS.*\n.*git lfs pull"):
+    with pytest.raises(tw.UserError, match=r"which has 78: it is a pointer of Git LFS.*\n.*git lfs pull"):
         tw.compile(tmp_path / "model.onnx")
