@@ -109,8 +109,7 @@ def show(
     chosen = read_sizes(sizes)
     executable = compile_model(model, target, threads, how)
     if stages:
-        lines = ["stages", *(f"  {name}" for name in executable.stages), "kernels", *_kernels(executable)]
-        text = fitted("\n".join(lines))
+        text = fitted("\n".join(_stages_and_kernels(executable)))
     elif plan:
         text = json.dumps(plan_record(executable.plan), indent=2) if as_json else fitted(plan_text(executable.plan))
     elif memory:
@@ -148,6 +147,10 @@ def _require_use(asked: Mapping[str, bool], text: bool, as_json: bool, measured:
 def _memory(executable: Executable, sizes: Mapping[str, int], as_json: bool) -> str:
     use = executable.arena(sizes, other=1)
     return json.dumps(arena_record(use), indent=2) if as_json else fitted(arena_text(use))
+
+
+def _stages_and_kernels(executable: Executable) -> list[str]:
+    return ["stages", *(f"  {name}" for name in executable.stages), "kernels", *_kernels(executable)]
 
 
 def _kernels(executable: Executable) -> list[str]:
