@@ -55,10 +55,6 @@ LINE = 64
 """Buffers begin at multiples of a cache line, and take whole ones."""
 
 
-MOST_TURNS = 4
-"""A run makes fewer turns than this of a loop that ends by a condition."""
-
-
 @dataclass(frozen=True, slots=True)
 class Resident:
     """A buffer of the arena: its offset and size, and the moments, first and last, of each of its lives. In a loop it
@@ -202,8 +198,8 @@ class _Run:
                 raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")
 
     def turns(self, cond: Expr, body: Stmt) -> None:
-        """A loop that ends by a condition: some turns, as far as the numbers that it counts allow them."""
-        for _ in range(self.late(Var("turns")) % MOST_TURNS):
+        """A loop that ends by a condition: none to three turns, as far as the numbers that it counts allow them."""
+        for _ in range(self.late(Var("turns")) % 4):
             if self.loaded(cond):
                 self.statement(body)
 

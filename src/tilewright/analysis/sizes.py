@@ -15,7 +15,7 @@ for a short time only. They take a dynamic extent for LARGE (`known`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 
 from tilewright.expr.evaluate import evaluate
@@ -63,6 +63,11 @@ class Sizes:
     def value(self, e: Expr) -> int:
         """An expression over symbols as a number."""
         return int(e.value if isinstance(e, Const) else evaluate(e, {v: self.of(v) for v in e.variables}))
+
+    def least(self, e: Expr, changing: Container[Var]) -> int:
+        """An expression in which symbols that grow are as small as a size is that is not empty; at least 1."""
+        small = {v: max(v.least or 0, 1) for v in e.variables if v in changing}
+        return max(Sizes({**self.known, **small}, self.bounds).value(e), 1)
 
     def extent(self, e: Expr) -> int:
         """A size as a number that prices may divide by: 1 for an empty dimension."""

@@ -26,9 +26,6 @@ from tilewright.types.scopes import Scope
 Path = tuple[Var, ...]
 """The loops around a step, by their variables."""
 
-LEAST_BYTES, MOST_BYTES = 1 << 10, 1 << 22
-"""The bytes that a region has at first, at least and at most; no property of a machine."""
-
 
 class Layer:
     """Gives arena buffers places and makes statements of steps. `root` is the buffer whose memory a buffer is, `home`
@@ -68,8 +65,7 @@ class Layer:
                 if inner.totals[-1] is const(0):
                     self.offsets.update(inner.offsets)
                     continue
-                first = min(max(Sizes().value(inner.totals[-1]), LEAST_BYTES), MOST_BYTES)
-                size = room("step", first)
+                size = room("step", Sizes().least(inner.totals[-1], self.stages[path]))
                 region = Buffer("region", dtypes.u8, (size,), Scope.ARENA)
                 self.regions[path] = size, region
                 groups[()].append(Life(region, min(m.first for m in members), max(m.last for m in members)))

@@ -15,7 +15,8 @@
                                                         let k = count[]
 
 What is stacked, and a state whose size changes, are in buffers of as many steps and elements as a symbol of the entry
-says, a room. A step that needs more lets the call begin again with a larger one, as it would for a larger arena.
+says, a room. A step that needs more lets the call begin again with one twice as large, as it would for a larger arena:
+a first call runs at most twice as long for each room, and rooms may be small at first.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tilewright.analysis.sizes import Sizes
-from tilewright.expr.nodes import And, Const, Expr, Lt, Var, const
+from tilewright.expr.nodes import And, Expr, Lt, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.graph.instance import instance
 from tilewright.graph.nodes import GraphFunction, Node, Value
@@ -32,13 +33,6 @@ from tilewright.loops.nodes import Alloc, Buffer, Enlarge, Load, Store
 from tilewright.lower.memory.loop_lives import Opening, Step
 from tilewright.lower.memory.main_steps import MainSteps
 from tilewright.types.scopes import Scope
-
-FIRST_STEPS = 64
-"""The steps for which stacked outputs have room at first; no property of a machine. Twice as many each time that it
-does not do: a first call runs twice as long at most for it."""
-
-LEAST_ELEMENTS, MOST_ELEMENTS = 64, 1 << 20
-"""The elements for which a state whose size changes has room at first, at least and at most."""
 
 
 def repeat(main: MainSteps, node: Node, attrs: While, run: Callable[[Node], None]) -> None:
@@ -55,8 +49,7 @@ def prepare(main: MainSteps, nodes: Sequence[Node]) -> None:
         for n in node.sized_here() if isinstance(node.attrs, While) else ():
             if n < states_of(node.attrs):
                 value, type = node.inputs[ahead(node.attrs) + n], node.outputs[n].type
-                first = min(max(Sizes().value(type.size), LEAST_ELEMENTS), MOST_ELEMENTS)
-                room = main.room(value.name, first)
+                room = main.room(value.name, Sizes().least(type.size, node.binds))
                 whole = Buffer(f"{value.name}.all", type.dtype, (room,), Scope.ARENA)
                 main.growing[value] = main.own(whole), room
 
@@ -118,8 +111,7 @@ class _Repeat:
         for n, value in enumerate(node.inputs[1 : 1 + attrs.states]):
             found.append(main.growing[value][0] if n in self.moving else main.buffers[value])
         if node.outputs[attrs.states :]:
-            most = attrs.most if isinstance(attrs.most, Const) else const(FIRST_STEPS)
-            self.room = main.room("steps", max(min(int(most.value), 16 * FIRST_STEPS), 1))
+            self.room = main.room("steps", 1)
         for value in node.outputs[attrs.states :]:
             assert self.room is not None
             shape = (self.room, *value.type.shape[1:])
