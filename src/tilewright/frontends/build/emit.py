@@ -122,7 +122,7 @@ class Emit(Reading):
 
     def map(self, name: str, *inputs: Tensor | Number) -> Tensor:
         """An element-wise operator; numbers take the type of the first tensor among the inputs."""
-        dtype = next(t.dtype for t in inputs if isinstance(t, Tensor) and not (name == "select" and t is inputs[0]))
+        dtype = next(t.dtype for t in inputs[1 if name == "select" else 0 :] if isinstance(t, Tensor))
         tensors = [t if isinstance(t, Tensor) else self.scalar(t, dtype) for t in inputs]
         result = dtypes.bool_ if name in _COMPARISONS else dtype
         content = None

@@ -13,6 +13,7 @@ data, or that the handler clamps, which may be any number.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -66,9 +67,14 @@ def attribute_values(handler: Handler, given: Mapping[str, AttributeProto], refu
     """The keyword arguments of the handler, from a node that `check_call` has nothing against. Raises what `refuse`
     makes of a reason and a way to fix it for integers that sizes cannot be computed with."""
     return {
-        name: _value_of(given[name], p.kind, refuse) if name in given else p.default
+        name: _value_of(given[name], p.kind, refuse) if name in given else _default(p.kind, p.default)
         for name, p in handler.attributes.items()
     }
+
+
+def _default(kind: str, default: Any) -> Any:
+    """The value of an attribute that is left out: a float in the precision in which files hold it."""
+    return struct.unpack("f", struct.pack("f", default))[0] if kind == "float" and default is not None else default
 
 
 def _value_of(attribute: AttributeProto, kind: str, refuse: Refusal) -> Any:

@@ -123,7 +123,7 @@ def find_contraction(function: Function) -> Contraction | None:
 
 def contraction_of(function: Function, block: Block, bounded: bool = False) -> Contraction | None:
     """A block of a function, each axis of which is a loop around it, as a contraction; None where it is none, where its
-    last axis indexes both operands or neither, or where it has a condition, unless it may be `bounded`."""
+    last axis indexes both operands or neither, where one operand is a single number, or where it has a condition, unless it may be `bounded`."""
     loops, store = loops_around(function.body, block), block.body
     if [a.binding for a in block.axes] != [loop.var for loop in loops] or not isinstance(store, Store):
         return None
@@ -140,6 +140,8 @@ def contraction_of(function: Function, block: Block, bounded: bool = False) -> C
         return None
     (vector,) = moving
     broadcast = next(f for f in factors if f is not vector)
+    if not broadcast.buffer.shape:
+        return None
     rows = [a for a in block.spatial if broadcast.moves(a.var) and not vector.moves(a.var)]
     rows = [a for a in rows if known(extents[place[a.var]]) > 1]
     row = max(rows, key=lambda a: (*_rows_of(extents[place[a.var]]), place[a.var]), default=None)

@@ -103,6 +103,7 @@ def _slice_unknown(
     """A slice along dynamic axes: each dimension takes the bounds that name it, or all of it."""
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise b.error("starts, ends, axes and steps of Slice have different lengths")
+    starts, ends, steps = ([_near(e) for e in bounds] for bounds in (starts, ends, steps))
     places = []
     for d, extent in enumerate(x.shape):
         start: Expr = const(0)

@@ -1,0 +1,79 @@
+"""Whether what a compiled model gives is what it should give: equal, or as far apart as rounding explains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fuzz.drawing import Model, put_together
+from tilewright.analysis.rounding import Rounding, in_double, unit_roundoff
+from tilewright.cli.agreement import judge
+from tilewright.expr import dtypes
+from tilewright.expr.meaning import widened
+from tilewright.frontends.onnx.importer import read
+from tilewright.report.errors import RuntimeFault
+
+Array = np.ndarray[Any, Any]
+
+NEAR = 4.0
+"""Results so many units in the last place apart are not looked at further."""
+SAMPLES = 16
+"""How many evaluations with random rounding errors say what rounding may do."""
+
+
+def wrong_results(model: Model, found: Mapping[str, Array]) -> str:
+    """What is wrong with results; empty if nothing is."""
+    far = []
+    for name, wanted in model.expected.items():
+        got = found[name]
+        if got.shape != wanted.shape or got.dtype != wanted.dtype:
+            return f"{name} is {got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+        if not is_near(got, wanted):
+            far.append(name)
+    return unexplained(model, found, far) if far else ""
+
+
+def is_near(got: Array, wanted: Array) -> bool:
+    """Whether results are equal, floating-point numbers but for a few units in the last place."""
+    dtype = dtypes.from_numpy(wanted.dtype)
+    if dtype is None or dtype.kind != "f":
+        return bool(np.array_equal(widened(got), widened(wanted), equal_nan=got.dtype.kind not in "iub"))
+    ours, theirs = got.astype(np.float64), wanted.astype(np.float64)
+    least = 1.0 if dtype.bits == 16 else 0.0  # attributes, which are of the magnitude of 1, are rounded to the type
+    with np.errstate(all="ignore"):
+        gap = np.abs(ours - theirs) <= NEAR * unit_roundoff(dtype) * (np.abs(theirs) + least)
+    return bool((gap | (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))).all())
+
+
+def unexplained(model: Model, found: Mapping[str, Array], far: list[str]) -> str:
+    """The first of these results that rounding errors do not explain: what they do to the model is sampled."""
+    module = read(put_together([model]))
+    made = module.constants.keys() - model.constants.keys()
+    exact = in_double(module)(model.feeds)
+    samples = []
+    for seed in range(SAMPLES):
+        try:
+            samples.append(in_double(module, Rounding(seed, made))(model.feeds))
+        except RuntimeFault:  # rounding led to an index or a size that the program refuses
+            continue
+    for name in far:
+        got, wanted = found[name], model.expected[name]
+        target = wanted.astype(np.float64) if np.issubdtype(exact[name].dtype, np.floating) else wanted
+        verdict = judge(name, got, wanted, target, exact[name], [s[name] for s in samples])
+        if not verdict.agrees:
+            return difference(name, got, wanted)
+    return ""
+
+
+def difference(name: str, got: Array, wanted: Array) -> str:
+    """Where results differ, in words."""
+    ours, theirs = np.asarray(widened(got)), np.asarray(widened(wanted))
+    equal = (ours == theirs) | ((ours != ours) & (theirs != theirs))
+    with np.errstate(all="ignore"):
+        gap = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=np.inf)
+    places = np.argwhere(~equal)
+    places = places[np.argsort(-gap[~equal], kind="stable")]
+    shown = ", ".join(f"[{','.join(map(str, at))}] {got[tuple(at)]} not {wanted[tuple(at)]}" for at in places[:4])
+    return f"{name}: {got.dtype}{list(got.shape)} differs in {len(places)} elements: {shown}"

@@ -1,0 +1,67 @@
+"""What `make fuzz` found, each with the smallest model that shows it. Expected values are the reference evaluator's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import tilewright as tw
+
+Array = np.ndarray[Any, Any]
+
+
+def of_one(
+    operator: str, arrays: Sequence[Array | str], constants: Sequence[int] = (), opset: int = 28, **attributes: Any
+) -> tuple[ModelProto, list[Array]]:
+    """A model of one node and what it is called with. An array may be the name of one before it."""
+    names = [a if isinstance(a, str) else f"x{n}" for n, a in enumerate(arrays)]
+    given = {f"x{n}": a for n, a in enumerate(arrays) if not isinstance(a, str)}
+    held = {f"x{n}": given.pop(f"x{n}") for n in constants}
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in given.items()
+    ]
+    node = helper.make_node(operator, names, ["y"], **attributes)
+    results = [helper.make_empty_tensor_value_info("y")]
+    graph = helper.make_graph([node], "g", infos, results, [numpy_helper.from_array(a, n) for n, a in held.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return model, list(given.values())
+
+
+def check(operator: str, arrays: Sequence[Array | str], digits: float = 0.0, **options: Any) -> None:
+    """Compiled code gives what the reference evaluator does."""
+    model, feeds = of_one(operator, arrays, **options)
+    names = [i.name for i in model.graph.input]
+    (wanted,) = ReferenceEvaluator(model).run(None, dict(zip(names, feeds, strict=True)))
+    (found,) = tw.compile(model)(*feeds)
+    assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+    np.testing.assert_allclose(found, wanted, rtol=digits)
+
+
+def test_where_of_one_value_three_times() -> None:
+    check("Where", [np.array([True, False]), "x0", "x0"])
+
+
+@pytest.mark.parametrize("bounds", [(2**63 - 1, 0, 1), (1, -(2**63), -1), (0, 2**63 - 1, 2), (-(2**63), 3, 1)])
+def test_a_slice_of_the_farthest_bounds_along_an_axis_from_data(bounds: tuple[int, int, int]) -> None:
+    x = np.arange(15.0).reshape(3, 5)
+    start, end, step = (np.array([n]) for n in bounds)
+    check("Slice", [x, start, end, np.array([1]), step], constants=(1, 2, 4))
+
+
+def test_a_float_that_is_left_out_has_the_precision_of_one_in_a_file() -> None:
+    x = np.array([[[0.001, 0.002, 0.004]]])
+    check("InstanceNormalization", [x, np.ones(1), np.zeros(1)], 1e-13)
+
+
+@pytest.mark.parametrize("equation", ["jil,->jl", ",jil->j", "jil,,->jl"])
+@pytest.mark.parametrize("dtype", [np.float32, np.int16])
+def test_sums_times_a_number(equation: str, dtype: Any) -> None:
+    numbers = [np.array(n, dtype) for n in (3, -2)]
+    x = np.arange(18).reshape(2, 3, 3).astype(dtype)
+    terms = equation.split("->")[0].split(",")
+    check("Einsum", [x if term else numbers.pop() for term in terms], equation=equation)
