@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.simplify import product_of
 from tilewright.graph.nodes import Module, Node, Value
-from tilewright.graph.op import REGISTRY, Pattern
-from tilewright.lower.graph.graph_rules import Graph
+from tilewright.graph.op import Op, Pattern
+from tilewright.lower.graph.graph_rules import Graph, Rules
 from tilewright.lower.graph.simplify_graph import simplify_graph
 from tilewright.ops.checks import ONE, ZERO
 from tilewright.ops.contract import ContractAttributes, maps_of
@@ -320,11 +320,16 @@ def _under(value: Value, out: Shape, groups: list[tuple[Shape, Shape]], graph: G
     return graph.make("reshape", value, shape=tuple(target))
 
 
-RULES = (
+def is_elementwise(op: Op) -> bool:
+    """Whether an operator computes each point from the same point of its inputs."""
+    return op.elementwise
+
+
+RULES: Rules = (
     (drop_one_column, ("contract",)),
     (slice_strides, ("contract",)),
     (merge_axes, ("contract",)),
     (pad_of_view, ("reshape",)),
     (behind_reduction, ("reduce",)),
-    (behind_elementwise, tuple(name for name, op in REGISTRY.items() if op.elementwise)),
+    (behind_elementwise, is_elementwise),
 )
