@@ -3,6 +3,7 @@
     python tests/models/file_runs.py --count 5000 --first 0        every defect, with the number that draws it again
     python tests/models/file_runs.py --show 17                     one case: what was done to what, and what came of it
     python tests/models/file_runs.py --keep 17 DIRECTORY           its files
+    python tests/models/file_runs.py --corpus bomb               files of the corpus (file_corpus.py) of such a name
 
 A case is right when reading, compiling or running ends in an error for users (`UserError`, `RuntimeFault`), or when its
 results are those of the graph's evaluator. Half of the programs check every access (TILEWRIGHT_CHECK). A crash, a hang,
@@ -31,6 +32,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # a process with threads cannot be for
 
 import isolated
 import numpy as np
+from file_corpus import CORPUS
 from file_mutations import Case, draw
 from file_seeds import Seed, installed_seeds, own_seeds
 
@@ -51,6 +53,9 @@ MOST_OPERATIONS = 3e8
 
 MOST_ELEMENTS = 1 << 20
 """Of one input."""
+
+TRAP_SECONDS, TRAP_BYTES = 30.0, 2 << 30
+"""What a file of the corpus may take, of a processor and of memory."""
 
 MEMORY = "64M"
 """What a call may take for buffers, for results, and a model for its constants."""
@@ -184,6 +189,23 @@ def all_files() -> Files:
     return Files([*own, *installed_seeds()], len(own))
 
 
+def run_trap(name: str) -> tuple[str, str]:
+    """What came of a file of the corpus; one that ends in what it may not is a defect."""
+    trap = CORPUS[name]()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            exe = compile(trap.write(Path(folder)))
+            feeds = feeds_of(exe, 0)
+            kind, text = ("large", "") if feeds is None else ("result", str(exe.run(feeds | trap.feeds).keys()))
+        except UserError as error:
+            kind, text = "refused", str(error)
+        except RuntimeFault as error:
+            kind, text = "fault", str(error)
+        except Exception:
+            return "defect", traceback.format_exc()
+    return (kind, text) if kind in trap.ends else ("defect", f"it is a {kind}, not {trap.ends}: {text}")
+
+
 def show(files: Files, number: int) -> None:
     """Prints a case and what came of it, in a process of its own."""
     from onnx import ModelProto, printer
@@ -198,6 +220,16 @@ def show(files: Files, number: int) -> None:
         print(kind, text, sep="\n")
 
 
+def run_corpus(names: Sequence[str], processes: int) -> int:
+    """Prints what came of each of these files."""
+    defects = 0
+    limits = isolated.Limits(TRAP_SECONDS, 20 * TRAP_SECONDS, TRAP_BYTES)
+    for number, kind, text in isolated.outcomes(lambda n: run_trap(names[n]), range(len(names)), processes, limits):
+        defects += kind == "defect"
+        print(names[number], kind, text[-2000:] if kind == "defect" else text.split("\n")[0], sep="\t", flush=True)
+    return int(defects > 0)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=5000)
@@ -205,8 +237,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--show", type=int)
     parser.add_argument("--keep", nargs=2, metavar=("NUMBER", "DIRECTORY"))
+    parser.add_argument("--corpus", nargs="?", const="")
     chosen = parser.parse_args()
     prepare()
+    if chosen.corpus is not None:
+        return run_corpus([name for name in CORPUS if chosen.corpus in name], chosen.processes)
     files = all_files()
     if chosen.keep:
         print(written(files.case(int(chosen.keep[0])), Path(chosen.keep[1])))

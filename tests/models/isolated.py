@@ -3,8 +3,8 @@
     for number, kind, text in outcomes(run, range(500), processes=2): …
 
 `run(number)` gives (kind, what there is to say) in a process that was forked from this one, so that all that is
-imported here is there at once. A case that ends its process, or takes too long, is a `defect`, and the next case runs in
-another. This process must have no threads but its own when it forks.
+imported here is there at once. A case that ends its process, or takes too long, is a `defect`; the next one runs in
+another one. This process must have no threads but its own when it forks.
 """
 
 from __future__ import annotations
