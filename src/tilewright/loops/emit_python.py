@@ -41,6 +41,7 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
     Guard,
@@ -239,6 +240,9 @@ class _Emitter:
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
                 self.line(f"machine.reserve({self.values(size)[0]})")
+            case Enlarge(room, least):
+                now, needed = self.values(room, least)
+                self.line(f"machine.enlarge({self.hold(room)}, {now}, {needed})")
             case View(buffer, source, offset):
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
                 given = f"{self.hold(buffer)}, {self.name(source)}, ({shape})"
@@ -320,7 +324,7 @@ class _Emitter:
         args = [made[c] for c in e.children() if isinstance(c, Expr)]
         match e:
             case Const(value, dtype):
-                if dtype.is_float:
+                if dtype.is_float or dtype.code is not None:
                     return self.hold(dtype.numpy.type(value), e)
                 return repr(bool(value) if dtype.is_bool else int(value))
             case Var():
@@ -362,7 +366,8 @@ class _Emitter:
         if self.mask is not None and e.lanes > 1 and e not in self.whole:
             return f"load_lanes({', '.join((self.hold(e.buffer), self.name(e.buffer), self.mask, *indices))})"
         element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
-        return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
+        kept = e.dtype.is_float or e.dtype.code is not None or e.lanes > 1
+        return element if kept else f"{element}.item()"
 
     def place(self, buffer: Buffer, indices: list[str], lanes: int) -> str:
         """The indices as a tuple, each tested against its extent on the way."""
