@@ -228,7 +228,7 @@ C = {"c": True, "x": [1.0, 2.0]}
 each(
     a_thousand_branches_deep=lambda: Trap(nested(1000)),
     thirty_branches_deep=lambda: Trap(nested(28), (REFUSED, RUNS), feeds=C),
-    branches_on_both_sides=lambda: Trap(nested(14, 2), (REFUSED, RUNS), feeds=C),
+    branches_on_both_sides=lambda: Trap(nested(9, 2), (REFUSED, RUNS), feeds=C),
 )
 
 
