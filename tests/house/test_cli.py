@@ -109,7 +109,7 @@ def test_random_data_fills_what_is_missing_and_is_the_same_each_time(tmp_path: P
 
 def test_a_size_that_nobody_chose_is_told(tmp_path: Path) -> None:
     outcome = invoke("run", save_affine(tmp_path), "--random")
-    assert outcome.err == "note: n = 1: choose another size with --size n=32\n"
+    assert outcome.err == "note: n = 1: choose another size with --size n=2\n"
     assert re.search(r"^x +f32\[1, 3\] +random, seed 0$", outcome.out, re.MULTILINE)
 
 

@@ -29,7 +29,7 @@ Sizes = Annotated[
     typer.Option(
         "--size",
         metavar="NAME=N",
-        help="The size of a dynamic dimension of random or filled inputs. [default: 1]",
+        help="Sizes of dynamic dimensions of random inputs, such as n=32,length=128. [default: some that fit]",
         show_default=False,
     ),
 ]
