@@ -113,7 +113,8 @@ def _read_input(word: str, ports: Sequence[Port]) -> list[tuple[Port, Array, str
     """The inputs that one word of `--input` gives, each with where it came from."""
     if word.startswith("@"):
         path = word[1:]
-        return [(_find_port(name, ports, word), a, path) for name, a in _read_archive(path, word).items()]
+        held = [(_find_port(name, ports, word), a) for name, a in _read_archive(path, word).items()]
+        return [(port, _restore(a, port.dtype), path) for port, a in held]
     name = max((p.name for p in ports if word.startswith(f"{p.name}=")), key=len, default=word.partition("=")[0])
     if "=" not in word:
         raise UserError(
@@ -171,7 +172,7 @@ def _unreadable(path: str, word: str, form: str, error: Exception) -> UserError:
 
 
 def _restore(array: Array, dtype: DType) -> Array:
-    """An array of a type that NumPy's files do not know (bf16) comes back from them as raw bytes."""
+    """An array of a type that NumPy's files do not know (bf16, i4 …) comes back from them as raw bytes."""
     return array.view(dtype.numpy) if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes else array
 
 
@@ -189,7 +190,8 @@ def _parse_value(text: str, port: Port, word: str) -> Array:
         )
     with np.errstate(all="ignore"):
         converted = array.astype(port.dtype.numpy)
-    if not port.dtype.is_float and not bool(np.all(converted == array)):
+        held = converted == array if port.dtype.code is None else converted.astype(array.dtype) == array
+    if not port.dtype.is_float and not bool(np.all(held)):
         whole = f"whole numbers from {port.dtype.min} to {port.dtype.max}"
         held = "true and false" if port.dtype.is_bool else whole
         raise UserError(f"cannot use --input {word}", why=f"{port} holds {held}")
@@ -284,7 +286,8 @@ def _random(port: Port, shape: tuple[int, ...], generator: np.random.Generator, 
     holds them, truth values of a coin."""
     if port.dtype.is_float:
         wide = np.float64 if port.dtype.bits == 64 else np.float32
-        return generator.standard_normal(shape, wide).astype(port.dtype.numpy, copy=False)
+        numbers = generator.standard_normal(shape, wide)
+        return (numbers if port.dtype.signed else np.abs(numbers)).astype(port.dtype.numpy, copy=False)
     if port.dtype.is_bool:
         low, high = INTEGERS
     low, high = (min(max(end, int(port.dtype.min)), int(port.dtype.max)) for end in (low, high))

@@ -25,6 +25,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import KernelRow, rows_at
+from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
@@ -125,7 +126,12 @@ def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json
     code = link_code(compiled.code, target, (ENTRY,))
     if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
         code += (pool_code(target),)
-    return Program(compiled.interface, code, compiled.faults, constants, target, _sites(compiled), made)
+    main, known = compiled.module.main, len(compiled.interface.symbols)
+    assert isinstance(main, Function)
+    rooms = tuple([symbol.least or 0 for symbol in main.symbols[known:]])
+    sites, checked = _sites(compiled), settings.CHECK.read()
+    made_of = (compiled.interface, code, compiled.faults, constants, target, sites, made)
+    return Program(*made_of, checked=checked, rooms=rooms)
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:

@@ -41,8 +41,10 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
+    Guard,
     If,
     Instruct,
     Let,
@@ -59,6 +61,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.scalar_meaning import (
     CONVERSIONS,
     SCALAR,
+    assert_lanes,
     fault,
     load_lanes,
     out_of_bounds,
@@ -130,6 +133,7 @@ class _Emitter:
         self.count = 0
         self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
         self.namespace |= {"load_lanes": load_lanes, "store_lanes": store_lanes, "np": np}
+        self.namespace |= {"assert_lanes": assert_lanes}
         self.mask: str | None = None
         self.whole: set[Expr] = set()
         self.names: dict[Var | Buffer, str] = {}
@@ -228,18 +232,24 @@ class _Emitter:
                 self.loops += 1
                 self.body(body)
                 self.loops -= 1
+            case Assert(cond, message, values) if cond.lanes > 1 or self.mask is not None:
+                given = ", ".join((self.mask or "True", *self.values(cond), repr(message), *self.values(*values)))
+                self.line(f"assert_lanes({given})")
             case Assert(cond, message, values):
                 condition, *shown = self.values(cond, *values)
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
             case Reserve(size):
                 self.line(f"machine.reserve({self.values(size)[0]})")
+            case Enlarge(room, least):
+                now, needed = self.values(room, least)
+                self.line(f"machine.enlarge({self.hold(room)}, {now}, {needed})")
             case View(buffer, source, offset):
                 shape = "".join(v + ", " for v in self.values(*buffer.shape))
                 given = f"{self.hold(buffer)}, {self.name(source)}, ({shape})"
                 given += f", {self.values(offset)[0]}" if offset is not None else ""
                 self.line(f"{self.name(buffer)} = machine.view({given})")
                 self.extents(buffer)
-            case Prefetch():
+            case Prefetch() | Guard():
                 pass
             case Publish(buffer, argument, _):
                 self.line(f"machine.published[{argument}] = {self.name(buffer)}")
@@ -314,7 +324,7 @@ class _Emitter:
         args = [made[c] for c in e.children() if isinstance(c, Expr)]
         match e:
             case Const(value, dtype):
-                if dtype.is_float:
+                if dtype.is_float or dtype.code is not None:
                     return self.hold(dtype.numpy.type(value), e)
                 return repr(bool(value) if dtype.is_bool else int(value))
             case Var():
@@ -356,7 +366,8 @@ class _Emitter:
         if self.mask is not None and e.lanes > 1 and e not in self.whole:
             return f"load_lanes({', '.join((self.hold(e.buffer), self.name(e.buffer), self.mask, *indices))})"
         element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
-        return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
+        kept = e.dtype.is_float or e.dtype.code is not None or e.lanes > 1
+        return element if kept else f"{element}.item()"
 
     def place(self, buffer: Buffer, indices: list[str], lanes: int) -> str:
         """The indices as a tuple, each tested against its extent on the way."""

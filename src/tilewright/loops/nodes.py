@@ -251,6 +251,22 @@ class Reserve(Stmt):
     bytes: Expr
 
 
+class Enlarge(Stmt):
+    """The call needs the symbol `room` of its function to be at least `least`; with a smaller one the entry point
+    returns to its caller, who begins again with a larger one."""
+
+    room: Var
+    least: Expr
+
+
+class Guard(Stmt):
+    """The bytes `begin` to `end` of the arena, whole pages, may be neither read nor written until the call ends: an
+    access ends the process. Changes nothing that a right program can see."""
+
+    begin: Expr
+    end: Expr
+
+
 class View(Stmt):
     """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
     the shape of `buffer`; with an `offset`, as many of them as the shape has, from that element on. Its scope and
@@ -316,7 +332,10 @@ class While(Stmt):
 
 
 class Assert(Stmt):
-    """Ends the call with a runtime fault unless `cond` holds. `{0}`, `{1}` … in the message stand for the values."""
+    """Ends the call with a runtime fault unless `cond` holds. `{0}`, `{1}` … in the message stand for the values.
+
+    A condition may have lanes, and values as many: it must hold in all of them, and a message has the values of the
+    first lane in which it does not. Under a mask, masked-off lanes do not count."""
 
     cond: Expr
     message: str

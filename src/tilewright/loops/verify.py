@@ -30,8 +30,10 @@ from tilewright.loops.nodes import (
     Block,
     Buffer,
     CallFunction,
+    Enlarge,
     For,
     Function,
+    Guard,
     If,
     Instruct,
     Let,
@@ -80,8 +82,10 @@ class _Verifier:
         self.around: list[For] = []
         self.before: list[set[Node]] = []
         self.reduced: set[Var] = set()
+        self.symbols: tuple[Var, ...] = ()
 
     def function(self, f: Function) -> None:
+        self.symbols = f.symbols
         for symbol in f.symbols:
             self.define(f, symbol)
             self.expect(f, symbol, dtypes.index, "a symbol")
@@ -200,6 +204,11 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
+            case Enlarge(room, least):
+                self.enlarge(s, room, least)
+            case Guard(begin, end):
+                self.expect(s, begin, dtypes.index, "the first byte")
+                self.expect(s, end, dtypes.index, "the end of the bytes")
             case View():
                 self.view(s)
             case Publish():
@@ -210,6 +219,13 @@ class _Verifier:
                 self.call(s)
             case _:
                 raise Fault(s, f"{type(s).__name__} is no statement of this level")
+
+    def enlarge(self, s: Enlarge, room: Var, least: Expr) -> None:
+        self.expect(s, room, dtypes.index, "the room")
+        self.expect(s, least, dtypes.index, "what is needed")
+        if room not in self.symbols:
+            why = "a caller gives values to symbols of the function alone"
+            raise Fault(s, f"{room.name} cannot be enlarged", part=room, why=why, fix="name a symbol in the head")
 
     def branch(self, s: If) -> None:
         """A branch, or a mask: a condition with lanes."""
@@ -380,9 +396,15 @@ class _Verifier:
             raise Fault(s, what, part=s.value, fix=fix)
 
     def assertion(self, s: Assert) -> None:
-        self.expect(s, s.cond, dtypes.bool_, "the condition")
+        self.value(s, s.cond)
+        if not s.cond.dtype.is_bool:
+            fix = "compare it with something"
+            raise Fault(s, f"the condition is {s.cond.dtype}", part=s.cond, why=f"it must be {dtypes.bool_}", fix=fix)
         for value in s.values:
             self.value(s, value)
+            if value.lanes not in (1, s.cond.lanes):
+                why = f"the condition has {s.cond.lanes}"
+                raise Fault(s, f"a value of {value.lanes} lanes", part=value, why=why, fix="give both as many lanes")
         for number in re.findall(r"\{(\d+)\}", s.message):
             if int(number) >= len(s.values):
                 why = f"there are {len(s.values)} values"

@@ -225,6 +225,13 @@ WINOGRAD = Setting(
     True,
     _parse_switch,
 )
+CHECK = Setting(
+    "TILEWRIGHT_CHECK",
+    "compiles programs that check every access, and runs them between guard pages: slow, to find defects",
+    "1 or 0",
+    False,
+    _parse_switch,
+)
 STRASSEN = Setting(
     "TILEWRIGHT_STRASSEN",
     "lets large products be computed by seven products of half the size, where that is faster",
@@ -254,6 +261,7 @@ SETTINGS: tuple[
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,
+    CHECK,
 )
 
 

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from tilewright.codegen.abi import ARENA_TOO_SMALL
+from tilewright.codegen.abi import ARENA_TOO_SMALL, ROOM_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
 from tilewright.report.nearest import suggest
+from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
 from tilewright.runtime.convert import mapping_given, to_array
 from tilewright.runtime.describe import describe
 from tilewright.runtime.file import write_programs
@@ -104,8 +105,11 @@ class Executable:
 
     def _make_frames(self) -> Frames:
         ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
-        sizes, flushes = len(ports.symbols) + self._late, self.denormals == FLUSH
-        return Frames(FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes))
+        flushes = self.denormals == FLUSH
+        checked = self.program.checked
+        self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
+        counts = len(ports.inputs), len(ports.outputs), len(ports.symbols), self.program.rooms, self._late
+        return Frames(FrameShape(*counts, constants, self.threads, flushes, checked))
 
     def __repr__(self) -> str:
         return describe(type(self).__name__, self.program, self.threads)
@@ -171,15 +175,62 @@ class Executable:
         """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
         frame = self._threads.take()
         try:
-            symbols, outputs, _inputs = self._prepare(given, wanted, frame.places, frame.pointers)
+            symbols, outputs, inputs = self._prepare(given, wanted, frame.places, frame.pointers)
             if symbols:
                 frame.sizes[: len(symbols)] = symbols
+            if frame.guarded is not None:
+                return self._run_checked(frame, frame.guarded, symbols, (inputs, outputs, wanted))
             self._enter(frame, symbols)
             if self._has_late:
                 return self._collect(outputs, frame, wanted)
         finally:
             frame.taken = False
         return outputs  # type: ignore[return-value]
+
+    def _run_checked(
+        self,
+        frame: Frame,
+        guarded: Guarded,
+        symbols: tuple[int, ...],
+        arrays: tuple[Sequence[Array], Sequence[Array | None], Sequence[Array | None] | None],
+    ) -> tuple[Array, ...]:
+        """The same for a program that checks its memory: twice, as checked.py says. `arrays` are the inputs, places for
+        the outputs, None where the call computes their sizes, and the arrays that outputs are wanted in."""
+        inputs, outputs, wanted = arrays
+        first, second = (self._run_guarded(frame, guarded, symbols, inputs, outputs, end) for end in (True, False))
+        written = self._written()
+        require_same([p.label for p in (*self.inputs[written.start :], *self.outputs)], first, second)
+        for n, changed in zip(written, first, strict=False):
+            inputs[n][...] = changed
+        results = []
+        for n, (made, place) in enumerate(zip(first[len(written) :], outputs, strict=True)):
+            own = place if place is not None else wanted[n] if wanted is not None else None
+            results.append(made if own is None else copy_result(self.outputs[n], own, made))
+        return tuple(results)
+
+    def _run_guarded(
+        self,
+        frame: Frame,
+        guarded: Guarded,
+        symbols: tuple[int, ...],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array | None],
+        at_end: bool,
+    ) -> list[Array]:
+        """One run between guards: the inputs that are written, as they are afterwards, and the outputs."""
+        assert self._guarded_constants is not None
+        written = self._written()
+        given = [guarded.copy(a, at_end, writes=n in written) for n, a in enumerate(inputs)]
+        made = [None if o is None else guarded.array(o.shape, o.dtype, at_end) for o in outputs]
+        for n, array in enumerate((*given, *made)):
+            frame.pointers[n] = None if array is None else array.ctypes.data
+        frame.begin(self._guarded_constants.at(at_end), at_end)
+        self._enter(frame, symbols)
+        return [np.array(a) for a in (*given[written.start :], *self._collect(made, frame, None))]
+
+    def _written(self) -> range:
+        """The numbers of the inputs that a call writes, the last ones: none."""
+        return range(len(self._names), len(self._names))
 
     def run(
         self, feeds: Mapping[str, Any], *others: object, out: Mapping[str, Array] | None = None
@@ -280,8 +331,10 @@ class Executable:
         return self._inside.arena(sizes or {}, other)
 
     def _enter(self, frame: Frame, symbols: tuple[int, ...]) -> None:
-        """Calls native code; again with a larger arena when it asks for one. Keeps Python's lock where this thread's
-        last call of these sizes was short."""
+        """Calls native code; again with a larger arena, or a larger size, when it asks for one. Where the arena would
+        be too large, sizes that earlier calls made larger are small again. Keeps Python's lock where this thread's last
+        call of these sizes was short."""
+        shrunk = False
         while True:
             is_short = frame.short == symbols
             entry, clock = self._held if is_short else self._entry, perf_counter_ns
@@ -299,15 +352,24 @@ class Executable:
                 elif not is_short and took < SHORT:
                     frame.short = symbols
                 return
-            if status != ARENA_TOO_SMALL:
+            if status > 0:
                 raise self._fault(status, frame.fault)
-            frame.grow(int(frame.fault[0]))
+            needed = int(frame.fault[0])
+            if status != ARENA_TOO_SMALL:
+                frame.enlarge(ROOM_TOO_SMALL - status, needed)
+                continue
+            try:
+                frame.grow(needed)
+            except RuntimeFault:
+                if not frame.shrink() or shrunk:
+                    raise
+                shrunk = True
 
     def _collect(
         self, outputs: Sequence[Array | None], frame: Frame, wanted: Sequence[Array | None] | None
     ) -> tuple[Array, ...]:
         """Copies the outputs of dynamic size out of the arena."""
-        place = len(self.interface.symbols)
+        place = len(self.interface.symbols) + len(self.program.rooms)
         result: list[Array] = []
         for n, (port, out) in enumerate(zip(self.interface.outputs, outputs, strict=True)):
             if out is None:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
-from tilewright.runtime.memory import allocate
+from tilewright.runtime.checked import Guarded
+from tilewright.runtime.memory import UNCOUNTABLE, allocate, check_memory
 from tilewright.runtime.reuse import Output
 
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
 _ARENA, _ARENA_BYTES, _PROFILE, _FLUSHES = (CALL.index(name) for name in ("arena", "arena_bytes", "profile", "flushes"))
+_CONSTANTS = CALL.index("constants")
 
 
 class Frame:
@@ -24,13 +26,15 @@ class Frame:
     faults; `call_at` is the address of the record that says where all of it is, which is what native code takes.
     `places` make the results.
 
+    `rooms` are the first values of the sizes that calls make larger, which stand behind the symbols.
+
     `short` are the symbols of the last call if that was short, and `looks` counts the calls that were not. A frame is
     `taken` during a call.
     """
 
     __slots__ = (
-        *("call_at", "fault", "looks", "memory", "places", "pointers"),
-        *("record", "short", "sizes", "taken"),
+        *("at_end", "call_at", "fault", "guarded", "looks", "memory", "place", "places", "pointers"),
+        *("record", "rooms", "short", "sizes", "taken"),
     )
 
     def __init__(self, shape: FrameShape) -> None:
@@ -44,15 +48,45 @@ class Frame:
         self.call_at = ctypes.addressof(self.record)
         self.places = tuple(Output() for _ in range(shape.outputs))
         self.memory = np.empty(0, np.uint8)
+        self.guarded: Guarded | None = Guarded() if shape.checked else None
+        self.at_end = False
         self.short: tuple[int, ...] | None = None
         self.looks = 0
         self.taken = False
+        self.place, self.rooms = shape.symbols, shape.rooms
+        self._begin_small()
+
+    def _begin_small(self) -> None:
+        self.sizes[self.place : self.place + len(self.rooms)] = self.rooms
+
+    def enlarge(self, place: int, least: int) -> None:
+        """Makes a size that calls may make larger at least this; twice what it was, so that few calls begin again."""
+        if least >= UNCOUNTABLE:
+            check_memory(least, "buffers")
+        self.sizes[place] = min(max(least, 2 * self.sizes[place]), UNCOUNTABLE)
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
-        self.memory = allocate(size)
+        if self.guarded is None:
+            self.memory = allocate(size)
+        else:
+            check_memory(size, "buffers")
+            self.memory = self.guarded.arena(size, self.at_end)
         self.record[_ARENA] = self.memory.ctypes.data
         self.record[_ARENA_BYTES] = size
+
+    def shrink(self) -> bool:
+        """Lets the sizes that calls make larger be what they were at first; whether one was larger."""
+        first = list(self.sizes[self.place : self.place + len(self.rooms)])
+        self._begin_small()
+        return first != list(self.rooms)
+
+    def begin(self, constants: int, at_end: bool) -> None:
+        """Begins a call of a checked program: constants are at these addresses, and the buffers of the arena, which is
+        made anew, begin or end where a guard does."""
+        self.at_end = at_end
+        self.record[_CONSTANTS] = constants
+        self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
 
     @property
     def profile(self) -> int | None:
@@ -71,14 +105,22 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class FrameShape:
     """What the frames of a program have room for, and what all its calls are given: the address of the constants',
-    the number of threads, and whether subnormal numbers are taken for zero."""
+    the number of threads, whether subnormal numbers are taken for zero, and whether the program checks its memory."""
 
     inputs: int
     outputs: int
-    sizes: int
+    symbols: int
+    rooms: tuple[int, ...]
+    late: int
     constants: int
     threads: int
     flushes: bool = False
+    checked: bool = False
+
+    @property
+    def sizes(self) -> int:
+        """How many sizes a call reads and writes: symbols, those that it makes larger, and those of results."""
+        return self.symbols + len(self.rooms) + self.late
 
 
 class Frames(threading.local):

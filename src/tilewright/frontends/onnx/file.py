@@ -185,7 +185,7 @@ class ModelFile:
             if raw or not len(getattr(tensor, element.field)):
                 check_length(len(raw), element, shape, nbytes, where)
             else:
-                check_count(tensor, element, shape, nbytes // element.dtype.itemsize, where)
+                check_count(tensor, element, shape, nbytes, where)
 
     def _find(self, tensor: TensorProto, element: Element, where: str) -> _Found | None:
         """The tensor's data in a file; None if the tensor carries its data itself."""

@@ -31,7 +31,7 @@ from tilewright.schedule.step import Step, refusal, rewritten
 APART = nodes.Assert | nodes.While | nodes.CallFunction | nodes.View
 """Statements that end a loop early, or touch memory by another name: loops around them are not merged."""
 
-BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.CallFunction | nodes.Publish | nodes.Prefetch
+BOUND = nodes.Let | nodes.View | nodes.Reserve | nodes.Enlarge | nodes.CallFunction | nodes.Publish | nodes.Prefetch
 """Statements that name something for what comes after them, or take buffers as they are: no loop is moved past them."""
 
 
