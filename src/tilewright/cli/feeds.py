@@ -30,6 +30,7 @@ from tilewright.expr.nodes import Var
 from tilewright.graph.nodes import GraphFunction
 from tilewright.report import settings
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import nearest
 from tilewright.runtime.interface import Port
 
 Array = np.ndarray[Any, Any]
@@ -130,11 +131,12 @@ def _find_port(name: str, ports: Sequence[Port], word: str) -> Port:
     for port in ports:
         if port.name == name:
             return port
+    near = nearest(name, [port.name for port in ports]) or (ports[0].name if ports else "")
     raise UserError(
         f"no input is called {name!r}",
         where=f"--input {word}",
         why=f"the inputs are {', '.join(map(str, ports))}" if ports else "the model takes no inputs",
-        fix=f"write --input {ports[0].name}=@{ports[0].name}.npy" if ports else "leave it out",
+        fix=f"write --input {near}=@{near}.npy" if ports else "leave it out",
     )
 
 
@@ -220,7 +222,7 @@ def _read_sizes(words: Sequence[str], ports: Sequence[Port]) -> dict[str, int]:
                 f"no dimension is called {name!r}",
                 where=f"--size {word}",
                 why=f"the dimensions are {', '.join(known)}" if known else "all dimensions of the inputs are fixed",
-                fix=f"write --size {known[0]}={text}" if known else "leave it out",
+                fix=f"write --size {nearest(name, known) or known[0]}={text}" if known else "leave it out",
             )
         sizes[name] = int(text)
     return sizes

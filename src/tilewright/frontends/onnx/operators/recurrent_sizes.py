@@ -8,6 +8,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.weights import Weights
+from tilewright.report.quantities import counted
 
 PEEPHOLES = 3
 """How many gates have peepholes."""
@@ -37,11 +38,11 @@ def check_inputs(
 ) -> None:
     """What a layer has beside input [step, batch, input] and weights has the sizes of these."""
     count, batch, hidden = len(weights.of_input), x.shape[1], weights.hidden
-    _check(b, "B", bias, ("num_directions", count), ("biases of input and state", 2 * gates * hidden))
+    _check(b, "B", bias, ("directions", count), ("biases of input and state", 2 * gates * hidden))
     _check(b, "sequence_lens", lengths, ("sequences of X", batch))
     for name, state in zip(("initial_h", "initial_c"), initial, strict=False):
-        _check(b, name, state, ("num_directions", count), ("sequences of X", batch), ("elements of the state", hidden))
-    _check(b, "P", peepholes, ("num_directions", count), ("peepholes of three gates", PEEPHOLES * hidden))
+        _check(b, name, state, ("directions", count), ("sequences of X", batch), ("elements of the state", hidden))
+    _check(b, "P", peepholes, ("directions", count), ("peepholes of three gates", PEEPHOLES * hidden))
 
 
 def _check(b: Emit, name: str, tensor: Tensor | None, *dimensions: tuple[str, Expr | int]) -> None:
@@ -49,6 +50,6 @@ def _check(b: Emit, name: str, tensor: Tensor | None, *dimensions: tuple[str, Ex
     if tensor is None:
         return
     if tensor.rank != len(dimensions):
-        raise b.error(f"{name} has {tensor.rank} dimensions, and must have {len(dimensions)}")
+        raise b.error(f"{name} has {counted(tensor.rank, 'dimension')}, and must have {len(dimensions)}")
     for axis, (what, size) in enumerate(dimensions):
         b.require_equal(tensor.shape[axis], size, f"dimension {axis} of {name} is {{0}}, for {{1}} {what}")
