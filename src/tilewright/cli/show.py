@@ -37,7 +37,7 @@ StageName = Annotated[
     typer.Option(
         "--after",
         metavar="STAGE",
-        help="The stage to show, such as plan, schedule, bufferize or llvm; --stages lists all. [default: the last one]",
+        help="The stage to show, such as plan, schedule, bufferize or llvm; --stages lists all. [default: the last]",
     ),
 ]
 KernelName = Annotated[
