@@ -55,7 +55,7 @@ def choose_tiles(sizes: Sizes, filters: Filters, target: Target, pairs: Dot | No
     products of bf16 `pairs`, factors may be rounded: those of tiles, or those of the direct convolution."""
     limit = direct_seconds(sizes, target)
     if pairs is not None and fits(sizes, pairs):
-        limit = min(limit, dot_seconds(sizes, pairs.instruction, target))
+        limit = min(limit, dot_seconds(sizes, pairs, target))
     found = {tiles: tile_seconds(sizes, tiles, pairs, target) for tiles in candidates(sizes, pairs)}
     fast = [tiles for tiles in found if found[tiles] * MARGIN < limit]
     fast.sort(key=lambda tiles: found[tiles] * (MARGIN if tiles.depth > 1 else 1))
@@ -117,9 +117,9 @@ def growth(filters: Filters, size: int, stride: int = 1) -> float:
 def tile_seconds(sizes: Sizes, tiles: Tiles, pairs: Dot | None, target: Target) -> float:
     """Seconds with these tiles: two kernels of transforms and one of products."""
     bytes_each = bf16.bytes if tiles.depth > 1 else f32.bytes
-    instruction = pairs.instruction if tiles.depth > 1 and pairs is not None else ""
     products, (rows, columns) = edge_of(tiles.size, sizes.stride) ** 2, sizes.tiles(tiles.size)
-    sums = Sums(sizes.images * rows * columns, sizes.outputs, sizes.inputs, products, instruction=instruction)
+    dot = pairs if tiles.depth > 1 else None
+    sums = Sums(sizes.images * rows * columns, sizes.outputs, sizes.inputs, products, dot=dot)
     filters = filter_seconds(bytes_each * products * sizes.inputs, sizes, target)
     tiling = Tiling(tiles.size, sizes.stride, sizes.images, sizes.inputs, rows, columns, bytes_each)
     behind = replace(tiling, channels=sizes.outputs, bytes=f32.bytes, beside=tiling.products)
