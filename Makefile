@@ -12,7 +12,7 @@ PEER := $(call STAMP,dev)
 ARCH := $(call STAMP,architectures)
 
 .PHONY: demo test long stress lint format snapshots bench bench-contractions bench-networks bench-llm bench-plans bench-precision \
-	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz-attributes clean
+	bench-memory bench-start bench-machine bench-pools bench-regret bench-architectures bench-before-after count-constants fuzz-attributes check-accesses clean
 
 demo: $(CORE)
 	$(BIN)/python examples/digits/demo.py
@@ -29,6 +29,11 @@ long: $(TEST)
 # Minutes. Small models with extreme integers, in processes of their own: make fuzz-attributes ARGS='--count 500 --first 3000'
 fuzz-attributes: $(TEST)
 	$(BIN)/python tests/models/hostile_runs.py $(ARGS)
+
+# Half an hour. The ONNX project's suite, real models and the digits between guard pages, with every access checked.
+check-accesses: $(TEST)
+	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 --hypothesis-profile=long tests/models/test_onnx_backend.py
+	TILEWRIGHT_CHECK=1 $(BIN)/python -m pytest -n 2 tests/models/test_checked_models.py
 
 # Minutes of many threads calling several programs, and of processes that compile at once and are killed.
 stress: $(TEST)

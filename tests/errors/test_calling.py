@@ -39,6 +39,27 @@ def kernel() -> tw.Kernel:
 WRONG: dict[str, tuple[Callable[[tw.Executable], object], str]] = {
     "missing": (lambda e: e(X), "missing input: b: f32[n]"),
     "unknown": (lambda e: e(X, c=B), "no input is called c\nfix:  the inputs are x, b"),
+    "misspelt": (lambda e: e(X, B=B), "no input is called B\nfix:  did you mean b? the inputs are x, b"),
+    "by name": (
+        lambda e: e({"x": X, "b": B}),
+        "a call takes arrays, in order or by keyword\nwhy:  a dict came, of 2 names\n"
+        'fix:  write exe.run({"x": …}), which takes inputs and returns outputs by name',
+    ),
+    "one by name": (
+        lambda e: e({"x": X}, B),
+        "a call takes arrays, in order or by keyword\nwhy:  a dict came, of 1 name\n"
+        'fix:  write exe.run({"x": …}), which takes inputs and returns outputs by name',
+    ),
+    "outputs first": (
+        lambda e: e.run(None, {"x": X, "b": B}),
+        "run takes one mapping of inputs by name, and nothing else by position\n"
+        "why:  2 arguments came; outputs are not asked for by name, since all are returned\n"
+        "fix:  write exe.run({...}), and pick from the mapping of outputs that it returns",
+    ),
+    "unknown output": (
+        lambda e: e(X, B, out={"Y": B}),
+        "no output is called Y\nfix:  did you mean y? the outputs are y",
+    ),
     "twice": (lambda e: e(X, B, b=B), "input b is given twice\nwhy:  once by position and once by name"),
     "too many": (
         lambda e: e(X, B, B),

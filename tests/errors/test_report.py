@@ -216,7 +216,7 @@ def test_misspelt_variables_are_found() -> None:
         "unknown variable TILEWRIGHT_QQQ\nat:   the environment\nfix:  the variables are TILEWRIGHT_SHOW, "
         "TILEWRIGHT_STORE, TILEWRIGHT_VERIFY, TILEWRIGHT_NUM_THREADS, TILEWRIGHT_MEMORY_LIMIT, "
         "TILEWRIGHT_CALIBRATE, TILEWRIGHT_MACHINE, TILEWRIGHT_LEVEL, TILEWRIGHT_CHOICES, TILEWRIGHT_COMPILE_PROCESSES, "
-        "TILEWRIGHT_WINOGRAD, TILEWRIGHT_STRASSEN",
+        "TILEWRIGHT_WINOGRAD, TILEWRIGHT_STRASSEN, TILEWRIGHT_CHECK",
         "unknown variable TILEWRIGHT_SHOWS\nat:   the environment\nfix:  did you mean TILEWRIGHT_SHOW?",
     ]
 

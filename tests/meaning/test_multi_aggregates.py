@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright.graph.nodes import GraphFunction
 from tilewright.plan.fusion.planner import APART, UNFUSED, Plan, choose
-from tilewright.plan.price.points import chains
+from tilewright.plan.price.points import additions
 from tilewright.target import Target
 
 Array = np.ndarray[Any, Any]
@@ -135,13 +135,23 @@ graph main(x: f32[300, 400], w: f32[64, 64]) -> y, b:
 
 
 def test_no_more_results_than_registers_hold() -> None:
+    most = additions(TARGET)
     sums = "".join(
-        f"  q{n}: f32[300, 400] = mul(x, y{n})\n  s{n}: f32[] = reduce(q{n}, kind=sum, axes=(0, 1))\n" for n in range(6)
+        f"  q{n}: f32[300, 400] = mul(x, y{n})\n  s{n}: f32[] = reduce(q{n}, kind=sum, axes=(0, 1))\n"
+        for n in range(most + 2)
     )
-    params = ", ".join(f"y{n}: f32[300, 400]" for n in range(6))
-    results = ", ".join(f"s{n}" for n in range(6))
+    params = ", ".join(f"y{n}: f32[300, 400]" for n in range(most + 2))
+    results = ", ".join(f"s{n}" for n in range(most + 2))
     found = chosen(f"graph main(x: f32[300, 400], {params}) -> {results}:\n{sums}")
-    assert [len(k.outputs) for k in found.kernels] == [chains(TARGET), 2]
+    assert [len(k.outputs) for k in found.kernels] == [most, 2]
+
+
+def test_three_sums_are_one_kernel_on_cores_of_one_load_a_cycle() -> None:
+    core = TARGET.with_core(load_cycles=1, add_cycles=1, fma_cycles=1)
+    lines = [f"  {kind}_: f32[] = reduce(x, kind={kind}, axes=(0, 1))" for kind in ("max", "min", "sum")]
+    function = tw.parse("graph main(x: f32[1021, 67]) -> max_, min_, sum_:\n" + "\n".join(lines) + "\n")
+    assert isinstance(function, GraphFunction)
+    assert [k.template for k in choose(function, core).kernels] == ["multi aggregate"]
 
 
 COMBINED = {"sum": np.sum, "max": np.max, "min": np.min}

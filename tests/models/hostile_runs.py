@@ -12,21 +12,21 @@ exception, more memory than a case may take, or another result is a defect.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import json
-import mmap
 import os
 import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from tilewright.runtime.checked import Guarded
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 60
@@ -39,36 +39,6 @@ CHUNK = 50
 """So many cases share a process."""
 
 Array = np.ndarray[Any, Any]
-
-
-class Guarded:
-    """Memory between two pages that cannot be read or written. The system's default where it gives no such pages."""
-
-    def __init__(self) -> None:
-        self._held: list[mmap.mmap] = []
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self.works = hasattr(self._libc, "mprotect")
-
-    def array(self, shape: Sequence[int], dtype: np.dtype[Any], at_end: bool) -> Array:
-        """An array that ends where a forbidden page begins, or that begins where one ends."""
-        size = int(np.prod(shape, dtype=object)) * dtype.itemsize
-        page = mmap.PAGESIZE
-        inner = -(-max(size, 1) // page) * page
-        memory = mmap.mmap(-1, inner + 2 * page)
-        self._held.append(memory)
-        start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        for place in (start, start + page + inner):
-            if self.works and self._libc.mprotect(ctypes.c_void_p(place), page, 0) != 0:
-                raise OSError(ctypes.get_errno(), "mprotect")
-        offset = page + (inner - size if at_end else 0)
-        if not size:
-            return np.empty(shape, dtype)
-        return np.frombuffer(memory, dtype, size // dtype.itemsize, offset).reshape(shape)
-
-    def copy(self, array: Array, at_end: bool) -> Array:
-        made = self.array(array.shape, array.dtype, at_end)
-        made[...] = array
-        return made
 
 
 def run_case(seed: int) -> tuple[str, str]:

@@ -35,6 +35,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Guard,
     If,
     Let,
     Load,
@@ -178,7 +179,7 @@ class _Run:
                 self.call(s)
             case Publish(buffer):
                 self.published.append(buffer)
-            case View():
+            case View() | Guard():
                 return
             case _:
                 raise InternalError(f"{type(s).__name__} in the entry, which only calls kernels")

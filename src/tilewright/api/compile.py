@@ -18,6 +18,9 @@ from tilewright.core.reading import Reading
 from tilewright.core.switches import HIGHEST, PLAIN, Switches
 from tilewright.report import settings
 from tilewright.report.arguments import check_kind
+from tilewright.report.logs import debug, info
+from tilewright.report.quantities import counted, duration, size
+from tilewright.runtime.describe import source_of
 from tilewright.runtime.executable import Executable
 from tilewright.runtime.machine import measured
 from tilewright.runtime.subnormals import KEEP, check_denormals
@@ -84,16 +87,29 @@ def compile(
 
             executable = compile_model(model, machine, threads, switches, sizes, reading)
         executable.denormals = denormals
+        _tell_summary(executable)
         return executable
     executable = _from_store(Stored.of_file(model, machine, switches, sizes, reading), threads, start)
     executable.denormals = denormals
+    if not executable.cached:
+        _tell_summary(executable)
     return executable
+
+
+def _tell_summary(executable: Executable) -> None:
+    """Logs what was compiled, and into what."""
+    program = executable.program
+    kernels = counted(len({site.kernel for site in program.sites}), "kernel")
+    constants = size(sum(array.nbytes for array in program.constants))
+    source, took = source_of(program) or "a model in memory", duration(executable.compile_seconds)
+    info("compiled %s for %s in %s: %s, %s of constants", source, program.target, took, kernels, constants)
 
 
 def _from_store(stored: Stored, threads: int, start: float) -> Executable:
     """What the store has of a file, or what is compiled into it; `start` is when the caller began."""
     program = stored.find()
     if program is None:
+        debug("%s is not in the store: it is compiled", stored.path)
         with rare_collections():
             from tilewright.api.programs import compile_stored
 
@@ -104,6 +120,7 @@ def _from_store(stored: Stored, threads: int, start: float) -> Executable:
 
         return inside_of(stored)
 
+    debug("%s was compiled before: taken from the store", stored.path)
     return Executable(program, look, seconds=time.perf_counter() - start, cached=True, threads=threads)
 
 

@@ -71,6 +71,7 @@ class Stored:
             compiler=compiler_version(),
             winograd=settings.WINOGRAD.read(),
             strassen=settings.STRASSEN.read(),
+            check=settings.CHECK.read(),
             level=self.switches.level,
             off=" ".join(sorted(self.switches.off)),
             precision=self.switches.precision,

@@ -9,26 +9,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.codegen.emitter import Emitter
-from tilewright.codegen.types import element_type, memory_type, suffix, vector_of
+from tilewright.codegen.types import element_type, memory_type, suffix, value_type, vector_of
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.nodes import Broadcast, Cast, Compare, Const, Expr, Lt, Max, Min, Ramp
 
+Failing = tuple[str, int]
+"""The lanes in which a check fails, as a mask, and how many lanes there are."""
+
 
 class Lanes:
-    """Loads and stores of vectors under `mask`, the SSA name of the active lanes; None if all are active. `latest` is
+    """Loads and stores of vectors under `mask`, the SSA name of the active ones of `count` lanes; None if all are
+    active. `latest` is
     the last load of neighbours under it: its result, the call but for what other lanes hold, and how many lines there
     were after it."""
 
     def __init__(self, out: Emitter) -> None:
         self.out = out
         self.mask: str | None = None
+        self.count = 1
         self.latest: tuple[str, str, int] | None = None
 
     @contextmanager
     def only(self, held: str, count: int) -> Iterator[None]:
         """Within the context, only these of the active lanes are active."""
-        around = self.mask
+        around, self.count = self.mask, count
         self.mask = held if around is None else self.out.fresh(f"and {_bits(count)} {held}, {around}")
         try:
             yield
@@ -41,9 +46,32 @@ class Lanes:
 
     def any_lane(self, count: int) -> str:
         """Whether some lane is active."""
+        assert self.mask is not None
+        return self._any(self.mask, count)
+
+    def _any(self, held: str, count: int) -> str:
+        """Whether a mask holds in some lane."""
         name = f"@llvm.vector.reduce.or.v{count}i1"
         self.out.declarations.add(f"declare i1 {name}({_bits(count)})")
-        return self.out.fresh(f"call i1 {name}({_bits(count)} {self.mask})")
+        return self.out.fresh(f"call i1 {name}({_bits(count)} {held})")
+
+    def failing(self, held: str, lanes: int) -> tuple[str, Failing]:
+        """(whether a condition holds in all active lanes, the active lanes in which it does not). One without lanes is
+        the same in all."""
+        count = lanes if self.mask is None else self.count
+        vector = held if lanes > 1 else self.out.splat(held, element_type(dtypes.bool_), count)
+        failing = self.complement(vector, count)
+        if self.mask is not None:
+            failing = self.out.fresh(f"and {_bits(count)} {failing}, {self.mask}")
+        return self.out.fresh(f"xor i1 {self._any(failing, count)}, true"), (failing, count)
+
+    def first(self, failing: Failing, value: str, dtype: DType) -> str:
+        """What a vector has in the first lane in which a check fails."""
+        held, count = failing
+        self.out.declarations.add(f"declare i{count} @llvm.cttz.i{count}(i{count}, i1)")
+        bits = self.out.fresh(f"bitcast {_bits(count)} {held} to i{count}")
+        lane = self.out.fresh(f"call i{count} @llvm.cttz.i{count}(i{count} {bits}, i1 true)")
+        return self.out.fresh(f"extractelement {value_type(dtype, count)} {value}, i{count} {lane}")
 
     def moved(self, lanes: list[int | None]) -> str:
         """The mask with its lanes permuted: each is the lane of the number given, or masked off."""

@@ -9,6 +9,7 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL, FAULT_VALUES, PARALLEL, Faul
 from tilewright.codegen.emitter import Emitter, OpenLoop
 from tilewright.codegen.expressions import Expressions
 from tilewright.codegen.idle_loops import acts
+from tilewright.codegen.masked import Failing
 from tilewright.codegen.memory import Memory
 from tilewright.codegen.names import forked_call, kernel_symbol, share_symbol
 from tilewright.codegen.pool import DECLARE_PARALLEL
@@ -28,6 +29,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Guard,
     If,
     Let,
     Load,
@@ -129,6 +131,8 @@ class Statements:
                 self._prefetch(place)
             case Publish():
                 self._publish(stmt)
+            case Guard(begin, end):
+                self._guard(begin, end)
             case View(buffer, source, offset):
                 self._view(buffer, source, offset)
             case _:
@@ -262,15 +266,27 @@ class Statements:
         self.memory.pointers[buffer] = name
 
     def _assert(self, cond: Expr, message: str, values: tuple[Expr, ...]) -> None:
+        held, failing = self.emit(cond), None
+        if cond.lanes > 1 or self.lanes.mask is not None:
+            held, failing = self.lanes.failing(held, cond.lanes)
+        self._end_unless(held, message, values, failing)
+
+    def _end_unless(self, held: str, message: str, values: tuple[Expr, ...], failing: Failing | None = None) -> None:
+        """Ends the call with a message where a truth value does not hold. Of values with lanes, those of the first
+        failing lane are told."""
         n = next(self.labels)
-        self.out.lines.append(f"  br i1 {self.emit(cond)}, label %holds{n}, label %fails{n}")
+        self.out.lines.append(f"  br i1 {held}, label %holds{n}, label %fails{n}")
         self.out.start(f"fails{n}")
         self.out.scopes.append({})
         shown = values[:FAULT_VALUES]
         for slot, value in enumerate(shown, 1):
             wide = cast(value, dtypes.f64 if value.dtype.is_float else dtypes.i64)
+            told = self.emit(wide)
+            if wide.lanes > 1:
+                assert failing is not None
+                told = self.lanes.first(failing, told, wide.dtype)
             self.out.lines.append(
-                f"  store {value_type(wide.dtype, 1)} {self.emit(wide)}, ptr "
+                f"  store {value_type(wide.dtype, 1)} {told}, ptr "
                 f"{self.out.fresh(f'getelementptr inbounds i64, ptr %fault, i64 {slot}')}, align 8"
             )
         self.out.scopes.pop()
@@ -321,6 +337,14 @@ class Statements:
         self.out.start(f"more{n}")
         self.out.lines += [f"  store i64 {capped}, ptr %fault, align 8", f"  ret i64 {ARENA_TOO_SMALL}"]
         self.out.start(f"fits{n}")
+
+    def _guard(self, begin: Expr, end: Expr) -> None:
+        """Forbids every access to pages of the arena."""
+        self.out.declarations.add("declare i32 @mprotect(ptr, i64, i32)")
+        first, length = self.emit(begin), self.emit(end - begin)
+        place = self.out.fresh(f"getelementptr inbounds i8, ptr %arena, i64 {first}")
+        refused = self.out.fresh(f"call i32 @mprotect(ptr {place}, i64 {length}, i32 0)")
+        self._end_unless(self.out.fresh(f"icmp eq i32 {refused}, 0"), "the system gives no guard pages", ())
 
     def _prefetch(self, load: Load) -> None:
         """Into all caches, for reading; the address may be anything."""

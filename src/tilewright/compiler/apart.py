@@ -21,6 +21,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.transport import dumps, loads
 from tilewright.plan.decision import Choices
 from tilewright.report import settings
+from tilewright.report.logs import debug
 from tilewright.runtime.inside import Origin
 from tilewright.target import Target
 
@@ -53,6 +54,7 @@ def _produce(module: Module, target: Target, workers: Workers[Function, MadeKern
     largest = sorted(kernels, key=lambda f: -len(f.body.inside()))  # so that no process begins a long one at the end
     found = dict(zip(largest, workers.run(largest, lambda f: make_kernel(f, target)), strict=True))
     made = [found[kernel] for kernel in kernels]
+    debug("%d kernels were compiled one by one, in several processes", len(made))
     program = compile_rest(program, passes[first:], {f.name: m.kernel for f, m in zip(kernels, made, strict=True)})
     main = program.main
     assert isinstance(main, Function)

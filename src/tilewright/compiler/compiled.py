@@ -25,6 +25,7 @@ from tilewright.loops.nodes import Function
 from tilewright.loops.text import constants_of
 from tilewright.plan.decision import Choices
 from tilewright.plan.fusion.explain import KernelRow, rows_at
+from tilewright.report import settings
 from tilewright.report.settings import Show
 from tilewright.report.version import VERSION
 from tilewright.runtime.executable import Executable
@@ -125,7 +126,8 @@ def program_of(compiled: Compiled, target: Target, provenance: Mapping[str, Json
     code = link_code(compiled.code, target, (ENTRY,))
     if is_elf(target.triple) and any(PARALLEL.encode() in part for part in compiled.code):
         code += (pool_code(target),)
-    return Program(compiled.interface, code, compiled.faults, constants, target, _sites(compiled), made)
+    sites, checked = _sites(compiled), settings.CHECK.read()
+    return Program(compiled.interface, code, compiled.faults, constants, target, sites, made, checked=checked)
 
 
 def _sites(compiled: Compiled) -> tuple[Site, ...]:

@@ -8,6 +8,7 @@ from tilewright.core.switches import ALL_ON, Switches
 from tilewright.graph.nodes import Module
 from tilewright.graph.verify import verify as verify_module
 from tilewright.loops.nodes import Function
+from tilewright.lower.loops.check_indices import check_indices
 from tilewright.lower.loops.expand_math import expand_math
 from tilewright.lower.loops.flatten_buffers import flatten_buffers
 from tilewright.lower.loops.full_masks import full_masks
@@ -21,6 +22,7 @@ from tilewright.lower.loops.simplify_indices import simplify_indices
 from tilewright.lower.loops.unroll import unroll
 from tilewright.lower.loops.vectorize import vectorize
 from tilewright.lower.memory.check_memory import check_memory
+from tilewright.lower.memory.guard_buffers import guard_buffers
 from tilewright.target import Target
 
 
@@ -37,7 +39,14 @@ LOOPS: Level[Module] = Level("loops", str, verify_program)
 def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
     """The passes from loops functions with blocks to what code generation takes: all for kernels alone."""
     joined = fuse_multiply_add if target.has_fma else lambda function: function
+
+    def guarded(module: Module) -> Module:
+        return guard_buffers(module, target)
+
     passes = [
+        KernelPass(
+            "guard-buffers", guarded, LOOPS, alone=lambda kernel: kernel, rest=lambda module, _: guarded(module)
+        ),
         on_functions("lower-blocks", lower_blocks, LOOPS),
         on_functions("fuse-multiply-add", joined, LOOPS, since=2),
         on_functions("promote-f16", promote_f16, LOOPS),
@@ -50,8 +59,15 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         on_functions("full-masks", full_masks, LOOPS, since=2),
         on_functions("unroll", unroll, LOOPS),
         on_functions("move-lanes", lambda f: move_lanes(f, target), LOOPS, since=2),
+        KernelPass("check-indices", check_indices, LOOPS, alone=_checked, rest=lambda module, _: check_indices(module)),
     ]
     return switches.choose(passes)
+
+
+def _checked(kernel: Kernel) -> Kernel:
+    """The kernel with a check of every access."""
+    module = check_indices(Module({f.name: f for f in kernel.functions}))
+    return kernel.with_functions(f for f in module.functions.values() if isinstance(f, Function))
 
 
 def _outlined(kernel: Kernel) -> Kernel:

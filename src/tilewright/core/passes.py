@@ -24,6 +24,7 @@ from typing import Generic, TypeVar
 from tilewright.core.switches import NEEDED
 from tilewright.report import settings
 from tilewright.report.errors import InternalError, TilewrightError, UserError
+from tilewright.report.logs import debug
 from tilewright.report.settings import Show
 
 P = TypeVar("P")
@@ -166,6 +167,7 @@ def _run_one(step: Pass[P], program: P, before: Level[P] | None, number: int, ve
 def _present(stage: Stage[P], show: Show) -> None:
     if show.lines:
         print(stage.line(), file=sys.stderr)
+    debug("pass %s: %.2f ms, %s", stage.name, stage.milliseconds, "changed" if stage.changed else "same")
     if show.directory is not None:
         dump(stage.text(), stage.file_name(), show.directory)
 

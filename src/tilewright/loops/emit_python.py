@@ -43,6 +43,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Guard,
     If,
     Instruct,
     Let,
@@ -59,6 +60,7 @@ from tilewright.loops.nodes import (
 from tilewright.loops.scalar_meaning import (
     CONVERSIONS,
     SCALAR,
+    assert_lanes,
     fault,
     load_lanes,
     out_of_bounds,
@@ -130,6 +132,7 @@ class _Emitter:
         self.count = 0
         self.namespace: dict[str, Any] = {"oob": out_of_bounds, "fault": fault, "vec": vector_index}
         self.namespace |= {"load_lanes": load_lanes, "store_lanes": store_lanes, "np": np}
+        self.namespace |= {"assert_lanes": assert_lanes}
         self.mask: str | None = None
         self.whole: set[Expr] = set()
         self.names: dict[Var | Buffer, str] = {}
@@ -228,6 +231,9 @@ class _Emitter:
                 self.loops += 1
                 self.body(body)
                 self.loops -= 1
+            case Assert(cond, message, values) if cond.lanes > 1 or self.mask is not None:
+                given = ", ".join((self.mask or "True", *self.values(cond), repr(message), *self.values(*values)))
+                self.line(f"assert_lanes({given})")
             case Assert(cond, message, values):
                 condition, *shown = self.values(cond, *values)
                 self.line(f"if not ({condition}): fault({message!r}{''.join(f', {v}' for v in shown)})")
@@ -239,7 +245,7 @@ class _Emitter:
                 given += f", {self.values(offset)[0]}" if offset is not None else ""
                 self.line(f"{self.name(buffer)} = machine.view({given})")
                 self.extents(buffer)
-            case Prefetch():
+            case Prefetch() | Guard():
                 pass
             case Publish(buffer, argument, _):
                 self.line(f"machine.published[{argument}] = {self.name(buffer)}")

@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Expr, Shuffle
 from tilewright.loops.address import address, is_inside
 from tilewright.loops.edit import loads_of
 from tilewright.loops.faults import Fault
-from tilewright.loops.nodes import For, If, Instruct, Let, LoopKind, Seq, Stmt, Store
+from tilewright.loops.nodes import Assert, For, If, Instruct, Let, LoopKind, Seq, Stmt, Store
 
 
 def check_condition(s: If, around: int) -> None:
@@ -27,17 +27,20 @@ def check_condition(s: If, around: int) -> None:
 
 
 def check_statement(s: Stmt, lanes: int) -> None:
-    """Under a condition with lanes there are only stores of as many lanes, and sequences, `let`, `if` and serial or
-    unrolled loops around them. What is shuffled is loaded whole there, so it is inside its buffer."""
+    """Under a condition with lanes there are only stores of as many lanes, and sequences, `let`, `if`, `assert` and
+    serial or unrolled loops around them. What is shuffled is loaded whole there, so it is inside its buffer."""
     why = f"the condition around it has {lanes} lanes"
     if isinstance(s, For) and s.kind not in (LoopKind.SERIAL, LoopKind.UNROLL):
         raise Fault(s, f"a {s.kind.value} loop in lanes", why=why, fix="make it a for loop, or put it outside")
-    if not isinstance(s, Seq | Store | Let | If | For):
+    if not isinstance(s, Seq | Store | Let | If | For | Assert):
         word = type(s).__name__.lower().removesuffix("function")
         raise Fault(s, f"{word} does not run in lanes", why=why, fix="put it outside the condition")
     if any(isinstance(n, Instruct) for e in s.children() if isinstance(e, Expr) for n in preorder(e)):
         raise Fault(s, "an instruction does not run in lanes", why=why, fix="put it outside the condition")
     _check_shuffles(s, why)
+    if isinstance(s, Assert) and s.cond.lanes not in (1, lanes):
+        what = f"the condition of an assert has {s.cond.lanes} lanes"
+        raise Fault(s, what, part=s.cond, why=why, fix="give both as many lanes")
     if isinstance(s, Store):
         count = max((i.lanes for i in s.indices), default=1)
         if count != lanes:

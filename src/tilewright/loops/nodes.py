@@ -251,6 +251,14 @@ class Reserve(Stmt):
     bytes: Expr
 
 
+class Guard(Stmt):
+    """The bytes `begin` to `end` of the arena, whole pages, may be neither read nor written until the call ends: an
+    access ends the process. Changes nothing that a right program can see."""
+
+    begin: Expr
+    end: Expr
+
+
 class View(Stmt):
     """Another name for the memory of `source`, to the end of the sequence: the same elements in row-major order, under
     the shape of `buffer`; with an `offset`, as many of them as the shape has, from that element on. Its scope and
@@ -316,7 +324,10 @@ class While(Stmt):
 
 
 class Assert(Stmt):
-    """Ends the call with a runtime fault unless `cond` holds. `{0}`, `{1}` … in the message stand for the values."""
+    """Ends the call with a runtime fault unless `cond` holds. `{0}`, `{1}` … in the message stand for the values.
+
+    A condition may have lanes, and values as many: it must hold in all of them, and a message has the values of the
+    first lane in which it does not. Under a mask, masked-off lanes do not count."""
 
     cond: Expr
     message: str

@@ -17,6 +17,7 @@ from tilewright.loops.nodes import (
     Buffer,
     CallFunction,
     For,
+    Guard,
     If,
     Let,
     Load,
@@ -260,6 +261,13 @@ class StatementParser(NameParser):
         self._end_line()
         return [Reserve(size)]
 
+    def _guard(self) -> list[Stmt]:
+        begin = self.expression(dtypes.index)
+        self.tokens.expect("..", "write guard BEGIN..END")
+        end = self.expression(dtypes.index)
+        self._end_line()
+        return [Guard(begin, end)]
+
     def _view(self) -> list[Stmt]:
         make = self._buffer(Scope.ARENA)
         self.tokens.expect("=", "name the buffer that it is a view of: view b: f32[8] = a")
@@ -322,6 +330,7 @@ _STATEMENTS: dict[str, Callable[[StatementParser], list[Stmt]]] = {
     "while": StatementParser._while,
     "assert": StatementParser._assert,
     "reserve": StatementParser._reserve,
+    "guard": StatementParser._guard,
     "view": StatementParser._view,
     "publish": StatementParser._publish,
     "call": StatementParser._call,

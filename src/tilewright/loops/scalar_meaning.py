@@ -61,6 +61,15 @@ def fault(message: str, *values: Any) -> NoReturn:
     raise RuntimeFault(what, where=where or None)
 
 
+def assert_lanes(mask: Any, held: Any, message: str, *values: Any) -> None:
+    """The end of a call unless the condition holds in every lane in which the mask does; the values are those of the
+    first lane in which it does not."""
+    failing = np.atleast_1d(np.logical_and(mask, np.logical_not(held)))
+    if failing.any():
+        lane = int(failing.argmax())
+        fault(message, *(value[lane] if np.ndim(value) else value for value in values))
+
+
 def _scalar_minimum(a: Any, b: Any) -> Any:
     return a if a < b or a != a else b
 

@@ -16,7 +16,7 @@
                | NAME[INDICES] = VALUE | NAME[INDICES] += VALUE
                | if COND: BODY [else: BODY] | while COND: BODY | scope: BODY | pass
                | assert COND, "MESSAGE", VALUES              | call NAME[SYMBOLS](BUFFERS)
-               | prefetch NAME[INDICES]
+               | prefetch NAME[INDICES]                      | guard BEGIN..END           bytes of the arena
 
 A body is one statement on the same line or several on indented lines below. `A[i] += e` is `A[i] = A[i] + e`. Which
 parameters are outputs is written only where it is not plain: the last parameters that are stored to, or that a call
@@ -51,6 +51,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Guard,
     If,
     Instruct,
     Let,
@@ -70,7 +71,7 @@ from tilewright.types.scopes import Scope
 
 _words = (
     "func for parallel vectorize unroll bind instruct block init reduce where alloc in at let if else while assert"
-    " reserve call pass scope view publish prefetch"
+    " reserve call pass scope view publish prefetch guard"
 )
 KEYWORDS = WORDS | frozenset(_words.split(" "))
 """Words that no variable or buffer can have as its name."""
@@ -304,6 +305,10 @@ class _Writer:
         with self.sharing(s.bytes):
             self.line(f"reserve {self.value(s.bytes)}", s)
 
+    def guard(self, s: Guard) -> None:
+        with self.sharing(s.begin, s.end):
+            self.line(f"guard {self.value(s.begin)}..{self.value(s.end)}", s)
+
     def view(self, s: View) -> None:
         source, type = self.name(s.source), self.type(s.buffer)
         offset = f" at {self.value(s.offset)}" if s.offset is not None else ""
@@ -333,6 +338,7 @@ _FORMS: dict[type[Stmt], Callable[..., None]] = {
     While: _Writer.repeat,
     Assert: _Writer.check,
     Reserve: _Writer.reserve,
+    Guard: _Writer.guard,
     View: _Writer.view,
     Publish: _Writer.publish,
     CallFunction: _Writer.call,

@@ -32,6 +32,7 @@ from tilewright.loops.nodes import (
     CallFunction,
     For,
     Function,
+    Guard,
     If,
     Instruct,
     Let,
@@ -200,6 +201,9 @@ class _Verifier:
                 self.assertion(s)
             case Reserve(size):
                 self.expect(s, size, dtypes.index, "the number of bytes")
+            case Guard(begin, end):
+                self.expect(s, begin, dtypes.index, "the first byte")
+                self.expect(s, end, dtypes.index, "the end of the bytes")
             case View():
                 self.view(s)
             case Publish():
@@ -380,9 +384,15 @@ class _Verifier:
             raise Fault(s, what, part=s.value, fix=fix)
 
     def assertion(self, s: Assert) -> None:
-        self.expect(s, s.cond, dtypes.bool_, "the condition")
+        self.value(s, s.cond)
+        if not s.cond.dtype.is_bool:
+            fix = "compare it with something"
+            raise Fault(s, f"the condition is {s.cond.dtype}", part=s.cond, why=f"it must be {dtypes.bool_}", fix=fix)
         for value in s.values:
             self.value(s, value)
+            if value.lanes not in (1, s.cond.lanes):
+                why = f"the condition has {s.cond.lanes}"
+                raise Fault(s, f"a value of {value.lanes} lanes", part=value, why=why, fix="give both as many lanes")
         for number in re.findall(r"\{(\d+)\}", s.message):
             if int(number) >= len(s.values):
                 why = f"there are {len(s.values)} values"

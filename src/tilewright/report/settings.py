@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import nearest
 
 T = TypeVar("T")
 
@@ -224,6 +225,13 @@ WINOGRAD = Setting(
     True,
     _parse_switch,
 )
+CHECK = Setting(
+    "TILEWRIGHT_CHECK",
+    "compiles programs that check every access, and runs them between guard pages: slow, to find defects",
+    "1 or 0",
+    False,
+    _parse_switch,
+)
 STRASSEN = Setting(
     "TILEWRIGHT_STRASSEN",
     "lets large products be computed by seven products of half the size, where that is faster",
@@ -253,6 +261,7 @@ SETTINGS: tuple[
     COMPILE_PROCESSES,
     WINOGRAD,
     STRASSEN,
+    CHECK,
 )
 
 
@@ -270,9 +279,7 @@ def unknown(environment: Mapping[str, str] | None = None) -> list[UserError]:
     found = []
     for name in sorted(os.environ if environment is None else environment):
         if name.startswith(PREFIX) and name not in names:
-            import difflib
-
-            near = difflib.get_close_matches(name.removeprefix(PREFIX), words, n=1)
-            fix = f"did you mean {PREFIX}{near[0]}?" if near else f"the variables are {', '.join(names)}"
+            near = nearest(name.removeprefix(PREFIX), words)
+            fix = f"did you mean {PREFIX}{near}?" if near else f"the variables are {', '.join(names)}"
             found.append(UserError(f"unknown variable {name}", where="the environment", fix=fix))
     return found

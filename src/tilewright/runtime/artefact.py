@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 from tilewright.report.arguments import check_kind
 from tilewright.report.errors import UserError
-from tilewright.runtime.mapped import MappedPrograms
+from tilewright.report.logs import debug
+from tilewright.report.quantities import duration
+from tilewright.runtime.mapped import map_programs
 
 if TYPE_CHECKING:
     from tilewright.runtime.executable import Executable
@@ -50,7 +52,7 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None, denormals:
     targets it was made for.
     """
     start = time.perf_counter()
-    file = MappedPrograms(path)
+    file = map_programs(path)
     from tilewright.runtime.executable import Executable  # while the file is read
     from tilewright.runtime.file import read_program
 
@@ -58,4 +60,5 @@ def load(path: str | os.PathLike[str], *, threads: int | None = None, denormals:
     if denormals is not None:
         executable.denormals = denormals
     executable.compile_seconds = time.perf_counter() - start
+    debug("loaded %s in %s", file.name, duration(executable.compile_seconds))
     return executable

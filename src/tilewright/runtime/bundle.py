@@ -128,6 +128,7 @@ def _program(program: Program, constants: list[dict[str, Json]]) -> dict[str, Js
         "constants": constants,
         "sites": [_site(site, interface) for site in program.sites],
         "denormals": program.denormals,
+        "checked": program.checked,
     }
 
 
@@ -201,7 +202,9 @@ class Bundle:
         constants = tuple(self._constant(constant, sources) for constant in row["constants"])
         code = tuple(bytes(self._blobs[f"code {n} {m}"]) for m in range(row["objects"]))
         denormals = check_denormals(row["denormals"], self.targets[n])
-        return Program(interface, code, faults, constants, self.targets[n], sites, self.about, denormals)
+        checked = row.get("checked", False) is True
+        target = self.targets[n]
+        return Program(interface, code, faults, constants, target, sites, self.about, denormals, checked=checked)
 
     def _constant(self, row: Mapping[str, Any], sources: Sequence[Source]) -> Array:
         dtype, shape = DTYPES[row["dtype"]].numpy, tuple(int(d) for d in row["shape"])

@@ -6,12 +6,14 @@ refused says what came, what was expected and how to convert it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from tilewright.expr import dtypes
 from tilewright.report.errors import UserError
+from tilewright.report.quantities import counted
 from tilewright.runtime.interface import Port
 
 Array = np.ndarray[Any, Any]
@@ -32,7 +34,19 @@ def to_array(port: Port, value: Any) -> Array:
     return np.require(array, requirements=("C", "A"))
 
 
+def mapping_given(feeds: Mapping[Any, Any]) -> UserError:
+    """The error for inputs by name where arrays are taken in order."""
+    first = next(iter(map(str, feeds)), "x")
+    return UserError(
+        "a call takes arrays, in order or by keyword",
+        why=f"a {type(feeds).__name__} came, of {counted(len(feeds), 'name')}",
+        fix=f'write exe.run({{"{first}": …}}), which takes inputs and returns outputs by name',
+    )
+
+
 def _as_array(port: Port, value: Any) -> Array:
+    if isinstance(value, Mapping):
+        raise mapping_given(value)
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
         raise UserError(
             f"input {port.label} is an array with masked elements",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from time import perf_counter_ns, thread_time_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -22,7 +22,10 @@ from tilewright.codegen.abi import ARENA_TOO_SMALL
 from tilewright.codegen.subnormals import control_of
 from tilewright.report.arguments import check_kind, check_seconds, check_size
 from tilewright.report.errors import RuntimeFault, UserError
-from tilewright.runtime.convert import to_array
+from tilewright.report.nearest import suggest
+from tilewright.runtime.checked import Guarded, GuardedConstants, require_same
+from tilewright.runtime.convert import mapping_given, to_array
+from tilewright.runtime.describe import describe
 from tilewright.runtime.file import write_programs
 from tilewright.runtime.frame import Frame, Frames, FrameShape
 from tilewright.runtime.interface import Port
@@ -32,6 +35,7 @@ from tilewright.runtime.program import Program
 from tilewright.runtime.results import copy_result, match_results
 from tilewright.runtime.subnormals import FLUSH, Subnormals, check_denormals, count_subnormals, time_in_turns
 from tilewright.runtime.threads import count_threads
+from tilewright.runtime.transfer import from_bytes, to_bytes
 
 if TYPE_CHECKING:
     from tilewright.analysis.arena import ArenaUse
@@ -102,7 +106,33 @@ class Executable:
     def _make_frames(self) -> Frames:
         ports, constants = self.interface, ctypes.addressof(self._constant_pointers)
         sizes, flushes = len(ports.symbols) + self._late, self.denormals == FLUSH
-        return Frames(FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes))
+        checked = self.program.checked
+        self._guarded_constants = GuardedConstants(self.program.constants) if checked else None
+        shape = FrameShape(len(ports.inputs), len(ports.outputs), sizes, constants, self.threads, flushes, checked)
+        return Frames(shape)
+
+    def __repr__(self) -> str:
+        return describe(type(self).__name__, self.program, self.threads)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickles as the bytes of its compiled file, which are checked as a file's are when they are read. There is
+        nothing to look into then, and `threads` is what it is here."""
+        return _restore, (type(self), to_bytes(self.program), self.threads), self._state()
+
+    def __copy__(self) -> Self:
+        """Another executable of the same program, constants and stages, with memory of its own for code and calls."""
+        twin = type(self)(
+            self.program, self._look, seconds=self.compile_seconds, cached=self.cached, threads=self.threads
+        )
+        twin.__dict__.update(self._state())
+        return twin
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self.__copy__()  # what is shared never changes
+
+    def _state(self) -> dict[str, object]:
+        """What a copy has beside its program."""
+        return {"compile_seconds": self.compile_seconds}
 
     @property
     def denormals(self) -> str:
@@ -145,9 +175,11 @@ class Executable:
         """Runs the program on inputs in order; the results are in the arrays that are wanted, where there is one."""
         frame = self._threads.take()
         try:
-            symbols, outputs, _inputs = self._prepare(given, wanted, frame.places, frame.pointers)
+            symbols, outputs, inputs = self._prepare(given, wanted, frame.places, frame.pointers)
             if symbols:
                 frame.sizes[: len(symbols)] = symbols
+            if frame.guarded is not None:
+                return self._run_checked(frame, frame.guarded, symbols, (inputs, outputs, wanted))
             self._enter(frame, symbols)
             if self._has_late:
                 return self._collect(outputs, frame, wanted)
@@ -155,8 +187,62 @@ class Executable:
             frame.taken = False
         return outputs  # type: ignore[return-value]
 
-    def run(self, feeds: Mapping[str, Any], *, out: Mapping[str, Array] | None = None) -> dict[str, Array]:
-        """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has."""
+    def _run_checked(
+        self,
+        frame: Frame,
+        guarded: Guarded,
+        symbols: tuple[int, ...],
+        arrays: tuple[Sequence[Array], Sequence[Array | None], Sequence[Array | None] | None],
+    ) -> tuple[Array, ...]:
+        """The same for a program that checks its memory: twice, as checked.py says. `arrays` are the inputs, places for
+        the outputs, None where the call computes their sizes, and the arrays that outputs are wanted in."""
+        inputs, outputs, wanted = arrays
+        first, second = (self._run_guarded(frame, guarded, symbols, inputs, outputs, end) for end in (True, False))
+        written = self._written()
+        require_same([p.label for p in (*self.inputs[written.start :], *self.outputs)], first, second)
+        for n, changed in zip(written, first, strict=False):
+            inputs[n][...] = changed
+        results = []
+        for n, (made, place) in enumerate(zip(first[len(written) :], outputs, strict=True)):
+            own = place if place is not None else wanted[n] if wanted is not None else None
+            results.append(made if own is None else copy_result(self.outputs[n], own, made))
+        return tuple(results)
+
+    def _run_guarded(
+        self,
+        frame: Frame,
+        guarded: Guarded,
+        symbols: tuple[int, ...],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array | None],
+        at_end: bool,
+    ) -> list[Array]:
+        """One run between guards: the inputs that are written, as they are afterwards, and the outputs."""
+        assert self._guarded_constants is not None
+        written = self._written()
+        given = [guarded.copy(a, at_end, writes=n in written) for n, a in enumerate(inputs)]
+        made = [None if o is None else guarded.array(o.shape, o.dtype, at_end) for o in outputs]
+        for n, array in enumerate((*given, *made)):
+            frame.pointers[n] = None if array is None else array.ctypes.data
+        frame.begin(self._guarded_constants.at(at_end), at_end)
+        self._enter(frame, symbols)
+        return [np.array(a) for a in (*given[written.start :], *self._collect(made, frame, None))]
+
+    def _written(self) -> range:
+        """The numbers of the inputs that a call writes, the last ones: none."""
+        return range(len(self._names), len(self._names))
+
+    def run(
+        self, feeds: Mapping[str, Any], *others: object, out: Mapping[str, Array] | None = None
+    ) -> dict[str, Array]:
+        """Runs the program on arrays by name; returns the outputs by name, in order, in the arrays that `out` has.
+        It takes nothing else: `others` are refused."""
+        if others:
+            raise UserError(
+                "run takes one mapping of inputs by name, and nothing else by position",
+                why=f"{1 + len(others)} arguments came; outputs are not asked for by name, since all are returned",
+                fix="write exe.run({...}), and pick from the mapping of outputs that it returns",
+            )
         if not isinstance(feeds, Mapping):
             raise UserError(
                 "run takes its inputs by name",
@@ -352,6 +438,8 @@ class Executable:
     def _match(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arrays in the order of the inputs; errors name what is missing, unknown or given twice."""
         names = self._names
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            raise mapping_given(arrays[0])
         if len(arrays) > len(names):
             raise UserError(
                 f"{len(arrays)} inputs were given, and the program takes {len(names)}",
@@ -360,7 +448,7 @@ class Executable:
         found = dict(zip(names, arrays, strict=False))
         for name, array in named.items():
             if name not in names:
-                raise UserError(f"no input is called {name}", fix=f"the inputs are {', '.join(names) or 'none'}")
+                raise UserError(f"no input is called {name}", fix=suggest(str(name), names, "inputs"))
             if name in found:
                 raise UserError(f"input {name} is given twice", why="once by position and once by name")
             found[name] = array
@@ -368,6 +456,12 @@ class Executable:
         if missing:
             raise UserError(f"missing {'input' if len(missing) == 1 else 'inputs'}: {', '.join(missing)}")
         return [found[name] for name in names]
+
+
+def _restore(kind: type[Executable], data: Array, threads: int) -> Executable:
+    """The executable of a pickle. Raises Damaged for bytes that are not whole, UserError where this machine lacks
+    instructions of the program."""
+    return kind(from_bytes(data), None, cached=True, threads=threads)
 
 
 def _addresses(constants: Sequence[Array]) -> Any:

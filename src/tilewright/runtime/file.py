@@ -17,7 +17,7 @@ from tilewright.codegen.abi import VERSION
 from tilewright.report.arguments import path_of
 from tilewright.report.errors import UserError
 from tilewright.runtime.bundle import Bundle, encode
-from tilewright.runtime.mapped import KIND, MappedPrograms
+from tilewright.runtime.mapped import KIND, MappedPrograms, map_programs
 from tilewright.runtime.program import Program
 from tilewright.store import Damaged, digest
 from tilewright.store.files import check_place, replace_file
@@ -59,7 +59,7 @@ def is_compiled(path: str | os.PathLike[str]) -> bool:
 def open_bundle(path: str | os.PathLike[str]) -> Bundle:
     """The container in a file. Raises UserError for a file that cannot be read, Damaged for one that is not whole, or
     not of this kind."""
-    return _open(MappedPrograms(path))
+    return _open(map_programs(path))
 
 
 def _open(file: MappedPrograms) -> Bundle:
@@ -73,8 +73,8 @@ def _open(file: MappedPrograms) -> Bundle:
 
 
 def read_program(file: MappedPrograms) -> Program:
-    """The program in a file that suits this machine best. Raises Damaged for a file that is not whole, UserError where
-    no program suits, with what is lacking."""
+    """The program in the content of a file that suits this machine best. Raises Damaged for what is not whole,
+    UserError where no program suits, with what is lacking."""
     host, name, bundle = current_host(), file.name, _open(file)  # the file is read meanwhile
     if bundle.abi != VERSION:
         raise UserError(
@@ -89,7 +89,7 @@ def read_program(file: MappedPrograms) -> Program:
         program = bundle.program(max(usable, key=lambda n: _merit(bundle.targets[n])))
     except Damaged as error:
         raise _damaged(name, error.why or error.what) from None
-    return replace(program, files=(os.path.abspath(name),))
+    return program if file.path is None else replace(program, files=(file.path,))
 
 
 def _merit(target: Target) -> tuple[int, int]:

@@ -10,13 +10,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen.abi import CALL, FAULT_VALUES
-from tilewright.runtime.memory import allocate
+from tilewright.runtime.checked import Guarded
+from tilewright.runtime.memory import allocate, check_memory
 from tilewright.runtime.reuse import Output
 
 _FaultRecord = ctypes.c_int64 * (1 + FAULT_VALUES)
 
 
 _ARENA, _ARENA_BYTES, _PROFILE, _FLUSHES = (CALL.index(name) for name in ("arena", "arena_bytes", "profile", "flushes"))
+_CONSTANTS = CALL.index("constants")
 
 
 class Frame:
@@ -29,7 +31,7 @@ class Frame:
     """
 
     __slots__ = (
-        *("call_at", "fault", "looks", "memory", "places", "pointers"),
+        *("at_end", "call_at", "fault", "guarded", "looks", "memory", "places", "pointers"),
         *("record", "short", "sizes", "taken"),
     )
 
@@ -44,15 +46,28 @@ class Frame:
         self.call_at = ctypes.addressof(self.record)
         self.places = tuple(Output() for _ in range(shape.outputs))
         self.memory = np.empty(0, np.uint8)
+        self.guarded: Guarded | None = Guarded() if shape.checked else None
+        self.at_end = False
         self.short: tuple[int, ...] | None = None
         self.looks = 0
         self.taken = False
 
     def grow(self, size: int) -> None:
         """Makes the arena at least `size` bytes, aligned to a cache line."""
-        self.memory = allocate(size)
+        if self.guarded is None:
+            self.memory = allocate(size)
+        else:
+            check_memory(size, "buffers")
+            self.memory = self.guarded.arena(size, self.at_end)
         self.record[_ARENA] = self.memory.ctypes.data
         self.record[_ARENA_BYTES] = size
+
+    def begin(self, constants: int, at_end: bool) -> None:
+        """Begins a call of a checked program: constants are at these addresses, and the buffers of the arena, which is
+        made anew, begin or end where a guard does."""
+        self.at_end = at_end
+        self.record[_CONSTANTS] = constants
+        self.record[_ARENA] = self.record[_ARENA_BYTES] = 0
 
     @property
     def profile(self) -> int | None:
@@ -71,7 +86,7 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class FrameShape:
     """What the frames of a program have room for, and what all its calls are given: the address of the constants',
-    the number of threads, and whether subnormal numbers are taken for zero."""
+    the number of threads, whether subnormal numbers are taken for zero, and whether the program checks its memory."""
 
     inputs: int
     outputs: int
@@ -79,6 +94,7 @@ class FrameShape:
     constants: int
     threads: int
     flushes: bool = False
+    checked: bool = False
 
 
 class Frames(threading.local):

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.report.errors import UserError
+from tilewright.runtime.describe import describe
 from tilewright.runtime.executable import Array, Executable
 from tilewright.types.finite import require_finite
 
@@ -23,6 +24,12 @@ class Kernel(Executable):
     outputs_at: int = 0
     finite: tuple[int, ...] = ()
     """The places of parameters that hold no infinity and no NaN."""
+
+    def __repr__(self) -> str:
+        return describe(type(self).__name__, self.program, self.threads, parameters=True)
+
+    def _state(self) -> dict[str, object]:
+        return {**super()._state(), "outputs_at": self.outputs_at, "finite": self.finite}
 
     def _run(self, given: Sequence[Any], wanted: Sequence[Array | None] | None) -> tuple[Array, ...]:
         """Runs the function on arrays in order; the written ones are changed in place."""
@@ -50,6 +57,10 @@ class Kernel(Executable):
             if n in self.finite:
                 require_finite(array, port.label)
         return super()._run(given, wanted)
+
+    def _written(self) -> range:
+        """The numbers of the parameters that the function writes."""
+        return range(self.outputs_at, len(self.inputs))
 
     def save(self, path: str | os.PathLike[str]) -> NoReturn:
         """Refused: what a file holds is called with inputs and returns outputs."""

@@ -17,14 +17,21 @@ KIND = "compiled file"
 
 
 class MappedPrograms:
-    """The file at a path, with its checksum under way. Raises UserError where it cannot be read."""
+    """What a compiled file holds, with its checksum under way. `name` is what errors call it, `path` the absolute path
+    of the file; None for bytes that came from elsewhere."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.name = path_of(path)
-        content = memoryview(map_file(self.name, KIND).data)
+    def __init__(self, name: str, content: memoryview, path: str | None = None) -> None:
+        self.name = name
+        self.path = path
         self._head, self.payload = content[:FRAME_SIZE], content[FRAME_SIZE:]
         self._pending = PendingChecksum(self.payload)
 
     def find_fault(self, key: str) -> str | None:
         """What is wrong with the file as one of this key, or None: only then may `payload` be used."""
         return find_fault(key, self._head, self.payload, self._pending)
+
+
+def map_programs(path: str | os.PathLike[str]) -> MappedPrograms:
+    """The file at a path. Raises UserError where it cannot be read."""
+    name = path_of(path)
+    return MappedPrograms(name, memoryview(map_file(name, KIND).data), os.path.abspath(name))

@@ -39,7 +39,8 @@ class Program:
     or, where LLVM loads it, its object files; `faults` what the entry point's positive results stand for (1 is the
     first); `constants` the arrays that it takes, in order; `sites` where it calls kernels, as profiles number them;
     `provenance` says what it was made from, `files` the absolute paths of the files that hold it;
-    `denormals` whether its calls keep or flush subnormal numbers."""
+    `denormals` whether its calls keep or flush subnormal numbers; `checked` whether it guards and checks its memory
+    (runtime/checked.py)."""
 
     interface: Interface
     code: tuple[bytes, ...]
@@ -50,3 +51,4 @@ class Program:
     provenance: Mapping[str, Json] = field(default_factory=dict)
     denormals: str = "keep"
     files: tuple[str, ...] = ()
+    checked: bool = False

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewright.report.errors import UserError
+from tilewright.report.nearest import suggest
 from tilewright.runtime.interface import Port
 
 Array = np.ndarray[Any, Any]
@@ -26,8 +27,8 @@ def match_results(ports: Sequence[Port], out: object) -> Sequence[Array | None]:
     if isinstance(out, Mapping):
         unknown = [name for name in out if all(p.name != name for p in ports)]
         if unknown:
-            names = ", ".join(p.label for p in ports)
-            raise UserError(f"no output is called {unknown[0]}", fix=f"the outputs are {names}")
+            fix = suggest(str(unknown[0]), [p.label for p in ports], "outputs")
+            raise UserError(f"no output is called {unknown[0]}", fix=fix)
         return [_array(p, out.get(p.name)) for p in ports]
     given = list(out) if isinstance(out, tuple | list) else [out]
     if len(given) != len(ports):

@@ -29,7 +29,7 @@ from tilewright.plan.fusion.dataflow import Reference, is_free
 from tilewright.plan.fusion.partitions import KERNEL_NODES, Partition
 from tilewright.plan.fusion.templates import Entries, take
 from tilewright.plan.price.kernels import CostModel, KernelCost
-from tilewright.plan.price.points import chains
+from tilewright.plan.price.points import additions
 
 Cut = int
 """References of a partition, bit n for the n-th."""
@@ -98,7 +98,7 @@ class Kernels:
         counts = Counter(self.flow.alike[node] for node in partition.nodes if node in self.flow.alike)
         self.may_combine = combines and any(count > 1 for count in counts.values())
         """Whether there are reductions that one kernel may hold together."""
-        self._most_sums = chains(model.target)
+        self._most_sums = additions(model.target)
         """So many sums hide the latency of an addition: more only take registers."""
         self._kernel, self._entries = cache(self._make), cache(self._grow)
         self._sum_of, self._joined = cache(self._find_sum), cache(self._join)
