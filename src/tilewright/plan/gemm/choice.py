@@ -22,7 +22,7 @@ from tilewright.plan.price.contraction import (
     tiles,
 )
 from tilewright.plan.price.transfer import fits, room_in
-from tilewright.plan.tile.loops import MANY, MOST_WRITTEN_OUT
+from tilewright.plan.tile.loops import MANY, WRITTEN_OUT
 from tilewright.target import Target
 
 MOST_TERMS = 4
@@ -230,4 +230,4 @@ def written_out(tile: RegisterTile, target: Target) -> int:
     by, or rows take all general registers, more terms at once would not stay in registers."""
     if tile.rows > free_places(target) or target.architecture == "aarch64":
         return 1
-    return max(min(MOST_TERMS, MOST_WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
+    return max(min(MOST_TERMS, WRITTEN_OUT // (tile.rows * tile.vectors)), 1)
