@@ -71,7 +71,7 @@ def agree(program: Program, after: Module, tolerance: float = 0.0) -> None:
 
 def assert_same(found: Array, expected: Array) -> None:
     """Equal element by element, NaN equal to NaN, and zeros of the same sign."""
-    if expected.dtype == dtypes.bf16.numpy:
+    if expected.dtype.isbuiltin == 2:  # a type of ml_dtypes
         found, expected = found.astype(np.float32), expected.astype(np.float32)
     np.testing.assert_array_equal(found, expected)
     if expected.dtype.kind == "f":

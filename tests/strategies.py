@@ -44,6 +44,8 @@ ARITHMETIC = (nodes.Add, nodes.Sub, nodes.Mul, nodes.Div, nodes.Min, nodes.Max, 
 INTEGERS = (*ARITHMETIC, nodes.FloorDiv, nodes.BitAnd, nodes.BitOr, nodes.BitXor, nodes.Shl, nodes.Shr)
 COMPARISONS = (nodes.Eq, nodes.Ne, nodes.Lt, nodes.Le)
 TYPES = tuple(DTYPES.values())
+COMPUTED = tuple(d for d in TYPES if d.code is None)
+"""The types that have arithmetic."""
 
 
 T = TypeVar("T")
@@ -66,7 +68,7 @@ def constants(dtype: DType) -> st.SearchStrategy[Const]:
         return st.booleans().map(lambda v: Const(v, dtype))
     if dtype.is_int:
         low, high = int(dtype.min), int(dtype.max)
-        small = st.integers(max(low, -9), 9)
+        small = st.integers(max(low, -9), min(high, 9))
         return st.one_of(small, st.integers(low, high), st.sampled_from([low, high])).map(lambda v: Const(v, dtype))
     corners = st.sampled_from([0.0, -0.0, 1.0, -1.5, math.inf, -math.inf, math.nan, 5e-324, 1e-45, 6e-8, 0.1])
     return st.one_of(corners, st.floats(), st.floats(-4, 4)).map(lambda v: const(v, dtype))
@@ -82,7 +84,8 @@ def _expression(draw: st.DrawFn, dtype: DType, leaves: Sequence[Expr], depth: in
     def below(kind: DType) -> Expr:
         return _expression(draw, kind, leaves, depth - 1)
 
-    form = pick(draw, ("operator", "leaf", "operator", "select", "cast", "call", "operator")) if depth else "leaf"
+    forms = ("operator", "leaf", "operator", "select", "cast", "call", "operator")
+    form = pick(draw, forms if dtype.code is None else ("leaf", "select", "cast")) if depth else "leaf"
     if form == "leaf":
         own = [e for e in leaves if e.dtype is dtype]
         return pick(draw, own) if own and pick(draw, (True, True, False)) else draw(constants(dtype))
@@ -100,7 +103,7 @@ def _expression(draw: st.DrawFn, dtype: DType, leaves: Sequence[Expr], depth: in
     cls = pick(draw, (*COMPARISONS, nodes.And, nodes.Or, nodes.Not))
     if cls is nodes.Not:
         return Not(below(dtype))
-    kind = pick(draw, TYPES) if cls in COMPARISONS else dtype
+    kind = pick(draw, COMPUTED) if cls in COMPARISONS else dtype
     return cls(below(kind), below(kind))  # type: ignore[call-arg]
 
 

@@ -44,8 +44,9 @@ that passes fails the tests. They are, by the reason:
 
 - Dimensions may be symbols, bound by the shapes of each call, and sizes may be computed from data while a model runs
   (`NonZero`, `Compress`, a `Reshape` by an input). The number of dimensions of every value must follow from the model.
-- No strings, sequences, optionals or maps. No elements narrower than eight bits, no eight-bit floats, no complex
-  numbers other than as pairs.
+- No strings, sequences, optionals or maps. No complex numbers other than as pairs. No floats of six bits.
+- Integers of two and four bits and floats of four and eight bits are stored, moved, cast, quantized and dequantized; what
+  computes takes them after a `Cast` ([Narrow types](compile-onnx.md#narrow-types)).
 - Random numbers are those of a counter-based generator (Threefry-2x32): the same ones in each call, on each machine, for one
   `seed=` ([how they follow from it](compile-onnx.md#random-numbers)). They are not those of other runtimes.
 - An `If` whose condition is known while the model is read is decided then; otherwise one branch runs, and no check of the

@@ -35,6 +35,31 @@ WRONG: list[tuple[str, str, dict[str, Any], str]] = [
         {},
         ("why:  the element types of f32[3] and f64[3] differ\nfix:  cast one of them: cast(dtype=f32)"),
     ),
+    (
+        "add",
+        "i4[3]; i4[3]",
+        {},
+        (
+            "why:  add does not compute with i4[3]: i4 is a narrow type, which is stored and cast only\n"
+            "fix:  cast the input: cast(dtype=f32)"
+        ),
+    ),
+    (
+        "lt",
+        "f8e5m2[3]; f8e5m2[3]",
+        {},
+        (
+            "why:  lt does not compute with f8e5m2[3]: f8e5m2 is a narrow type, which is stored and cast only\n"
+            "fix:  cast the input: cast(dtype=f32)"
+        ),
+    ),
+    ("bitcast", "i4[3]", {"dtype": DTYPES["u8"]}, "why:  i4 and u8 have other numbers of bits"),
+    (
+        "contract",
+        "f32[3]; f32[3]",
+        {"spec": "i,i->", "dtype": DTYPES["f8e5m2"]},
+        "why:  contract has no result of the narrow type f8e5m2\nfix:  take dtype=f32 and cast",
+    ),
     ("add", "f32[3, 4]; f32[3, 5]", {}, "why:  the sizes of dimension -1 of f32[3, 4] and f32[3, 5] differ: 4 and 5"),
     (
         "select",

@@ -185,12 +185,20 @@ def test_one_option_may_hold_several_sizes() -> None:
     assert make_feeds([x], [], ["n=2,m=0"], True, 0).arrays["x"].shape == (2, 0)
 
 
-def test_types_that_files_do_not_know_come_back(tmp_path: Path) -> None:
-    values = np.array([1.5, -2], ml_dtypes.bfloat16)
-    np.save(tmp_path / "x.npy", values)
-    feeds = make_feeds([port("x", dtypes.bf16, 2)], [f"x=@{tmp_path}/x.npy"], [], False, 0)
-    assert feeds.arrays["x"].dtype == ml_dtypes.bfloat16
-    np.testing.assert_array_equal(feeds.arrays["x"], values)
+@pytest.mark.parametrize("dtype", [dtypes.bf16, *dtypes.NARROW], ids=str)
+def test_types_that_files_do_not_know_come_back(dtype: dtypes.DType, tmp_path: Path) -> None:
+    values = np.array([1, 1]).astype(dtype.numpy)
+    save(tmp_path / "x.npz", {"x": values})
+    feeds = make_feeds([port("x", dtype, 2)], [f"@{tmp_path}/x.npz"], [], False, 0)
+    assert feeds.arrays["x"].dtype == dtype.numpy
+    np.testing.assert_array_equal(feeds.arrays["x"].view(np.uint8), values.view(np.uint8))
+
+
+def test_values_that_a_narrow_type_does_not_hold() -> None:
+    feeds = make_feeds([port("x", dtypes.u2, 2)], ["x=[3,0]"], [], False, 0)
+    assert feeds.arrays["x"].tolist() == [3, 0]
+    with pytest.raises(UserError, match="holds whole numbers from 0 to 3"):
+        make_feeds([port("x", dtypes.u2, 2)], ["x=[4,0]"], [], False, 0)
 
 
 def test_names_may_hold_an_equals_sign() -> None:

@@ -17,6 +17,7 @@ from tilewright.expr.dtypes import DType, from_numpy
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.loops.nodes import Buffer, For, Function, Load, LoopKind, Store
 from tilewright.lower.loops.expand_math import expand_math
+from tilewright.lower.loops.narrow_casts import expand_narrow_casts
 from tilewright.lower.loops.promote_f16 import promote_f16
 from tilewright.lower.loops.simplify_indices import simplify_indices
 from tilewright.lower.loops.unroll import unroll
@@ -27,7 +28,7 @@ from tilewright.target import native
 Array = np.ndarray[Any, Any]
 Value = Callable[..., Expr]
 
-PASSES = (partial(vectorize, registers=32), unroll, simplify_indices, promote_f16)
+PASSES = (partial(vectorize, registers=32), unroll, simplify_indices, expand_narrow_casts, promote_f16)
 
 
 def elementwise(value: Value, operands: Sequence[DType], result: DType, count: int, lanes: int) -> Function:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
@@ -39,6 +41,13 @@ PRINTED = [
     (const(0.5, dtypes.f64), "f64(0.5)"),
     (nodes.Add(const(0.5, dtypes.f64), const(0.25, dtypes.f64)), "f64(0.5) + 0.25"),
     (nodes.Eq(const(1, dtypes.i8), const(2, dtypes.i8)), "i8(1) == 2"),
+    (const(-8, dtypes.i4), "i4(-8)"),
+    (const(0.3, dtypes.f8e4m3fn), "f8e4m3fn(0.3)"),
+    (const(math.inf, dtypes.f8e5m2), "f8e5m2(inf)"),
+    (const(math.nan, dtypes.f8e4m3fnuz), "f8e4m3fnuz(nan)"),
+    (const(0.0, dtypes.f8e8m0), "f8e8m0(6e-39)"),
+    (Cast(X, dtypes.f4e2m1), "f4e2m1(x)"),
+    (call("from_bits.i4", call("bits", Cast(X, dtypes.i4))), "from_bits.i4(bits(i4(x)))"),
     (const(0.1, dtypes.bf16), "bf16(0.1)"),
     (const(65504, dtypes.f16), "f16(65504.0)"),
     (const(1e-45, dtypes.f32), "1e-45"),

@@ -17,6 +17,7 @@ from tilewright.analysis.intervals import Range, Ranges, interval
 from tilewright.analysis.regions import Region, access_region, cover
 from tilewright.core.walk import preorder
 from tilewright.expr.build import maximum, minimum
+from tilewright.expr.intrinsics import FREE
 from tilewright.expr.nodes import Add, Call, Div, Expr, Max, Min, Mod, Mul, Rem, Sub, Var, const
 from tilewright.expr.simplify import simplify
 from tilewright.loops.decompose import decompose
@@ -27,7 +28,7 @@ FUNCTION_FLOPS = 10
 """What a function like exp counts, about what its expansion computes."""
 
 _ARITHMETIC = (Add, Sub, Mul, Div, Min, Max, Mod, Rem)
-_FREE = frozenset({"bits", "from_bits", "isnan", "isinf", "copysign", "neg", "abs", "sign"})
+_UNCOUNTED = FREE | {"isnan", "isinf", "copysign", "neg", "abs", "sign"}
 _PLAIN = {"fma": 2, "sqrt": 1, "floor": 1, "ceil": 1, "trunc": 1, "round": 1}
 
 
@@ -95,7 +96,7 @@ def value_flops(*roots: Expr) -> int:
 
 def _weight(node: Expr) -> int:
     if isinstance(node, Call):
-        return 0 if node.fn.name in _FREE else _PLAIN.get(node.fn.name, FUNCTION_FLOPS)
+        return 0 if node.fn.name in _UNCOUNTED else _PLAIN.get(node.fn.name, FUNCTION_FLOPS)
     return int(isinstance(node, _ARITHMETIC))
 
 

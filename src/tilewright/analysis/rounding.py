@@ -79,7 +79,7 @@ def in_double(module: Module, rounding: Rounding | None = None) -> Callable[[Map
         elif isinstance(narrow.attrs, Constant):
             outputs = tuple(map(_in_f64, outputs))
         types = [v.type.dtype for v in narrow.outputs]
-        return tuple([ranges.within(y, t) if t.is_float else y for y, t in zip(outputs, types, strict=True)])
+        return tuple([ranges.within(y, t) if t.kind == "f" else y for y, t in zip(outputs, types, strict=True)])
 
     def compute(feeds: Mapping[str, Array]) -> dict[str, Array]:
         given = {name: np.asarray(x) for name, x in feeds.items()}
@@ -94,7 +94,7 @@ def _in_f64(x: Any) -> Array:
     """A tensor as the graph in f64 takes it."""
     array = np.asarray(x)
     dtype = dtypes.from_numpy(array.dtype)
-    return array.astype(np.float64) if dtype is not None and dtype.is_float else array
+    return array.astype(np.float64) if dtype is not None and dtype.kind == "f" else array
 
 
 @dataclass(slots=True)
@@ -162,7 +162,7 @@ class Rounding:
         types = [v.type.dtype for v in narrow.outputs]
         return tuple(
             [
-                self._rounded(y, t, node.op, attrs, inputs) if t.is_float else y
+                self._rounded(y, t, node.op, attrs, inputs) if t.kind == "f" else y
                 for y, t in zip(outputs, types, strict=True)
             ]
         )
@@ -183,14 +183,14 @@ class Rounding:
     def given(self, x: Array) -> Array:
         """An input or a constant as operations may take it: with subnormal numbers flushed, or not."""
         dtype = dtypes.from_numpy(x.dtype)
-        if not self._flushes or dtype is None or not dtype.is_float:
+        if not self._flushes or dtype is None or dtype.kind != "f":
             return x
         small = np.abs(x) < _finfo(dtype).tiny
         return np.where(small & (self._random.random(x.shape) < 0.5), x.dtype.type(0), x) if small.any() else x
 
     def _with_error(self, y: Array, name: str, dtype: DType) -> Array:
         """A constant with its error, which is the same wherever it is read."""
-        if not dtype.is_float:
+        if dtype.kind != "f":
             return y
         random = np.random.default_rng([self._seed, *name.encode()])
         return y + _errors(random, unit_roundoff(dtype) * np.abs(y))

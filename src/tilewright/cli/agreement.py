@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.analysis.rounding import unit_roundoff
+from tilewright.cli.steps import Steps
 from tilewright.expr import dtypes
+from tilewright.expr.meaning import widened
 
 Array = np.ndarray[Any, Any]
 
@@ -37,7 +39,7 @@ class Verdict:
     allowed: the `absolute` and the `relative` difference, that of the evaluator's result, which is computed in the
     model's own types, and the greatest relative one that is `allowed`. Infinite where types, shapes or special values
     differ. `decided` counts elements that only rounding decides, and which are not the exact ones; `elements` all of
-    them."""
+    them; `steps` says of quantised results how many differ by how many steps."""
 
     name: str
     absolute: float
@@ -47,6 +49,7 @@ class Verdict:
     agrees: bool
     decided: int = 0
     elements: int = 0
+    steps: Steps | None = None
 
 
 def relative_difference(found: Array, expected: Array) -> float:
@@ -76,8 +79,8 @@ def judge(name: str, found: Array, evaluated: Array, exact: Array, center: Array
         if not alike:
             return Verdict(name, math.inf, math.inf, math.inf, 0.0, False, 0, found.size)
         exact = center = alike[0]  # rounding decides the shape: the result is compared with one that has it
-    if not dtype.is_float:
-        return _judge_others(name, found, evaluated, exact, alike)
+    if dtype.kind != "f":
+        return _judge_others(name, widened(found), widened(evaluated), widened(exact), [widened(s) for s in alike])
     ours = found.astype(np.float64)
     allowed = _allowed(exact, center if center.shape == exact.shape else exact, alike, unit_roundoff(dtype))
     theirs = evaluated.astype(np.float64) if evaluated.shape == exact.shape else np.full(exact.shape, math.inf)
@@ -85,11 +88,12 @@ def judge(name: str, found: Array, evaluated: Array, exact: Array, center: Array
 
 
 def _judge_others(name: str, found: Array, evaluated: Array, exact: Array, samples: Sequence[Array]) -> Verdict:
-    """Whole numbers and truth values: each equals the exact one, or the value in a sample with rounding errors."""
-    wrong = found != exact
-    explained = wrong & _any(found == s for s in samples)
-    gap = float(np.abs(found.astype(np.float64) - exact.astype(np.float64)).max(initial=0.0))
-    same = evaluated.shape == exact.shape and np.array_equal(evaluated, exact)
+    """Whole numbers, truth values and numbers of narrow types: each equals the exact one, or the value in a sample with
+    rounding errors."""
+    wrong = ~_same(found, exact)
+    explained = wrong & _any(_same(found, s) for s in samples)
+    gap = float(np.nan_to_num(np.abs(found.astype(np.float64) - exact.astype(np.float64)), nan=0.0).max(initial=0.0))
+    same = evaluated.shape == exact.shape and bool(_same(evaluated, exact).all())
     relative, other = max(gap, 1.0) if wrong.any() else 0.0, 0.0 if same else math.inf
     agrees = not (wrong & ~explained).any()
     return Verdict(name, gap, relative, other, 0.0, agrees, int(explained.sum()), found.size)

@@ -53,7 +53,8 @@ def arena_text(use: ArenaUse) -> str:
     fullest = alive.index(use.bound)
     scale = f"a column is {counted(step, 'kernel')} of {count}" if step > 1 else counted(count, "kernel")
     most = f"at most {size(use.bound)} are alive at once, in kernel {fullest}, {use.moments[fullest]}"
-    return f"{table(heads, rows, frozenset(heads[1:3]))}\n\n{whole}; {most} ({scale})"
+    spare = ("offset", "read last by", "made by")
+    return f"{table(heads, rows, frozenset(heads[1:3]), spare)}\n\n{whole}; {most} ({scale})"
 
 
 def _row(resident: Resident, moments: Sequence[str], step: int) -> tuple[str, ...]:

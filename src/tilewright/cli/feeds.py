@@ -89,7 +89,8 @@ def _read_input(word: str, ports: Sequence[Port]) -> list[tuple[Port, Array, str
     """The inputs that one word of `--input` gives, each with where it came from."""
     if word.startswith("@"):
         path = word[1:]
-        return [(_find_port(name, ports, word), a, path) for name, a in _read_archive(path, word).items()]
+        held = [(_find_port(name, ports, word), a) for name, a in _read_archive(path, word).items()]
+        return [(port, _restore(a, port.dtype), path) for port, a in held]
     name = max((p.name for p in ports if word.startswith(f"{p.name}=")), key=len, default=word.partition("=")[0])
     if "=" not in word:
         raise UserError(
@@ -147,7 +148,7 @@ def _unreadable(path: str, word: str, form: str, error: Exception) -> UserError:
 
 
 def _restore(array: Array, dtype: DType) -> Array:
-    """An array of a type that NumPy's files do not know (bf16) comes back from them as raw bytes."""
+    """An array of a type that NumPy's files do not know (bf16, i4 …) comes back from them as raw bytes."""
     return array.view(dtype.numpy) if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes else array
 
 
@@ -165,7 +166,8 @@ def _parse_value(text: str, port: Port, word: str) -> Array:
         )
     with np.errstate(all="ignore"):
         converted = array.astype(port.dtype.numpy)
-    if not port.dtype.is_float and not bool(np.all(converted == array)):
+        held = converted == array if port.dtype.code is None else converted.astype(array.dtype) == array
+    if not port.dtype.is_float and not bool(np.all(held)):
         whole = f"whole numbers from {port.dtype.min} to {port.dtype.max}"
         held = "true and false" if port.dtype.is_bool else whole
         raise UserError(f"cannot use --input {word}", why=f"{port} holds {held}")
@@ -248,5 +250,6 @@ def _random(port: Port, shape: tuple[int, ...], generator: np.random.Generator) 
     """Random data: floats from the standard normal distribution, small integers from 0, truth values of a coin."""
     if port.dtype.is_float:
         wide = np.float64 if port.dtype.bits == 64 else np.float32
-        return generator.standard_normal(shape, wide).astype(port.dtype.numpy, copy=False)
-    return generator.integers(0, 2 if port.dtype.is_bool else INTEGERS, shape).astype(port.dtype.numpy)
+        numbers = generator.standard_normal(shape, wide)
+        return (numbers if port.dtype.signed else np.abs(numbers)).astype(port.dtype.numpy, copy=False)
+    return generator.integers(0, min(INTEGERS, int(port.dtype.max) + 1), shape).astype(port.dtype.numpy)

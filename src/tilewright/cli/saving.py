@@ -50,8 +50,11 @@ def save(place: Path, arrays: Mapping[str, Array]) -> None:
 
 
 def _write(file: Any, arrays: Mapping[str, Array]) -> None:
-    """A zip file with one .npy member an array; numpy.savez itself cannot take an array named `file`."""
+    """A zip file with one .npy member an array; numpy.savez itself cannot take an array named `file`. Of types that
+    NumPy itself lacks the bytes are written."""
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                known = np.asanyarray(array)
+                written = known if known.dtype.isbuiltin == 1 else known.view(f"V{known.dtype.itemsize}")
+                np.lib.format.write_array(member, written, allow_pickle=False)

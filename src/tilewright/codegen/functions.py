@@ -8,7 +8,7 @@ from tilewright.codegen import tables
 from tilewright.codegen.emitter import Emitter
 from tilewright.codegen.types import element_type, literal, value_type, vector_of
 from tilewright.expr import dtypes
-from tilewright.expr.intrinsics import FAR
+from tilewright.expr.intrinsics import FAR, FREE
 from tilewright.expr.nodes import Call, const
 from tilewright.report.errors import InternalError
 
@@ -136,7 +136,6 @@ _COMPOSED: dict[str, Callable[[Emitter, Call, list[str]], str]] = {
     "popcount": _popcount,
     "isnan": _isnan,
     "isinf": _isinf,
-    "bits": _bits,
-    "from_bits": _bits,
+    **dict.fromkeys(FREE, _bits),
 }
 """Functions that are a few instructions."""

@@ -1,6 +1,7 @@
 """Element types and literals in LLVM's words. A truth value is `i1` in a register and a byte in memory.
 
-A bf16 is `i16`, its bits: no arithmetic is done on it, and LLVM would move a `bfloat` about by calls of a library.
+A bf16 is `i16`, its bits: no arithmetic is done on it, and LLVM would move a `bfloat` about by calls of a library. A
+number of a narrow type is `i8`, its byte.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ def literal(c: Const) -> str:
     dtype = c.dtype
     if dtype.is_bool:
         return "true" if c.value else "false"
+    if dtype.code is not None:
+        return str(int(np.asarray(c.value).astype(dtype.numpy).view(np.uint8)))
     if dtype.is_int:
         return str(int(c.value))
     value = float(c.value)

@@ -15,6 +15,7 @@ from tilewright.lower.loops.full_masks import full_masks
 from tilewright.lower.loops.fuse_multiply_add import fuse_multiply_add
 from tilewright.lower.loops.lower_blocks import lower_blocks
 from tilewright.lower.loops.move_lanes import move_lanes
+from tilewright.lower.loops.narrow_casts import expand_narrow_casts
 from tilewright.lower.loops.outline_parallel import outline_parallel
 from tilewright.lower.loops.promote_f16 import promote_f16
 from tilewright.lower.loops.select_instructions import select_instructions
@@ -49,6 +50,7 @@ def legalise(target: Target, switches: Switches = ALL_ON) -> list[KernelPass]:
         ),
         on_functions("lower-blocks", lower_blocks, LOOPS),
         on_functions("fuse-multiply-add", joined, LOOPS, since=2),
+        on_functions("narrow-casts", expand_narrow_casts, LOOPS),
         on_functions("promote-f16", promote_f16, LOOPS),
         on_functions("expand-math", lambda f: expand_math(f, target.has_fma), LOOPS),
         on_functions("flatten", flatten_buffers, LOOPS),

@@ -21,14 +21,14 @@ from tilewright.expr.dtypes import DType
 class Intrinsic:
     """A scalar function: `name`, number of arguments, NumPy `meaning` and `result` type.
 
-    `result` is "same" (the type of the first argument), "bool", "bits" (the unsigned integer of the same width) or
-    "float" (the IEEE float of the same width). `kinds` lists the kinds of element type it takes.
+    `result` is "same" (the type of the first argument), "bool", "bits" (the unsigned integer of the same width),
+    "float" (the IEEE float of the same width) or a type. `kinds` lists the kinds of element type it takes.
     """
 
     name: str
     arity: int
     meaning: Callable[..., Any]
-    result: str = "same"
+    result: str | DType = "same"
     kinds: str = "f"
 
     def result_dtype(self, first: DType) -> DType:
@@ -39,7 +39,14 @@ class Intrinsic:
                 return _UNSIGNED[first.bits]
             case "float":
                 return _FLOATS.get(first.bits, first)
+            case DType() as dtype:
+                return dtype
         return first
+
+    def takes(self, dtype: DType) -> bool:
+        """Whether an argument may have this type."""
+        same_size = not isinstance(self.result, DType) or dtype.bits == self.result.bits
+        return dtype.kind in self.kinds and same_size
 
 
 _UNSIGNED = {8: dtypes.u8, 16: dtypes.u16, 32: dtypes.u32, 64: dtypes.u64}
@@ -139,6 +146,11 @@ def _from_bits(x: Any) -> Any:
     return a.view(f"f{a.itemsize}")
 
 
+def _as_bits_of(dtype: DType) -> Callable[[Any], Any]:
+    """The function that reads bits as those of a type that is not the IEEE float of its width."""
+    return lambda x: np.asarray(x).view(dtype.numpy)
+
+
 FAR = 823549.0
 """The functions `sin_far` … replace values of arguments greater than this: 2^19 quarter turns, rounded down."""
 
@@ -201,8 +213,9 @@ _ROWS = (
     Intrinsic("pow", 2, _power, kinds="iuf"),
     Intrinsic("copysign", 2, np.copysign),
     Intrinsic("fma", 3, _fma),
-    Intrinsic("bits", 1, _bits, result="bits"),
+    Intrinsic("bits", 1, _bits, result="bits", kinds="fn"),
     Intrinsic("from_bits", 1, _from_bits, result="float", kinds="u"),
+    *(Intrinsic(f"from_bits.{d}", 1, _as_bits_of(d), result=d, kinds="u") for d in (dtypes.bf16, *dtypes.NARROW)),
     Intrinsic("sin_far", 2, _far(np.sin)),
     Intrinsic("cos_far", 2, _far(np.cos)),
     Intrinsic("tan_far", 2, _far(np.tan)),
@@ -210,7 +223,10 @@ _ROWS = (
 
 INTRINSICS: dict[str, Intrinsic] = {row.name: row for row in _ROWS}
 
-_OF_BITS = ["neg", "abs", "sign", "copysign", "isnan", "isinf", "bits", "from_bits", "invert", "popcount"]
+FREE = frozenset(row.name for row in _ROWS if row.name == "bits" or row.name.startswith("from_bits"))
+"""The functions that leave the bits as they are: they take no instruction."""
+
+_OF_BITS = ["neg", "abs", "sign", "copysign", "isnan", "isinf", "invert", "popcount", *FREE]
 
 BRIEF = frozenset([*_OF_BITS, "floor", "ceil", "trunc", "round", "sqrt", "fma"])
 """The functions of a few instructions. Others become so many that a scalar takes about as long as a vector."""

@@ -6,13 +6,14 @@ saturate and take NaN to 0. Generated code keeps the same promises, so no input 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from tilewright.expr.dtypes import DType
+from tilewright.expr.dtypes import DType, from_numpy
 
 Array = Any
 
@@ -108,18 +109,23 @@ def to_dtype(value: Any, dtype: DType) -> Any:
     if dtype.is_bool:
         return bool(value)
     if dtype.is_int:
-        wrapped = int(value) & ((1 << dtype.bits) - 1)
-        return wrapped - (1 << dtype.bits) if dtype.kind == "i" and wrapped >> (dtype.bits - 1) else wrapped
+        wrapped = int(value) & ((1 << dtype.width) - 1)
+        return wrapped - (1 << dtype.width) if dtype.signed and wrapped >> (dtype.width - 1) else wrapped
+    if dtype.infinite and math.isinf(value):
+        return float(value)
     return float(convert(np.asarray(float(value)), dtype))
 
 
 def convert(value: Array, to: DType) -> Array:
-    """The cast of an array: float to integer towards zero and saturating, NaN to 0; between integers wrapping."""
-    a = np.asarray(value)
+    """The cast of an array: float to integer towards zero and saturating, NaN to 0; between integers wrapping; to a
+    narrow float saturating."""
+    a = widened(np.asarray(value))
     is_float = a.dtype.kind not in "biu"
     with np.errstate(all="ignore"):
         if to.is_bool:
             return a != 0
+        if to.code is not None and to.is_float:
+            return _to_narrow_float(a, to)
         if not (is_float and to.is_int):
             return (_narrow_to_odd(a) if to.name == "bf16" and a.dtype == np.float64 else a).astype(to.numpy)
         wide = np.nan_to_num(np.trunc(a.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -127,6 +133,36 @@ def convert(value: Array, to: DType) -> Array:
         result = np.where(inside, wide, 0).astype(to.numpy)
         result = np.where(wide < float(to.min), np.asarray(to.min, to.numpy), result)
         return np.where(wide >= float(to.max), np.asarray(to.max, to.numpy), result).astype(to.numpy)
+
+
+def widened(a: Array) -> Array:
+    """An array of a narrow type as one of f32, i8 or u8, which hold its values; any other as it is. The bits of a byte
+    above the code are ignored."""
+    dtype = from_numpy(a.dtype)
+    if dtype is None or dtype.code is None:
+        return a
+    codes = a.view(np.uint8) & np.uint8(dtype.code.mask)
+    return codes.view(dtype.numpy).astype(np.float32 if dtype.is_float else np.int8 if dtype.signed else np.uint8)
+
+
+def _to_narrow_float(a: Array, to: DType) -> Array:
+    """Rounded to nearest, ties to even, what is beyond the range to its end. NaN to 0 where the type has none."""
+    assert to.code is not None
+    wide = a.astype(np.float64)
+    if not to.signed:
+        return _to_power_of_two(wide, to)
+    if to.code.nan is None:
+        wide = np.where(np.isnan(wide), 0.0, wide)
+    return _narrow_to_odd(np.clip(wide, -to.code.largest, to.code.largest)).astype(to.numpy)
+
+
+def _to_power_of_two(wide: Array, to: DType) -> Array:
+    """The nearest power of two, of two as near the greater; the least one for zero, NaN for negative numbers."""
+    assert to.code is not None
+    assert to.code.nan is not None
+    powers = np.ldexp(1.0, np.arange(to.code.greatest + 1) - to.code.bias)
+    codes = np.searchsorted((powers[:-1] + powers[1:]) / 2, wide, side="right")
+    return np.where(np.isnan(wide) | (wide < 0), to.code.nan, codes).astype(np.uint8).view(to.numpy)
 
 
 def _narrow_to_odd(a: Array) -> Array:
@@ -140,4 +176,6 @@ def _narrow_to_odd(a: Array) -> Array:
 
 def convert_number(value: Any, source: DType, to: DType) -> Any:
     """The cast of one Python number of type `source`."""
-    return convert(np.asarray(value, source.numpy), to).item() if not to.is_float else to_dtype(value, to)
+    if to.is_float and to.code is None:
+        return to_dtype(value, to)
+    return convert(np.asarray(value, source.numpy), to).item()

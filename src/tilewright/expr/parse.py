@@ -75,6 +75,16 @@ def parse(text: str, names: Mapping[str, Expr], expected: DType | None = None, s
     return e
 
 
+def _is_in_range(value: float, dtype: DType) -> bool:
+    """Whether a narrow float has a number near this one; or infinities, or NaN, where it is one."""
+    assert dtype.code is not None
+    if math.isnan(value):
+        return dtype.code.nan is not None
+    if math.isinf(value):
+        return dtype.infinite
+    return (-dtype.code.largest if dtype.signed else dtype.code.smallest) <= value <= dtype.code.largest
+
+
 def _default(operand: Pending) -> DType:
     """The type of literals that nothing else gives a type."""
     floating = any(isinstance(i, Literal) and isinstance(i.value, float) for i in operand.items)
@@ -227,6 +237,9 @@ class ExprParser:
                 raise self.tokens.error(f"{value} is no {dtype}", token, fix=fix)
             return Const(value, dtype)
         result = meaning.to_dtype(value, dtype)
+        if dtype.code is not None and not _is_in_range(value, dtype):
+            fix = f"{dtype} holds {dtype.min:g} to {dtype.max:g}"
+            raise self.tokens.error(f"{token} is no {dtype}", token, fix=fix)
         if math.isinf(result) and token.text != "inf":
             raise self.tokens.error(f"{token} is too large for {dtype}", token, fix="write inf, or a wider type")
         return Const(result, dtype)

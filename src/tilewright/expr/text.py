@@ -260,8 +260,9 @@ def _digits(value: float, dtype: DType) -> str:
         return "nan"
     text = repr(value)
     if dtype is not dtypes.f64 and not (abs(value) < 1e16 and value.is_integer()):
-        shorter = (repr(float(f"{value:.{n}g}")) for n in range(1, 10))
-        text = next((s for s in shorter if meaning.to_dtype(float(s), dtype) == value), text)
+        shorter = [float(f"{value:.{n}g}") for n in range(1, 10)]
+        inside = (x for x in shorter if dtype.min <= x <= dtype.max)
+        text = next((repr(x) for x in inside if meaning.to_dtype(x, dtype) == value), text)
     return text
 
 

@@ -3,7 +3,21 @@
 from __future__ import annotations
 
 from tilewright.expr import dtypes, nodes
-from tilewright.expr.nodes import And, Binary, Broadcast, Call, Cast, Const, Expr, Not, Or, Ramp, Select, Shuffle
+from tilewright.expr.nodes import (
+    And,
+    Binary,
+    Broadcast,
+    Call,
+    Cast,
+    Compare,
+    Const,
+    Expr,
+    Not,
+    Or,
+    Ramp,
+    Select,
+    Shuffle,
+)
 from tilewright.expr.text import INFIX, PREFIX
 
 _INTEGERS_ONLY = (nodes.FloorDiv, nodes.Shl, nodes.Shr)
@@ -19,6 +33,8 @@ def ill_typed(e: Expr) -> str | None:
             return None if type(value) is kind else f"the value {value!r} of a constant is no {kind.__name__}"
         case Binary(a, _):
             return _operands(e, a)
+        case Compare(a, _):
+            return f"{INFIX[type(e)][0]} does not take {a.dtype}" if a.dtype.code is not None else None
         case And(a, b) | Or(a, b):
             return _truth((a, b))
         case Not(a):
@@ -33,7 +49,7 @@ def ill_typed(e: Expr) -> str | None:
             first = args[0]
             if any(a.dtype is not first.dtype or a.lanes != first.lanes for a in args):
                 return f"{fn.name} of " + ", ".join(f"{a.dtype}x{a.lanes}" for a in args)
-            return None if first.dtype.kind in fn.kinds else f"{fn.name} does not take {first.dtype}"
+            return None if fn.takes(first.dtype) else f"{fn.name} does not take {first.dtype}"
         case Ramp(base, stride, count):
             if base.dtype is not stride.dtype or not base.dtype.is_int or base.lanes != 1 or stride.lanes != 1:
                 return "a ramp needs a base and a stride of one integer type"
@@ -53,7 +69,8 @@ def ill_typed(e: Expr) -> str | None:
 def _operands(e: Binary, a: Expr) -> str | None:
     symbol = INFIX[type(e)][0] if type(e) in INFIX else PREFIX[type(e)]
     wrong = (
-        (isinstance(e, _INTEGERS_ONLY) and not a.dtype.is_int)
+        a.dtype.code is not None
+        or (isinstance(e, _INTEGERS_ONLY) and not a.dtype.is_int)
         or (isinstance(e, _NO_FLOATS) and a.dtype.is_float)
         or (isinstance(e, _NO_TRUTH_VALUES) and a.dtype.is_bool)
     )

@@ -16,9 +16,10 @@ from tilewright.core.walk import preorder
 from tilewright.expr import dtypes
 from tilewright.expr.dtypes import DType
 from tilewright.expr.functions.expansions import expand_call, expand_sum, raised_call
+from tilewright.expr.functions.narrow_casts import expand_cast
 from tilewright.expr.functions.power import expand_pow
 from tilewright.expr.functions.real import Real
-from tilewright.expr.intrinsics import Intrinsic
+from tilewright.expr.intrinsics import FREE, Intrinsic
 from tilewright.expr.nodes import Call, Cast, Const, Div, Expr, FloorDiv, Mod, Rem, Var, call, const
 
 
@@ -47,7 +48,6 @@ class Work:
         return Work(*(getattr(self, f) + getattr(other, f) for f in self.__slots__))
 
 
-_FREE = frozenset({"bits", "from_bits"})
 _ROUNDED = frozenset({dtypes.bf16})
 _ROUNDING = Work(plain=8)
 """To nearest, ties to even, in integers: the bits that are lost, the last that stays, a carry, and NaN."""
@@ -93,7 +93,16 @@ def _plain_work(node: Expr) -> Work:
             return Work()
         case Cast() if node.dtype in _ROUNDED:
             return _ROUNDING
+        case Cast(a) if a.dtype.code is not None or node.dtype.code is not None:
+            return _narrow_work(a.dtype, node.dtype)
     return Work(plain=1)
+
+
+@lru_cache(maxsize=1 << 8)
+def _narrow_work(source: DType, to: DType) -> Work:
+    """What a cast from or to a narrow type takes."""
+    expanded = expand_cast(Cast(Var("x", source), to))
+    return _expansion_work(expanded, max(source.bits, to.bits))
 
 
 def _call_work(node: Call) -> Work:
@@ -114,7 +123,7 @@ def _function_work(fn: Intrinsic, dtype: DType, known: tuple[float | None, ...] 
     if expanded is called and fn.name == "pow":
         return _library_work(called)
     if expanded is called:
-        return Work(roots=1) if fn.name == "sqrt" else Work(plain=0 if fn.name in _FREE else 1)
+        return Work(roots=1) if fn.name == "sqrt" else Work(plain=0 if fn.name in FREE else 1)
     return _expansion_work(expanded, wide.bits)
 
 
@@ -139,7 +148,7 @@ def _expansion_work(expanded: Expr, bits: int) -> Work:
                 divides += max(vectors, 1)
             case Call(fn) if fn.name == "sqrt":
                 roots += max(vectors, 1)
-            case Call(fn) if fn.name in _FREE:
+            case Call(fn) if fn.name in FREE:
                 pass
             case _:
                 chained += max(vectors, 1)

@@ -1,4 +1,5 @@
-"""A module in double precision: the same graphs with every floating-point tensor and attribute of type f64."""
+"""A module in double precision: the same graphs with every floating-point tensor and attribute of type f64. Narrow
+types stay: their numbers are rounded as integers are."""
 
 from __future__ import annotations
 
@@ -50,10 +51,10 @@ def _widen(field: Any) -> Any:
     """A type, an attribute, or a tuple of them."""
     match field:
         case dtypes.DType():
-            return dtypes.f64 if field.is_float else field
+            return dtypes.f64 if field.kind == "f" else field
         case TensorType(dtype, shape):
             return TensorType(_widen(dtype), shape)
-        case Const(value, dtype) if dtype.is_float:
+        case Const(value, dtype) if dtype.kind == "f":
             return const(value, dtypes.f64)
         case tuple():
             return tuple(map(_widen, field))

@@ -320,7 +320,7 @@ class _Emitter:
         args = [made[c] for c in e.children() if isinstance(c, Expr)]
         match e:
             case Const(value, dtype):
-                if dtype.is_float:
+                if dtype.is_float or dtype.code is not None:
                     return self.hold(dtype.numpy.type(value), e)
                 return repr(bool(value) if dtype.is_bool else int(value))
             case Var():
@@ -362,7 +362,8 @@ class _Emitter:
         if self.mask is not None and e.lanes > 1 and e not in self.whole:
             return f"load_lanes({', '.join((self.hold(e.buffer), self.name(e.buffer), self.mask, *indices))})"
         element = f"{self.name(e.buffer)}[{self.place(e.buffer, indices, e.lanes)}]"
-        return element if e.dtype.is_float or e.lanes > 1 else f"{element}.item()"
+        kept = e.dtype.is_float or e.dtype.code is not None or e.lanes > 1
+        return element if kept else f"{element}.item()"
 
     def place(self, buffer: Buffer, indices: list[str], lanes: int) -> str:
         """The indices as a tuple, each tested against its extent on the way."""

@@ -177,5 +177,6 @@ class _Machine:
         elif buffer.dtype.is_bool:
             fresh[...] = True
         else:
-            fresh.view(np.uint8 if fresh.ndim else fresh.dtype)[...] = 0xA5 if fresh.ndim else 0x25
+            whole = fresh.ndim > 0 or fresh.itemsize == 1
+            fresh.view(np.uint8 if whole else fresh.dtype)[...] = 0xA5 if whole else 0x25
         return fresh

@@ -124,7 +124,7 @@ class _Scalar:
     @functools.cache
     def wrapping(dtype: DType) -> Function:
         """An integer wrapped to a type."""
-        low, high, mask = int(dtype.min), int(dtype.max), (1 << dtype.bits) - 1
+        low, high, mask = int(dtype.min), int(dtype.max), (1 << dtype.width) - 1
 
         def wrap(value: int) -> int:
             return value if low <= value <= high else ((value - low) & mask) + low
@@ -155,7 +155,7 @@ class _Scalar:
         result, compute = fn.result_dtype(dtype), fn.meaning
         if lanes > 1:
             return lambda *args: np.asarray(compute(*args)).astype(result.numpy)
-        if not dtype.is_float and result.is_float:
+        if not dtype.is_float and (result.is_float or result.code is not None):
             return lambda *args: np.asarray(compute(*[np.asarray(a, dtype.numpy) for a in args]))[()]
         if not dtype.is_float:
             return lambda *args: (
@@ -194,7 +194,9 @@ class _Conversions:
         if lanes > 1:
             return lambda a: meaning.convert(np.asarray(a, source.numpy), to)
         if to.is_bool:
-            return lambda a: bool(a != 0)
+            return lambda a: bool(meaning.widened(np.asarray(a)) != 0)
+        if to.code is not None:
+            return lambda a: meaning.convert(np.asarray(a, source.numpy), to)[()]
         if to.is_int and not source.is_float:
             wrap = _Scalar.wrapping(to)
             return lambda a: wrap(int(a))

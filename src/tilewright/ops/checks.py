@@ -30,6 +30,11 @@ def check_count(context: TypeContext, inputs: Sequence[TensorType], count: int) 
 def check_kind(context: TypeContext, type: TensorType, kinds: str, name: str = "") -> None:
     """The element type is one of `kinds` (letters of b, i, u, f). `name` says which input it is, if there are
     several."""
+    if type.dtype.code is not None:
+        what = (
+            f"{context.op} does not compute with {type}: {type.dtype} is a narrow type, which is stored and cast only"
+        )
+        raise context.error(what, f"cast the input: cast(dtype={_example(kinds)})")
     if type.dtype.kind not in kinds:
         fix = f"cast the input: cast(dtype={_example(kinds)})"
         raise context.error(f"{context.op} takes {words(kinds)}{name and ' for ' + name}, not {type}", fix)

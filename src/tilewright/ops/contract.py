@@ -65,6 +65,8 @@ class Contract(Op):
             check_kind(context, type, "iuf")
         if attrs.dtype is not None and attrs.dtype.is_bool:
             raise context.error("contract has no result of truth values", "take dtype=i32 and compare with 0")
+        if attrs.dtype is not None and attrs.dtype.code is not None:
+            raise context.error(f"contract has no result of the narrow type {attrs.dtype}", "take dtype=f32 and cast")
         out = TensorType(attrs.dtype or inputs[0].dtype, maps.shape)
         check_sizes(context, out)
         return (out,)

@@ -176,15 +176,20 @@ class BitcastOp(Elementwise):
     attributes = CastAttributes
 
     def expression(self, elements: tuple[Expr, ...], attrs: CastAttributes) -> Expr:
-        (x,) = elements
-        bits = call("bits", x) if x.dtype.is_float else cast(x, _BITS[max(x.dtype.bits, 8)])
-        return call("from_bits", bits) if attrs.dtype.is_float else cast(bits, attrs.dtype)
+        (x,), to = elements, attrs.dtype
+        if x.dtype.is_float or x.dtype.code is not None:
+            bits = call("bits", x)
+        else:
+            bits = cast(x, _BITS[x.dtype.bits])
+        if x.dtype.width < x.dtype.bits:
+            bits = binary(BitAnd, bits, (1 << x.dtype.width) - 1)
+        if to is dtypes.bf16 or to.code is not None:
+            return call(f"from_bits.{to}", bits)
+        return call("from_bits", bits) if to.is_float else cast(bits, to)
 
     def result(self, context: TypeContext, inputs: tuple[TensorType, ...], attrs: CastAttributes) -> DType:
         source, target = inputs[0].dtype, attrs.dtype
-        if dtypes.bf16 in (source, target) and source is not target:
-            raise context.error("the bits of bf16 are no other type's", "cast to f32, whose upper bits they are")
-        if target.is_bool or max(source.bits, 8) != target.bits:
+        if target.is_bool or source.width != target.width:
             raise context.error(f"{source} and {target} have other numbers of bits")
         return target
 

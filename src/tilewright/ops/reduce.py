@@ -205,6 +205,7 @@ class ArgReduce(Op):
         check_count(context, inputs, 1)
         (x,) = inputs
         check_one_of(context, attrs.kind, (ReduceKind.MAX, ReduceKind.MIN))
+        check_kind(context, x, "biuf")
         check_axis(context, x, attrs.axis)
         extent = x.shape[attrs.axis]
         if not isinstance(extent, Const) or extent.value == 0:

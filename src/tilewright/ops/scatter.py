@@ -74,7 +74,7 @@ class ScatterElements(Op):
     def infer(self, context: TypeContext, inputs: Types, attrs: ScatterElementsAttributes) -> Types:
         check_count(context, inputs, 3)
         x, indices, updates = inputs
-        _check_updates(context, x, updates)
+        _check_updates(context, x, updates, attrs.reduction)
         check_axis(context, x, attrs.axis)
         check_covered(context, x, indices, attrs.axis)
         check_rank(context, updates, x.rank, f"the tensor {x}")
@@ -119,7 +119,7 @@ class ScatterNd(Op):
     def infer(self, context: TypeContext, inputs: Types, attrs: ScatterNdAttributes) -> Types:
         check_count(context, inputs, 3)
         x, indices, updates = inputs
-        _check_updates(context, x, updates)
+        _check_updates(context, x, updates, attrs.reduction)
         depth = check_tuples(context, x, indices, 0)
         expected = TensorType(x.dtype, indices.shape[:-1] + x.shape[depth:])
         check_rank(context, updates, expected.rank, f"one update for each index, {expected},")
@@ -166,9 +166,10 @@ def _add_updates(
     add_block(build, name, spatial, lambda *at: loops("k", ordered, lambda *step: update(*step, *at)))
 
 
-def _check_updates(context: TypeContext, x: TensorType, updates: TensorType) -> None:
+def _check_updates(context: TypeContext, x: TensorType, updates: TensorType, reduction: Reduction) -> None:
     check_same_dtype(context, (x, updates))
-    check_kind(context, x, "biuf")
+    if reduction is not Reduction.NONE:
+        check_kind(context, x, "biuf")
 
 
 def _updated(

@@ -49,6 +49,7 @@ class TopK(Op):
     def infer(self, context: TypeContext, inputs: Types, attrs: TopKAttributes) -> Types:
         check_count(context, inputs, 1)
         (x,) = inputs
+        check_kind(context, x, "biuf")
         check_axis(context, x, attrs.axis)
         extent, k = x.shape[attrs.axis], attrs.k
         if k is not extent:

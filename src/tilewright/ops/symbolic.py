@@ -24,6 +24,7 @@ import numpy as np
 from tilewright.expr import dtypes
 from tilewright.expr.build import cast, equal, select
 from tilewright.expr.dtypes import DType
+from tilewright.expr.meaning import convert
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.op import Arrays, Attributes, Op, Pattern, TypeContext, register
 from tilewright.graph.symbolic import Call, Constant, If, Require, Scan, Size
@@ -226,7 +227,7 @@ class IotaOp(Op):
         shape = sizes(attrs.shape)
         along = [1] * len(shape)
         along[attrs.axis] = shape[attrs.axis]
-        line = np.arange(shape[attrs.axis], dtype=np.int64).astype(attrs.dtype.numpy).reshape(along)
+        line = convert(np.arange(shape[attrs.axis], dtype=np.int64), attrs.dtype).reshape(along)
         return (np.array(np.broadcast_to(line, shape)),)
 
     def define(self, build: Builder, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...], attrs: Iota) -> None:

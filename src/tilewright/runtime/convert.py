@@ -71,9 +71,9 @@ def _exactly(port: Port, array: Array) -> Array:
     with np.errstate(all="ignore"):
         converted = array.astype(wanted)
         back = converted.astype(array.dtype)
-        same = (converted == array) & (back == array)
+        same = back == array if port.dtype.code is not None else (converted == array) & (back == array)
     if port.dtype.is_float:
-        same |= np.isnan(array)
+        same |= np.isnan(array) & np.isnan(converted)
     if not bool(np.all(same)):
         first = array[~same].reshape(-1)[0]
         raise UserError(

@@ -30,7 +30,7 @@ MOST_FLOATS = 16
 
 def held_type(dtype: DType) -> DType | None:
     """The type of the expressions that stand for elements of `dtype`, or None where there are never any."""
-    if dtype.is_bool or dtype.is_float:
+    if dtype.is_bool or dtype.kind == "f":
         return dtype
     return dtypes.i64 if dtype in (dtypes.i32, dtypes.i64) else None
 

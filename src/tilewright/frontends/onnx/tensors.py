@@ -6,6 +6,7 @@ declared type, or are too few or too many, are an error and never truncated.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,23 +21,37 @@ if TYPE_CHECKING:
     from onnx import TensorProto
 
 _FIX_CONVERT = (
-    "convert the tensor to a supported type (bool, int8 … int64, uint8 … uint64, float16, bfloat16, float32, float64)"
+    "convert the tensor to a supported type (bool, int2 … int64, uint2 … uint64, float4e2m1, float8e…, float16, "
+    "bfloat16, float32, float64)"
 )
 _FIX_EXPORT = "export the model again; onnx.checker.check_model(path) lists what else is wrong with it"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Element:
-    """An ONNX element type: its NumPy type, the typed field of its values, and the type they have there."""
+    """An ONNX element type: its NumPy type, the typed field of its values, the type they have there, and how many
+    elements files pack into a byte, the first into the lowest bits; 1 where an element is one byte or several."""
 
     name: str
     dtype: np.dtype
     field: str
     stored: np.dtype
+    packed: int = 1
+
+    def nbytes(self, count: int) -> int:
+        """The bytes that this many elements are in a file."""
+        return -(-count // self.packed) * self.dtype.itemsize
+
+    @property
+    def bits(self) -> np.dtype:
+        """The type of what a typed field holds: numbers, or their bit patterns where the field's type has no such
+        numbers."""
+        patterns = self.field == "int32_data" and self.dtype.kind not in "biu"
+        return np.dtype(f"u{self.dtype.itemsize}") if patterns else self.dtype
 
 
-def _element(name: str, dtype: object, field: str, stored: str) -> Element:
-    return Element(name, np.dtype(dtype), field, np.dtype(stored))  # type: ignore[call-overload]
+def _element(name: str, dtype: object, field: str, stored: str, packed: int = 1) -> Element:
+    return Element(name, np.dtype(dtype), field, np.dtype(stored), packed)  # type: ignore[call-overload]
 
 
 ELEMENTS = {
@@ -53,6 +68,16 @@ ELEMENTS = {
     12: _element("uint32", "<u4", "uint64_data", "<u8"),
     13: _element("uint64", "<u8", "uint64_data", "<u8"),
     16: _element("bfloat16", ml_dtypes.bfloat16, "int32_data", "<i4"),
+    17: _element("float8e4m3fn", ml_dtypes.float8_e4m3fn, "int32_data", "<i4"),
+    18: _element("float8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, "int32_data", "<i4"),
+    19: _element("float8e5m2", ml_dtypes.float8_e5m2, "int32_data", "<i4"),
+    20: _element("float8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, "int32_data", "<i4"),
+    21: _element("uint4", ml_dtypes.uint4, "int32_data", "<i4", 2),
+    22: _element("int4", ml_dtypes.int4, "int32_data", "<i4", 2),
+    23: _element("float4e2m1", ml_dtypes.float4_e2m1fn, "int32_data", "<i4", 2),
+    24: _element("float8e8m0", ml_dtypes.float8_e8m0fnu, "int32_data", "<i4"),
+    25: _element("uint2", ml_dtypes.uint2, "int32_data", "<i4", 4),
+    26: _element("int2", ml_dtypes.int2, "int32_data", "<i4", 4),
 }
 """TensorProto.DataType → element type, for the types this compiler knows."""
 
@@ -72,7 +97,7 @@ def element_of(tensor: TensorProto, where: str) -> Element:
 
 
 def shape_of(tensor: TensorProto, element: Element, limits: Limits, where: str) -> tuple[tuple[int, ...], int]:
-    """The tensor's shape and its size in bytes; UserError for shapes that no array can have."""
+    """The tensor's shape and its size in bytes in a file; UserError for shapes that no array can have."""
     rank = len(tensor.dims)
     if rank > MAX_RANK:
         raise bad_tensor("has a wrong shape", where, f"it has {rank} dimensions; at most {MAX_RANK} are possible")
@@ -89,7 +114,7 @@ def shape_of(tensor: TensorProto, element: Element, limits: Limits, where: str) 
             why=f"{list(shape)} {element.name} elements are {nbytes} bytes, past tensor_bytes = {limits.tensor_bytes}",
             fix="if you trust the file, open it with a higher limit: open_model(path, Limits(tensor_bytes=…))",
         )
-    return shape, 0 if 0 in shape else nbytes
+    return shape, 0 if 0 in shape else element.nbytes(math.prod(shape))
 
 
 def data_in_proto(tensor: TensorProto, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> np.ndarray:
@@ -103,7 +128,7 @@ def data_in_proto(tensor: TensorProto, element: Element, shape: tuple[int, ...],
         why = f"elements of {element.name} belong in {element.field} or raw_data, but it has {used[0]}"
         raise bad_tensor("has data of another type", where, why)
     if used:
-        return _typed(tensor, element, shape, nbytes // element.dtype.itemsize, where)
+        return _typed(tensor, element, shape, nbytes, where)
     check_length(len(raw), element, shape, nbytes, where)
     return view(raw, 0, element, shape, where)
 
@@ -114,18 +139,31 @@ def typed_fields(tensor: TensorProto) -> list[str]:
 
 
 def view(buffer: object, offset: int, element: Element, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """A read-only array over bytes of a buffer, which need not be aligned to the element's size."""
+    """A read-only array over bytes of a buffer, which need not be aligned to the element's size; of elements that are
+    packed, an array of its own with a byte each."""
     if 0 in shape:
         array = np.empty(shape, element.dtype)
         array.flags.writeable = False
         return array
-    count = 1
-    for dim in shape:
-        count *= dim
+    count = math.prod(shape)
+    if element.packed > 1:
+        packed = np.frombuffer(buffer, np.uint8, element.nbytes(count), offset)  # type: ignore[call-overload]
+        return _unpacked(packed, element, shape)
     if element.name == "bool" and int(np.frombuffer(buffer, np.uint8, count, offset).max()) > 1:  # type: ignore[call-overload]
         raise bad_tensor("has wrong data", where, "it is a bool tensor with bytes other than 0 and 1")
     flat: np.ndarray = np.frombuffer(buffer, element.dtype, count, offset)  # type: ignore[call-overload]
     return flat.reshape(shape)
+
+
+def _unpacked(packed: np.ndarray, element: Element, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements of packed bytes, read-only; what the last byte has beyond them is ignored."""
+    width = 8 // element.packed
+    codes = np.empty((packed.size, element.packed), np.uint8)
+    for place in range(element.packed):
+        codes[:, place] = packed >> (place * width) & ((1 << width) - 1)
+    array = codes.reshape(-1)[: math.prod(shape)].view(element.dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
 
 
 def check_length(have: int, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> None:
@@ -135,17 +173,18 @@ def check_length(have: int, element: Element, shape: tuple[int, ...], nbytes: in
         raise bad_tensor("has data of the wrong length", where, why)
 
 
-def check_count(tensor: TensorProto, element: Element, shape: tuple[int, ...], count: int, where: str) -> None:
-    """Does a tensor's typed field have the number of elements that its shape asks for?"""
-    have = len(getattr(tensor, element.field))
+def check_count(tensor: TensorProto, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> None:
+    """Does a tensor's typed field have the number of elements, or of packed bytes, that its shape asks for?"""
+    count, have = nbytes // element.dtype.itemsize, len(getattr(tensor, element.field))
     if have != count:
-        why = f"{list(shape)} are {count} elements, but {element.field} has {have}"
+        what = "elements" if element.packed == 1 else f"bytes with {element.packed} elements each"
+        why = f"{list(shape)} are {count} {what}, but {element.field} has {have}"
         raise bad_tensor("has data of the wrong length", where, why)
 
 
-def bad_tensor(problem: str, where: str, why: str) -> UserError:
-    """The error for a tensor that contradicts itself."""
-    return UserError(f"a tensor {problem}", where=where, why=why, fix=_FIX_EXPORT)
+def bad_tensor(problem: str, where: str, why: str, fix: str | None = None) -> UserError:
+    """The error for a tensor that contradicts itself, or its file."""
+    return UserError(f"a tensor {problem}", where=where, why=why, fix=fix or _FIX_EXPORT)
 
 
 def tensor_name(tensor: TensorProto, source: str) -> str:
@@ -153,15 +192,17 @@ def tensor_name(tensor: TensorProto, source: str) -> str:
     return f"tensor {clip(tensor.name)} in {source}" if tensor.name else f"a tensor without a name in {source}"
 
 
-def _typed(tensor: TensorProto, element: Element, shape: tuple[int, ...], count: int, where: str) -> np.ndarray:
-    """Elements from a typed field: one field element each; the 16-bit floats as their bit patterns."""
-    check_count(tensor, element, shape, count, where)
+def _typed(tensor: TensorProto, element: Element, shape: tuple[int, ...], nbytes: int, where: str) -> np.ndarray:
+    """Elements from a typed field: one field element each, or for each byte of packed ones."""
+    check_count(tensor, element, shape, nbytes, where)
+    count, bits = nbytes // element.dtype.itemsize, element.bits
     stored = np.fromiter(getattr(tensor, element.field), element.stored, count)
-    bits = np.dtype(np.uint16) if element.name in ("float16", "bfloat16") else element.dtype
     low, high = (0, 1) if bits.kind == "b" else (0, 0) if bits.kind == "f" else (np.iinfo(bits).min, np.iinfo(bits).max)
     if bits.kind != "f" and count and not (low <= int(stored.min()) and int(stored.max()) <= high):
         why = f"{element.field} has elements outside {low} … {high}, the values of {element.name}"
         raise bad_tensor("has wrong data", where, why)
+    if element.packed > 1:
+        return _unpacked(stored.astype(bits), element, shape)
     array = stored.astype(bits, copy=False).view(element.dtype).reshape(shape)
     array.flags.writeable = False
     return array

@@ -178,16 +178,9 @@ def cast_of_exact_cast(node: Node, graph: Graph) -> Value | None:
 
 def _holds_all(wide: DType, narrow: DType) -> bool:
     """Whether every value of `narrow` has an equal value in `wide`."""
-    if narrow.is_bool or wide is narrow:
-        return not wide.is_bool or wide is narrow
-    if wide.is_float and narrow.is_float:
-        return wide.bits > narrow.bits
-    if wide.is_float:
-        digits = {"bf16": 8, "f16": 11, "f32": 24, "f64": 53}[wide.name]
-        return narrow.bits - (narrow.kind == "i") <= digits
-    if narrow.is_float or wide.is_bool:
-        return False
-    return wide.min <= narrow.min and narrow.max <= wide.max
+    if narrow.is_bool:
+        return wide is narrow or (not wide.is_bool and (wide.code is None or wide.is_int or wide.signed))
+    return wide.holds(narrow)
 
 
 def select_decided(node: Node, graph: Graph) -> Value | None:

@@ -13,6 +13,7 @@ from tilewright.frontends.build.emit import Emit
 from tilewright.frontends.build.problems import Unsupported
 from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.emit import OnnxEmit
+from tilewright.frontends.onnx.operators.narrow import converted
 from tilewright.frontends.onnx.registry import AnyInt, AnyInts, Floats, handles
 from tilewright.frontends.onnx.tensors import ELEMENTS
 
@@ -168,13 +169,12 @@ def dtype_of(number: int) -> DType:
 
 @handles("Cast")
 def cast(b: Emit, x: Tensor, *, to: int, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    """`saturate` and `round_mode` are about eight-bit floats only."""
-    return b.cast(x, dtype_of(to))
+    return converted(b, x, dtype_of(to), bool(saturate), round_mode)
 
 
 @handles("CastLike")
 def cast_like(b: Emit, x: Tensor, like: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    return b.cast(x, like.dtype)
+    return converted(b, x, like.dtype, bool(saturate), round_mode)
 
 
 @handles("Constant")

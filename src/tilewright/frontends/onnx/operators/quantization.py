@@ -16,6 +16,7 @@ from tilewright.frontends.build.values import Tensor
 from tilewright.frontends.onnx.operators.convolution import convolve, window_of, windows
 from tilewright.frontends.onnx.operators.elementwise import dtype_of
 from tilewright.frontends.onnx.operators.matmul import matrix_product
+from tilewright.frontends.onnx.operators.narrow import converted
 from tilewright.frontends.onnx.registry import MICROSOFT, Ints, handles
 
 
@@ -63,14 +64,24 @@ def quantize_linear(
     precision: int = 0,
     saturate: int = 1,
 ) -> Tensor:
-    """round(x / scale) + zero, clipped to the type of the zero point (u8 without one)."""
+    """round(x / scale) + zero, clipped to the type of the zero point (u8 without one); as a float x / scale + zero."""
     dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else dtypes.u8
-    if not dtype.is_int:
+    if not dtype.is_int and dtype.code is None:
         raise Unsupported(f"quantized elements of type {dtype} are not supported")
-    wide = dtype_of(precision) if precision else scale.dtype
+    wide = dtype_of(precision) if precision else _arithmetic(scale.dtype, x.dtype)
     spread = b.cast(laid_out(b, scale, x, axis, block_size), wide)
     offset = None if zero is None else laid_out(b, zero, x, axis, block_size)
-    return saturated(b, b.cast(x, wide) / spread, offset, dtype)
+    quotient = b.cast(x, wide) / spread
+    if dtype.is_int:
+        return saturated(b, quotient, offset, dtype)
+    return converted(b, quotient if offset is None else quotient + b.cast(offset, wide), dtype, bool(saturate))
+
+
+def _arithmetic(scale: DType, other: DType) -> DType:
+    """The type that scales are multiplied and divided in: their own, or where that is narrow another one's."""
+    if scale.code is None:
+        return scale
+    return other if other.kind == "f" else dtypes.f32
 
 
 @handles("DequantizeLinear")
@@ -85,11 +96,14 @@ def dequantize_linear(
     output_dtype: int = 0,
 ) -> Tensor:
     """(x - zero) * scale"""
-    whole = b.cast(x, dtypes.i32)
+    exact = dtypes.f32 if x.dtype.is_float else dtypes.i32
+    number = b.cast(x, exact)
     if zero is not None:
-        whole = whole - b.cast(laid_out(b, zero, x, axis, block_size), dtypes.i32)
-    result = b.cast(whole, scale.dtype) * laid_out(b, scale, x, axis, block_size)
-    return b.cast(result, dtype_of(output_dtype)) if output_dtype else result
+        number = number - b.cast(laid_out(b, zero, x, axis, block_size), exact)
+    out = dtype_of(output_dtype) if output_dtype else scale.dtype
+    wide = _arithmetic(scale.dtype, out)
+    result = b.cast(number, wide) * b.cast(laid_out(b, scale, x, axis, block_size), wide)
+    return converted(b, result, out)
 
 
 @handles("DynamicQuantizeLinear")
